@@ -1,0 +1,96 @@
+"""The error tree and the exit codes of every command.
+
+    OrchestratorError            what is wrong, where, and what to do; never shown with a traceback
+    ├── UsageError               the command line asks for something that does not exist
+    ├── DescriptorError          a system, workload or site document is wrong (carries every problem found)
+    ├── RenderError              a bundle cannot be written
+    ├── SchedulerError           the scheduler refused a request; carries the failed command
+    │   └── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
+    ├── SetError                 a set's folder is missing, unreadable or in the wrong state for the request
+    └── InputError               logs or files given to score/check cannot be used
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes, the same for every command."""
+
+    OK = 0
+    """Done; for `run` and `score`: a valid score."""
+    NO_SCORE = 1
+    """The command worked, but there is no valid score (or the check found errors)."""
+    BAD_INPUT = 2
+    """Unusable input: command line, descriptor, site file, folder, log."""
+    SCHEDULER = 3
+    """The scheduler refused or failed."""
+    UNKNOWN = 4
+    """The scheduler did not answer; the state is unknown. Safe to ask again."""
+    SET_STATE = 5
+    """The set is not in a state that allows the request (still running, already finished, paused)."""
+    INTERNAL = 70
+    """A defect of ours."""
+    INTERRUPTED = 130
+    """Ctrl-C. The job goes on; only the view ended."""
+
+
+class OrchestratorError(Exception):
+    """Base of everything a user can cause. `hint` is the next thing to do, preferably a command to type."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class UsageError(OrchestratorError):
+    """The command line names something that does not exist or does not fit together."""
+
+
+class DescriptorError(OrchestratorError):
+    """One or more problems in a YAML document; each problem is one line `file:line: key: what`."""
+
+    def __init__(self, problems: list[str], *, hint: str = "") -> None:
+        super().__init__("\n".join(problems), hint=hint)
+        self.problems = problems
+
+
+class RenderError(OrchestratorError):
+    """The bundle cannot be rendered or written."""
+
+
+class SchedulerError(OrchestratorError):
+    """A scheduler command failed. Keeps what was run and what it said."""
+
+    exit_code = ExitCode.SCHEDULER
+
+    def __init__(self, message: str, *, argv: list[str] | None = None, returncode: int | None = None,
+                 stdout: str = "", stderr: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.argv = argv or []
+        self.returncode = returncode
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class SchedulerUnknown(SchedulerError):
+    """No answer within the time limit, or one that cannot be read. Nothing may be concluded from it."""
+
+    exit_code = ExitCode.UNKNOWN
+
+
+class SetError(OrchestratorError):
+    """A run set's folder does not exist, cannot be read, or is in the wrong state for the request."""
+
+    exit_code = ExitCode.SET_STATE
+
+
+class InputError(OrchestratorError):
+    """Logs or folders given for scoring cannot be used at all."""
