@@ -1,0 +1,87 @@
+"""Write the bundle for a system and a workload: plain bash that runs without this program.
+
+Needs neither Slurm nor Docker. The same system, workload, site and options give the same bytes.
+
+examples:
+  orchestrator render MI325X_08x08x32 flux1 --site site.yaml --nexp 10 -o bundle/
+  (cd bundle && sbatch job.sh)
+  orchestrator render MI325X_08x08x32 flux1 --site site.yaml -o -          # job.sh on standard output
+  orchestrator render MI325X_08x08x32 flux1 --site site.yaml --diff SET    # what differs from what that set ran with
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._common import add_entry, add_json, need_site, note, print_json
+from orchestrator.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.model.entry import Entry
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_entry(parser)
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder of the bundle; - prints job.sh")
+    parser.add_argument("--diff", metavar="SET", help="show what differs from the bundle of this set or folder; "
+                                                      "exit code 1 when something does")
+    parser.add_argument("--force", action="store_true", help="replace a bundle even if it was edited by hand")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.model import load_entry
+    from orchestrator.render import render_bundle, write_bundle
+
+    if bool(args.output) == bool(args.diff):
+        raise UsageError("say where the bundle goes (-o DIR) or what to compare it with (--diff SET)")
+    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
+    for warning in entry.warnings:
+        note(f"warning: {warning}")
+    files = render_bundle(entry, nexp=args.nexp or entry.runs_required)
+    if args.diff:
+        return _diff(args, files)
+    if args.output == "-":
+        sys.stdout.buffer.write(files["job.sh"])
+        return ExitCode.OK
+    directory = Path(args.output)
+    write_bundle(files, directory, replace_edited=args.force)
+    _tell(args, entry, files, directory)
+    return ExitCode.OK
+
+
+def _diff(args: Namespace, files: dict[str, bytes]) -> int:
+    from orchestrator.render import diff_bundle
+
+    place = Path(args.diff)
+    if not (place / "manifest.json").is_file():
+        from orchestrator.cli._common import read_site, site_log_dir
+        from orchestrator.runset.find import find_set
+
+        site = read_site(args.site)
+        place = find_set(args.diff, site_log_dir(site) if site else None) / "bundle"
+    lines = list(diff_bundle(files, place))
+    if args.json:
+        print_json({"equal": not lines, "diff": lines})
+    elif lines:
+        print("\n".join(lines))
+    else:
+        print(f"no difference from {place}")
+    return ExitCode.NO_SCORE if lines else ExitCode.OK
+
+
+def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Path) -> None:
+    from orchestrator.render import manifest_hash
+
+    if args.json:
+        print_json({"directory": str(directory), "files": sorted(files), "sha256": manifest_hash(files),
+                    "system": entry.system, "workload": entry.workload, "round": entry.round})
+        return
+    print(f"bundle  {directory} ({len(files)} files)")
+    if entry.site.scheduler == "slurm":
+        print(f"start   cd {directory} && sbatch job.sh")
+    if entry.nodes == 1 or entry.container.engine == "none":
+        print(f"start   bash {directory / 'run_with_docker.sh'}")

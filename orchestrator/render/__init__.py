@@ -1,0 +1,14 @@
+"""From an Entry to the files of a bundle.
+
+    render_bundle(entry, nexp=10)   {"job.sh": b"...", ...}: the same inputs give the same bytes
+    write_bundle(files, directory)  write them, all or nothing
+    diff_bundle(files, directory)   what differs from a bundle on disk
+    manifest_hash(files)            identity of a bundle
+"""
+
+from __future__ import annotations
+
+from orchestrator.render.bundle import manifest_hash, render_bundle
+from orchestrator.render.files import diff_bundle, write_bundle
+
+__all__ = ["diff_bundle", "manifest_hash", "render_bundle", "write_bundle"]

@@ -1,0 +1,165 @@
+"""The files of a bundle, from the templates and an Entry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator import __version__
+from orchestrator.errors import RenderError
+from orchestrator.resources import data_dir
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from orchestrator.model.entry import Entry, Mount
+
+Files = dict[str, bytes]
+
+MANIFEST = "manifest.json"
+_RENDERED = ("job.sh", "run_with_docker.sh", "run_with_docker_slurm.sh", "settings.sh", "rccl_env.sh")
+
+
+def render_bundle(entry: Entry, *, nexp: int) -> Files:
+    """Return the bundle as {relative path: bytes}. The same entry and nexp give the same bytes.
+
+    Raises RenderError when the site gives no log directory, or a value cannot be written into a script.
+    """
+    if not entry.site.log_dir:
+        raise RenderError("the site file gives no log_dir, the folder on shared storage for the sets",
+                          hint="add `log_dir: /shared/results` to the site file")
+    if not 1 <= nexp <= 9999:
+        raise RenderError(f"nexp is {nexp}; it must be a number from 1 to 9999")
+    templates = data_dir("templates")
+    environment = _environment(templates)
+    values = _values(entry, nexp)
+    files: Files = {name: _render(environment, f"{name}.j2", values) for name in _RENDERED}
+    files[entry.config_file] = _render(environment, "config.sh.j2", values)
+    for path in sorted([templates / "runtime_tunables.sh", *(templates / "lib").glob("*.sh")]):
+        files[path.relative_to(templates).as_posix()] = path.read_bytes()
+    files.update(_code(entry.workload))
+    files[MANIFEST] = _manifest(entry, nexp, files, templates)
+    return dict(sorted(files.items()))
+
+
+def manifest_hash(files: Mapping[str, bytes]) -> str:
+    """Return the SHA-256 of the manifest, which holds the hash of every other file: the identity of the bundle."""
+    return hashlib.sha256(files[MANIFEST]).hexdigest()
+
+
+def _environment(templates: Path) -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from orchestrator.render import quoting
+
+    environment = Environment(loader=FileSystemLoader(templates), undefined=StrictUndefined, autoescape=False,
+                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+                              finalize=quoting.only_quoted, auto_reload=False)
+    environment.filters.update(q=quoting.quote, qlist=quoting.quote_list, env_value=quoting.env_value,
+                               sbatch=quoting.sbatch_value, comment=quoting.comment, name=quoting.name)
+    return environment
+
+
+def _render(environment: Environment, template: str, values: Mapping[str, Any]) -> bytes:
+    from jinja2 import UndefinedError
+
+    try:
+        text = environment.get_template(template).render(values)
+    except UndefinedError as error:
+        raise RenderError(f"templates/{template}: {error.message}") from error
+    try:
+        # surrogateescape gives back the exact bytes of a command line argument that was not UTF-8.
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise RenderError(f"a value holds a lone surrogate, which is no character: {text[error.start]!r}") from error
+
+
+def _values(entry: Entry, nexp: int) -> dict[str, Any]:
+    site, container = entry.site, entry.container
+    return {
+        "entry": entry,
+        "site": site,
+        "nexp": nexp,
+        "job_name": f"orch-{entry.system}-{entry.workload}",
+        "sbatch_options": list(_sbatch_options(entry, nexp)),
+        "attempts": site.limits.attempts,
+        "run_timeout_s": round(60 * (site.limits.run_timeout_minutes or entry.minutes_per_run)),
+        "container_start_s": site.limits.container_start_seconds,
+        "sudo": site.sudo,
+        "tunables": site.tunables == "apply",
+        "clear_caches": site.clear_caches,
+        "engine": container.engine,
+        "engine_command": container.command or ((container.engine,) if container.engine != "none" else ()),
+        "pull": container.pull,
+        "container_options": list(_container_options(entry)),
+        "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
+        "mount_values": sorted(site.data.get(entry.workload, {}).items()),
+        "code_source": entry.code_path or "",
+        "pass_env": entry.pass_env,
+        "env": list(entry.env.items()),
+        "rccl_env": list(entry.rccl_env.items()),
+    }
+
+
+def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
+    site = entry.site
+    options = [f"--time={site.time_limit or entry.job_minutes(nexp)}", "--output=job_%j.out"]
+    if entry.gfx:
+        options.append(f"--gres=gpu:{entry.gpus_per_node}")
+    for name in ("partition", "account", "qos", "reservation", "constraint"):
+        if value := getattr(site, name):
+            options.append(f"--{name}={value}")
+    for name in ("exclude", "nodelist"):
+        if nodes := getattr(site, name):
+            options.append(f"--{name}={','.join(nodes)}")
+    return options
+
+
+def _container_options(entry: Entry) -> list[str]:
+    container = entry.container
+    options = [f"--network={container.network}", f"--ipc={container.ipc}", f"--uts={container.uts}"]
+    options += ["--privileged"] if container.privileged else []
+    options += [f"--device={device}" for device in container.devices]
+    options += [f"--group-add={group}" for group in container.groups]
+    options += [f"--cap-add={cap}" for cap in container.caps]
+    options += [f"--security-opt={option}" for option in container.security_opt]
+    options += [f"--ulimit={name}={limit}" for name, limit in container.ulimits]
+    options += [f"--shm-size={container.shm_size}"] if container.shm_size else []
+    return options
+
+
+def _mount_line(mount: Mount) -> str:
+    return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
+
+
+def _code(workload: str) -> Files:
+    """Return the workload's own code, where the project ships it: what runs without an image."""
+    folder = data_dir("workloads") / workload
+    if not folder.is_dir():
+        return {}
+    return {f"code/{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts}
+
+
+def _manifest(entry: Entry, nexp: int, files: Files, templates: Path) -> bytes:
+    """Versions, and the hash of every input and output. No time, no host, no absolute path: it must be reproducible."""
+    inputs = {f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
+              for path in templates.rglob("*.j2")}
+    for name in entry.files:
+        path = Path(name)
+        inputs[f"{path.parent.name}/{path.name}"] = _sha256(path.read_bytes())
+    manifest = {
+        "schema": 1,
+        "orchestrator": __version__,
+        "system": entry.system, "workload": entry.workload, "round": entry.round, "nexp": nexp,
+        "inputs": dict(sorted(inputs.items())),
+        "outputs": {name: _sha256(content) for name, content in sorted(files.items())},
+    }
+    return (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

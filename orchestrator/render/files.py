@@ -1,0 +1,110 @@
+"""Bundles on disk: written all or nothing, and compared."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from orchestrator.errors import RenderError
+
+_MANIFEST = "manifest.json"
+
+
+def write_bundle(files: Mapping[str, bytes], directory: Path, *, replace_edited: bool = False) -> None:
+    """Write `files` below `directory`; a reader sees the old bundle or the new one.
+
+    An existing bundle is replaced; anything else in that place is not. Raises RenderError when the folder holds
+    something else, when somebody edited the bundle (unless `replace_edited`), or when it cannot be written.
+    """
+    directory = Path(os.path.abspath(directory))
+    _check_place(directory, replace_edited)
+    temp: Path | None = None
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        temp = Path(tempfile.mkdtemp(prefix=f".{directory.name}.tmp.", dir=directory.parent))
+        _fill(files, temp)
+        _swap(temp, directory)
+    except OSError as error:
+        raise RenderError(f"cannot write the bundle to {directory}: {error.strerror}") from error
+    finally:
+        if temp is not None:
+            shutil.rmtree(temp, ignore_errors=True)
+
+
+def _fill(files: Mapping[str, bytes], folder: Path) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    folder.chmod(0o777 & ~umask)
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        # Scripts that a person starts are executable; what is sourced is not.
+        if content.startswith(b"#!"):
+            path.chmod(0o777 & ~umask)
+
+
+def _swap(new: Path, place: Path) -> None:
+    if not place.exists():
+        new.rename(place)
+        return
+    old = place.with_name(f".{place.name}.old.{os.getpid()}")
+    place.rename(old)
+    try:
+        new.rename(place)
+    except OSError:
+        old.rename(place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_place(directory: Path, replace_edited: bool) -> None:
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise RenderError(f"{directory} is a file; the bundle is a folder", hint="give another path with -o")
+    if not any(directory.iterdir()):
+        return
+    if not (directory / _MANIFEST).is_file():
+        raise RenderError(f"{directory} holds something that is not a bundle (it has no {_MANIFEST})",
+                          hint="give a new folder with -o")
+    edited = edited_files(directory)
+    if edited and not replace_edited:
+        raise RenderError(f"{directory} was edited since it was rendered: {', '.join(edited)}",
+                          hint="keep it and give another folder with -o, or lose the edits with --force")
+
+
+def edited_files(directory: Path) -> list[str]:
+    """Return the files of the bundle in `directory` that are not as its manifest says (changed, missing or added)."""
+    try:
+        outputs = json.loads((directory / _MANIFEST).read_bytes())["outputs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [_MANIFEST]
+    found = {name: hashlib.sha256(content).hexdigest() for name, content in read_bundle(directory).items()
+             if name != _MANIFEST}
+    return sorted(name for name in {*outputs, *found} if outputs.get(name) != found.get(name))
+
+
+def read_bundle(directory: Path) -> dict[str, bytes]:
+    """Return every file below `directory` as {relative path: bytes}."""
+    return {path.relative_to(directory).as_posix(): path.read_bytes()
+            for path in sorted(directory.rglob("*")) if path.is_file() and "__pycache__" not in path.parts}
+
+
+def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
+    """Yield the lines of a unified diff from the bundle in `directory` to `files`; nothing when they are equal."""
+    old = read_bundle(directory)
+    for name in sorted({*old, *files}):
+        if old.get(name) != files.get(name):
+            yield from difflib.unified_diff(_lines(old.get(name)), _lines(files.get(name)),
+                                            f"set/{name}", f"new/{name}", lineterm="")
+
+
+def _lines(content: bytes | None) -> list[str]:
+    return [] if content is None else content.decode("utf-8", "replace").splitlines()

@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# Small pieces that every script of the bundle uses: messages, time, atomic state files.
+
+# log TEXT...: one line with a time stamp on standard error.
+log() {
+  printf '%(%Y-%m-%dT%H:%M:%S%z)T orchestrator: %s\n' -1 "$*" >&2
+}
+
+# die TEXT...: say what is wrong and end with status 1.
+die() {
+  # shellcheck disable=SC2034
+  LAST_ERROR=$*
+  log "error: $*"
+  exit 1
+}
+
+# now_ms: set NOW_MS to Unix milliseconds. A variable instead of output saves a fork per call.
+now_ms() {
+  if [[ -n ${EPOCHREALTIME:-} ]]; then
+    # The decimal mark follows the locale; the last three digits are below a millisecond.
+    local digits=${EPOCHREALTIME//[^0-9]/}
+    NOW_MS=${digits:0:${#digits}-3}
+  else
+    NOW_MS=$(date +%s%3N) # bash before 5.0
+  fi
+}
+
+# json_string TEXT: set JSON to TEXT as a JSON string. Control characters become spaces, except line ends and tabs.
+json_string() {
+  local text=$1
+  text=${text//\\/\\\\}
+  text=${text//\"/\\\"}
+  text=${text//$'\n'/\\n}
+  text=${text//$'\t'/\\t}
+  text=${text//[[:cntrl:]]/ }
+  JSON="\"$text\""
+}
+
+# json_list ITEM...: set JSON to a JSON array of strings.
+json_list() {
+  local item joined=""
+  for item in "$@"; do
+    json_string "$item"
+    joined+="${joined:+, }$JSON"
+  done
+  JSON="[$joined]"
+}
+
+# write_atomic FILE TEXT: a reader sees the old content or the new one, never half of it.
+write_atomic() {
+  local file=$1 temp
+  temp="${file%/*}/.${file##*/}.tmp.$$"
+  if printf '%s\n' "$2" >"$temp" && sync "$temp" && mv -f "$temp" "$file"; then
+    return 0
+  fi
+  rm -f "$temp"
+  log "error: cannot write $file (disk full, quota, or the folder is gone)"
+  return 1
+}
+
+# open_pipe: set pipe_fd to a pipe without a name in the file system, open for reading and writing.
+open_pipe() {
+  local name
+  name=$(mktemp -u "${TMPDIR:-/tmp}/orch-pipe.XXXXXXXX") && mkfifo -m 600 "$name" || {
+    log "error: cannot make a pipe in ${TMPDIR:-/tmp}"
+    return 1
+  }
+  exec {pipe_fd}<>"$name"
+  rm -f "$name"
+}
+
+# pause SECONDS: sleep without starting a process, by reading from a pipe that nobody writes to.
+pause() {
+  if [[ -z ${pause_fd:-} ]]; then
+    open_pipe || return 1
+    pause_fd=$pipe_fd
+  fi
+  read -r -t "$1" -u "$pause_fd" || true
+}

@@ -1,0 +1,300 @@
+#!/usr/bin/env bash
+# What happens on one node. The loop on the batch host starts it on every node (srun, or lib/local_step.sh without Slurm):
+#
+#   node.sh hold GENERATION    tunables, then a container, for as long as this step's standard input is open
+#   node.sh run ATTEMPT_DIR    one benchmark run inside that container
+#
+# Environment: ORCH_SET_DIR, ORCH_JOB_ID, and SLURM_NODEID / SLURM_NNODES as Slurm sets them for the step.
+#
+# `hold` and `run` meet in a folder of this node, $channel, that is also mounted into the container as /orch:
+#   request   a pipe; the run writes a script into it, the container's shell runs it. Nothing of it is ever on a disk.
+#   out       a pipe; what the script prints
+#   status    a pipe; the script's exit status
+# `exec` of the engine would do the same, but it costs 0.1 s of processor per node and run, between run_stop and run_start,
+# and a killed client would leave its process running in the container.
+set -uo pipefail
+
+here=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
+bundle=${here%/*}
+# shellcheck source=lib/common.sh
+. "$here/common.sh"
+# shellcheck source=/dev/null
+. "$bundle/settings.sh"
+
+rank=${SLURM_NODEID:-0}
+node=${ORCH_NODE:-${SLURMD_NODENAME:-${HOSTNAME%%.*}}}
+node_dir=$ORCH_SET_DIR/nodes/$node
+# Job and node are part of every name, because one host and one engine can serve several jobs and several virtual nodes.
+owner=${ORCH_JOB_ID//[^A-Za-z0-9_.-]/_}-${node//[^A-Za-z0-9_.-]/_}
+channel=${ORCH_CHANNELS:-/tmp}/orch-$UID-$owner
+engine_pid=""
+
+# report WORD [DETAIL]: one line to the loop, through the step's standard output.
+report() {
+  printf '%s\t%s\t%s\t%s\n' "$1" "$rank" "$node" "${2:-}"
+}
+
+# ---- hold ----------------------------------------------------------------------------------------------------------
+
+tunables() { # apply|revert
+  [[ $RUNTIME_TUNABLES == 1 ]] || return 0
+  "${SUDO[@]}" env ORCH_OWNER_PID=$$ bash "$bundle/runtime_tunables.sh" "$1" "$owner" </dev/null >>"$node_dir/tunables.log" 2>&1
+}
+
+image_id() {
+  "${ENGINE_COMMAND[@]}" image inspect --format '{{.Id}}' "$CONT" 2>/dev/null </dev/null
+}
+
+# The image's identity is its id (the hash of its configuration): equal content has an equal id on every node,
+# also where it came from a tar and has no registry digest.
+find_image() {
+  IMAGE_ID=$(image_id) && return 0
+  if [[ $PULL == missing ]]; then
+    "${ENGINE_COMMAND[@]}" pull "$CONT" </dev/null >>"$node_dir/hold.log" 2>&1
+    IMAGE_ID=$(image_id) && return 0
+  fi
+  if "${ENGINE_COMMAND[@]}" version </dev/null >/dev/null 2>&1; then
+    report failed "image $CONT is not on this node; pull or load it there"
+  else
+    report failed "the container engine (${ENGINE_COMMAND[*]}) does not answer on this node"
+  fi
+  return 1
+}
+
+mount_options() {
+  MOUNT_OPTIONS=(--volume "$node_dir/scratch:/results" --volume "$channel:/orch")
+  local mount variable below target mode source
+  for mount in "${MOUNTS[@]}"; do
+    IFS=$'\t' read -r variable below target mode <<<"$mount"
+    source=${!variable:-}
+    if [[ -z $source ]]; then
+      report failed "$variable is not set: give the site file data.$WORKLOAD.$variable, or export $variable"
+      return 1
+    fi
+    [[ $below == . ]] || source+=/$below
+    if [[ ! -e $source ]]; then
+      # Without this check the engine would make an empty folder there, as root.
+      report failed "$variable: $source does not exist on this node"
+      return 1
+    fi
+    MOUNT_OPTIONS+=(--volume "$source:$target:$mode")
+  done
+  [[ -z $CODE_SOURCE ]] || MOUNT_OPTIONS+=(--volume "$CODE_SOURCE:$CODE_DIR")
+}
+
+open_channel() {
+  rm -rf "$channel"
+  if mkdir -m 700 "$channel" && mkfifo -m 600 "$channel"/{request,out,status}; then
+    return 0
+  fi
+  report failed "cannot make $channel"
+  return 1
+}
+
+# Runs in the container. Its first process ends when the input closes, and everything in the container with it: that
+# input is a pipe of `hold`, which ends with its step, however that ends. Each request runs in a process group of its
+# own, so that whatever it leaves behind ends before the next one starts.
+# shellcheck disable=SC2016
+CONTAINER_SHELL='
+serve() {
+  set -m
+  while :; do
+    bash /orch/request &
+    wait "$!"
+    code=$?
+    kill -KILL -- "-$!"
+    echo "$code" >/orch/status
+  done
+}
+serve </dev/null >/dev/null 2>&1 &
+echo up
+exec cat >/dev/null'
+
+start_container() { # GENERATION
+  find_image && mount_options && open_channel || return 1
+  container="orch-$owner-$1"
+  open_pipe && container_input=$pipe_fd && open_pipe || return 1
+  # The client gets a descriptor that only reads: it must not hold its own input open.
+  "${ENGINE_COMMAND[@]}" run --rm --interactive --init --name "$container" \
+    --label "orchestrator.set=${ORCH_SET_DIR##*/}" --label "orchestrator.job=$ORCH_JOB_ID" \
+    --label "orchestrator.node=$node" "${CONTAINER_OPTIONS[@]}" "${MOUNT_OPTIONS[@]}" \
+    --entrypoint bash "$CONT" -c "$CONTAINER_SHELL" \
+    </dev/fd/"$container_input" >&"$pipe_fd" 2>>"$node_dir/hold.log" {container_input}>&- &
+  engine_pid=$!
+  printf '%s\n' "$engine_pid" >"$channel/engine_pid"
+  local deadline=$((SECONDS + CONTAINER_START_S)) word=""
+  until read -r -t 0.2 -u "$pipe_fd" word && [[ $word == up ]]; do
+    if ! kill -0 "$engine_pid" 2>/dev/null; then
+      report failed "the container ended at once: $(tail -n 3 "$node_dir/hold.log" | tr '\n\t' '  ')"
+      return 1
+    elif ((SECONDS >= deadline)); then
+      report failed "the container does not answer after $CONTAINER_START_S s"
+      return 1
+    fi
+  done
+}
+
+end_container() {
+  [[ -n $engine_pid ]] || return 0
+  exec {container_input}>&-
+  local deadline=$((SECONDS + 5))
+  while kill -0 "$engine_pid" 2>/dev/null && ((SECONDS < deadline)); do pause 0.02; done
+  if kill -0 "$engine_pid" 2>/dev/null; then
+    kill -KILL "$engine_pid" 2>/dev/null
+    "${ENGINE_COMMAND[@]}" rm --force "$container" </dev/null >/dev/null 2>&1
+  fi
+}
+
+# Runs on every way out of `hold`, once.
+release() {
+  trap '' TERM INT HUP
+  trap - EXIT
+  end_container
+  rm -rf "$channel"
+  tunables revert || log "node $node: tunables could not be reverted, see $node_dir/tunables.log"
+}
+
+drop_caches() {
+  # What the published scripts do: flush dirty pages, then drop page cache, dentries and inodes.
+  if "${SUDO[@]}" bash -c 'sync && echo 3 >/proc/sys/vm/drop_caches' </dev/null 2>>"$node_dir/hold.log"; then
+    report dropped "$1"
+  else
+    report kept "cannot drop its caches: $(tail -n 1 "$node_dir/hold.log")"
+  fi
+}
+
+# Requests of the loop come as lines on standard input; its end is the order to let go.
+serve() {
+  local word detail status
+  while :; do
+    read -r -t 1 word detail
+    status=$?
+    if ((status == 0)); then
+      [[ $word != drop-caches ]] || drop_caches "$detail"
+    elif ((status <= 128)); then
+      return 0
+    elif [[ -n $engine_pid ]] && ! kill -0 "$engine_pid" 2>/dev/null; then
+      report gone "its container ended: $(tail -n 1 "$node_dir/hold.log")"
+      return 1
+    fi
+  done
+}
+
+hold() { # GENERATION
+  if ! mkdir -p "$node_dir/scratch"; then
+    report failed "cannot write to $node_dir"
+    return 1
+  fi
+  trap release EXIT
+  trap 'exit 143' TERM INT HUP
+  tunables apply || report note "a tunable did not hold, see $node_dir/tunables.log"
+  IMAGE_ID=none
+  [[ $ENGINE == none ]] || start_container "$1" || return 1
+  report ready "$IMAGE_ID"
+  serve
+}
+
+# ---- run -----------------------------------------------------------------------------------------------------------
+
+# shell_word TEXT: set WORD to TEXT in single quotes, for any POSIX shell.
+shell_word() {
+  WORD="'${1//\'/\'\\\'\'}'"
+}
+
+# The script of a run: the evaluated environment of the config, then what belongs to this run and node, then the command.
+run_script() { # DIRECTORY
+  local name words="" pairs=("SEED=$SEED" "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT"
+    "SLURM_NNODES=${SLURM_NNODES:-1}" "SLURM_NODEID=$rank" "SLURM_JOB_ID=$ORCH_JOB_ID"
+    "ORCH_RUN=$ORCH_RUN" "ORCH_ATTEMPT=$ORCH_ATTEMPT")
+  # Single-node configs export NODE_RANK=0; over several nodes that would give every node rank 0.
+  ((${SLURM_NNODES:-1} == 1)) || pairs+=("NODE_RANK=$rank")
+  # Secrets are passed by name; this script is only ever in a pipe.
+  for name in "${PASS_ENV[@]}"; do [[ -z ${!name+set} ]] || pairs+=("$name=${!name}"); done
+  printf '%s\n' "$(<"$ORCH_SET_DIR/environment.sh")"
+  for name in "${pairs[@]}"; do
+    shell_word "${name#*=}"
+    printf 'export %s=%s\n' "${name%%=*}" "$WORD"
+  done
+  shell_word "$1"
+  printf 'cd %s || exit 1\n' "$WORD"
+  for name in "${COMMAND[@]}"; do
+    shell_word "$name"
+    words+=" $WORD"
+  done
+  printf 'exec%s\n' "$words"
+}
+
+# run_in_container: RUN_STATUS is the script's exit status, or 125 when the container ended under it.
+run_in_container() {
+  local status_fd printer writer engine word=""
+  engine=$(<"$channel/engine_pid") 2>/dev/null
+  if [[ -z $engine ]] || ! kill -0 "$engine" 2>/dev/null; then
+    log "node $node: there is no container of this job"
+    RUN_STATUS=125
+    return
+  fi
+  exec {status_fd}<>"$channel/status"
+  cat "$channel/out" &
+  printer=$!
+  { printf 'exec >/orch/out 2>&1 </dev/null\n'; run_script "$CODE_DIR"; } >"$channel/request" &
+  writer=$!
+  until read -r -t 1 -u "$status_fd" word; do
+    if ! kill -0 "$engine" 2>/dev/null; then
+      log "node $node: the container ended during the run"
+      kill "$writer" "$printer" 2>/dev/null
+      word=125
+      break
+    fi
+  done
+  RUN_STATUS=$word
+  # The output ends by itself when its last writer is gone.
+  local deadline=$((SECONDS + 5))
+  while kill -0 "$printer" 2>/dev/null && ((SECONDS < deadline)); do pause 0.005; done
+  kill "$printer" 2>/dev/null
+}
+
+run_on_host() {
+  local keep=() name child
+  for name in PATH HOME USER LOGNAME LANG TMPDIR ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES; do
+    [[ -z ${!name+set} ]] || keep+=("$name=${!name}")
+  done
+  env -i "${keep[@]}" bash <(run_script "${CODE_SOURCE:-$bundle/code}") </dev/null &
+  child=$!
+  wait "$child"
+  RUN_STATUS=$?
+}
+
+record_run() { # ATTEMPT_DIR START_MS
+  now_ms
+  json_string "$node"
+  write_atomic "$1/node_$rank.json" "{\"node\": $JSON, \"rank\": $rank, \"exit\": $RUN_STATUS, \"start_ms\": $2, \"end_ms\": $NOW_MS}"
+}
+
+run() { # ATTEMPT_DIR
+  local attempt_dir=$1 start
+  now_ms
+  start=$NOW_MS
+  RUN_STATUS=143
+  # A run that is ended (time-out, failure of another node) still leaves its record.
+  trap 'RUN_STATUS=143; record_run "$attempt_dir" "$start"; exit 143' TERM
+  if [[ $ENGINE == none ]]; then run_on_host; else run_in_container; fi
+  trap '' TERM
+  collect_files "$attempt_dir"
+  record_run "$attempt_dir" "$start"
+  return "$RUN_STATUS"
+}
+
+# What the run left in /results belongs to this attempt: the next run must not overwrite it.
+collect_files() { # ATTEMPT_DIR
+  local found=("$node_dir"/scratch/*)
+  [[ -e ${found[0]} ]] || return 0
+  if ! mkdir -p "$1/files/$node" || ! mv "${found[@]}" "$1/files/$node/"; then
+    log "node $node: could not keep the files of /results"
+  fi
+}
+
+case ${1:-} in
+  hold) hold "$2" ;;
+  run) run "$2" ;;
+  *) die "node.sh: unknown action '${1:-}' (hold, run)" ;;
+esac

@@ -1,0 +1,486 @@
+# shellcheck shell=bash
+# The loop over the runs of a set. It runs once, on the batch host (or the single node), so that nodes cannot drift apart.
+# `run_with_docker.sh` and `run_with_docker_slurm.sh` source this file after settings.sh and one of lib/steps_*.sh.
+# What it writes is described in docs/set-folder.md.
+
+# ---- records -------------------------------------------------------------------------------------------------------
+
+# json_member FILE NAME: print the value of a string or number member of one of our own JSON files.
+json_member() {
+  local text pattern="\"$2\": *(\"([^\"]*)\"|-?[0-9]+)"
+  [[ -r $1 ]] && text=$(<"$1") && [[ $text =~ $pattern ]] || return 1
+  printf '%s\n' "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"
+}
+
+write_job() { # STATE [REASON]
+  local nodes reason ended=0
+  JOB_STATE=$1
+  now_ms
+  [[ $1 == starting || $1 == running ]] || ended=$NOW_MS
+  json_list "${NODES[@]}"; nodes=$JSON
+  json_string "${2:-}"; reason=$JSON
+  json_string "${HOSTNAME:-unknown}"
+  write_atomic "$SET_DIR/jobs/$JOB_ID.json" "{\"schema\": 1, \"job_id\": \"$JOB_ID\", \"state\": \"$1\", \"reason\": $reason, \
+\"host\": $JSON, \"pid\": $$, \"started_ms\": $JOB_STARTED_MS, \"updated_ms\": $NOW_MS, \"ended_ms\": $ended, \
+\"nodes\": $nodes, \"run\": $RUN, \"attempt\": $ATTEMPT, \"image_digest\": \"$IMAGE_DIGEST\", \"engine\": \"$ENGINE\"}"
+}
+
+# exit_codes ATTEMPT_DIR: set JSON to {"node": code, ...}; -1 where a node reported none. Sets BAD_NODES to words about them.
+exit_codes() {
+  local rank code joined=""
+  BAD_NODES=""
+  for rank in "${!NODES[@]}"; do
+    code=$(json_member "$1/node_$rank.json" exit) || code=-1
+    if ((code == -1)); then
+      BAD_NODES+="${BAD_NODES:+, }node ${NODES[rank]} (rank $rank) had not ended"
+    elif ((code != 0)); then
+      BAD_NODES+="${BAD_NODES:+, }node ${NODES[rank]} (rank $rank) exited $code"
+    fi
+    json_string "${NODES[rank]}"
+    joined+="${joined:+, }$JSON: $code"
+  done
+  JSON="{$joined}"
+}
+
+# write_run STATE OUTCOME REASON EXIT_CODES: the state of the current attempt, and the same as the state of its run.
+write_run() {
+  local nodes reason ended=0
+  now_ms
+  [[ $1 == running ]] || ended=$NOW_MS
+  json_list "${NODES[@]}"; nodes=$JSON
+  json_string "$3"; reason=$JSON
+  local record="{\"schema\": 1, \"run\": $RUN, \"attempt\": $ATTEMPT, \"state\": \"$1\", \"outcome\": \"$2\", \"reason\": $reason, \
+\"seed\": $SEED, \"job_id\": \"$JOB_ID\", \"master_port\": $MASTER_PORT, \"nodes\": $nodes, \"exit_codes\": ${4:-{\}}, \
+\"image_digest\": \"$IMAGE_DIGEST\", \"start_ms\": $RUN_STARTED_MS, \"end_ms\": $ended}"
+  write_atomic "$ATTEMPT_DIR/state.json" "$record" && write_atomic "$SET_DIR/runs/$RUN/state.json" "$record"
+}
+
+run_is_done() { # RUN
+  local file=$SET_DIR/runs/$1/state.json state outcome
+  state=$(json_member "$file" state) || return 1
+  outcome=$(json_member "$file" outcome) || outcome=""
+  [[ $state == success || ($state == failed && $outcome == not_converged) ]]
+}
+
+# ---- the set folder ------------------------------------------------------------------------------------------------
+
+# open_set: find or make the set folder. The controller names it in ORCH_SET_DIR; `sbatch job.sh` by hand makes a new one.
+open_set() {
+  if [[ -n ${ORCH_SET_DIR:-} ]]; then
+    SET_DIR=$ORCH_SET_DIR
+    [[ -d $SET_DIR ]] || die "ORCH_SET_DIR=$SET_DIR does not exist on $HOSTNAME; is the log directory on shared storage?"
+  else
+    local random
+    printf -v random '%04x' $((RANDOM & 0xffff))
+    SET_DIR="$LOGDIR/$SYSTEM-$WORKLOAD-$(date -u +%Y%m%d-%H%M%S)-$random"
+  fi
+  mkdir -p "$SET_DIR"/{jobs,runs,results,nodes} || die "cannot write to $SET_DIR (LOGDIR=$LOGDIR)"
+  SET_DIR=$(cd "$SET_DIR" && pwd -P) || exit 1
+  if [[ ! -e $SET_DIR/set.json ]]; then describe_set; fi
+  ROOT_SEED=$(json_member "$SET_DIR/set.json" root_seed) || die "$SET_DIR/set.json has no root_seed; it is damaged"
+  NEXP=$(json_member "$SET_DIR/set.json" nexp) || die "$SET_DIR/set.json has no nexp; it is damaged"
+  if [[ ! -d $SET_DIR/bundle ]]; then
+    # Nodes run from this copy: what ran stays on record, and an edit of the original cannot reach a running set.
+    cp -R "$BUNDLE" "$SET_DIR/.bundle.tmp.$$" && mv "$SET_DIR/.bundle.tmp.$$" "$SET_DIR/bundle" || die "cannot copy the bundle to $SET_DIR"
+  fi
+  BUNDLE=$SET_DIR/bundle
+  export ORCH_SET_DIR=$SET_DIR
+}
+
+describe_set() {
+  local id=${SET_DIR##*/} sha seed=${ROOT_SEED:-}
+  if [[ -z $seed ]]; then
+    seed=$(od -An -N4 -tu4 /dev/urandom) || die "cannot read /dev/urandom"
+    seed=$((seed % 2145483646 + 1))
+  fi
+  [[ $seed =~ ^[0-9]+$ ]] && ((seed >= 1 && seed <= 2145483646)) || die "ROOT_SEED=$seed must be a number from 1 to 2145483646"
+  sha=$(sha256sum <"$BUNDLE/manifest.json" 2>/dev/null) || sha=""
+  now_ms
+  json_string "$CONT"
+  write_atomic "$SET_DIR/set.json" "{\"schema\": 1, \"set_id\": \"$id\", \"system\": \"$SYSTEM\", \"workload\": \"$WORKLOAD\", \
+\"benchmark\": \"$BENCHMARK\", \"round\": \"$ROUND\", \"ruleset\": \"$RULESET\", \"nexp\": $NEXP, \"root_seed\": $seed, \
+\"created_ms\": $NOW_MS, \"created_by\": \"job\", \"job_name\": \"orch-$id\", \"scheduler\": \"$SCHEDULER\", \"nodes\": $NNODES, \
+\"gpus_per_node\": $GPUS_PER_NODE, \"engine\": \"$ENGINE\", \"image\": $JSON, \"max_attempts\": $MAX_ATTEMPTS, \
+\"run_timeout_s\": $RUN_TIMEOUT_S, \"target\": ${TARGET:-null}, \"metric\": \"$METRIC\", \
+\"target_is_upper_bound\": $TARGET_IS_UPPER_BOUND, \"bundle_sha256\": \"${sha%% *}\"}" || exit 1
+}
+
+# take_set: only one job works on a set at a time.
+take_set() {
+  local lock=$SET_DIR/loop.lock holder
+  until (set -o noclobber && printf '%s\n' "$JOB_ID" >"$lock") 2>/dev/null; do
+    holder=$(<"$lock") 2>/dev/null || continue
+    if [[ $holder != "$JOB_ID" ]] && job_is_live "$holder"; then
+      die "job $holder is already working on $SET_DIR"
+    fi
+    log "taking over from job $holder, which is gone"
+    rm -f "$lock"
+  done
+  HAVE_LOCK=1
+}
+
+# settle_left_overs: attempts that a killed job left as `running` did not end well; say so before going on.
+settle_left_overs() {
+  local file job
+  for file in "$SET_DIR"/runs/*/state.json "$SET_DIR"/runs/*/attempt_*/state.json; do
+    [[ $(json_member "$file" state) == running ]] || continue
+    job=$(json_member "$file" job_id)
+    now_ms
+    write_atomic "$file" "$(sed -e 's/"state": "running"/"state": "failed"/; s/"outcome": ""/"outcome": "interrupted"/' \
+      -e "s/\"reason\": \"\"/\"reason\": \"job $job ended without closing this attempt\"/; s/\"end_ms\": 0/\"end_ms\": $NOW_MS/" "$file")"
+  done
+  for file in "$SET_DIR"/jobs/*.json; do
+    [[ -e $file && $file != */"$JOB_ID.json" ]] || continue
+    [[ $(json_member "$file" ended_ms) == 0 ]] || continue
+    now_ms
+    write_atomic "$file" "$(sed -e 's/"state": "[a-z]*"/"state": "failed"/; s/"reason": ""/"reason": "the job ended without a word"/' \
+      -e "s/\"ended_ms\": 0/\"ended_ms\": $NOW_MS/" "$file")"
+  done
+}
+
+# queue_runs: every run has a state from the start, so that a reader can tell "not yet" from "lost".
+queue_runs() {
+  local i
+  for ((i = 1; i <= NEXP; i++)); do
+    [[ -e $SET_DIR/runs/$i/state.json ]] && continue
+    mkdir -p "$SET_DIR/runs/$i" && write_atomic "$SET_DIR/runs/$i/state.json" \
+      "{\"schema\": 1, \"run\": $i, \"attempt\": 0, \"state\": \"queued\", \"outcome\": \"\", \"reason\": \"\", \"start_ms\": 0, \"end_ms\": 0}" || return 1
+  done
+}
+
+# evaluate_config: the config is evaluated once, in an empty environment, and passed on by value.
+evaluate_config() {
+  local temp=$SET_DIR/.environment.sh.tmp.$$
+  # shellcheck disable=SC2016
+  env -i "$BASH" --noprofile --norc -eu -c 'NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px' _ \
+    "$BUNDLE/$CONFIG_FILE" "$NEXP" >"$temp" && mv -f "$temp" "$SET_DIR/environment.sh" ||
+    die "$CONFIG_FILE cannot be evaluated (its message is above)"
+}
+
+# ---- steps ---------------------------------------------------------------------------------------------------------
+
+# await PID: wait until it ends, also across trapped signals; the exit status is its own. Cut short when the set is ending.
+await() {
+  local status
+  while :; do
+    wait "$1"
+    status=$?
+    ((status > 128)) && kill -0 "$1" 2>/dev/null && [[ -z $ENDING ]] && continue
+    return "$status"
+  done
+}
+
+# node_step OUTPUT LIMIT_S ACTION...: run `node.sh ACTION` on every node; the first failure ends it everywhere.
+node_step() {
+  step_argv kill "$1" bash "$BUNDLE/lib/node.sh" "${@:3}"
+  # `timeout` forwards TERM and KILLs what does not listen.
+  timeout --kill-after=20 "$2" "${ARGV[@]}" </dev/null 7>&- 8<&- &
+  STEP_PID=$!
+  await "$STEP_PID"
+  local status=$?
+  if [[ -n $ENDING ]]; then
+    kill -TERM "$STEP_PID" 2>/dev/null
+    wait "$STEP_PID" 2>/dev/null
+  fi
+  STEP_PID=""
+  return "$status"
+}
+
+# pipe_pair READ_FD WRITE_FD: open both ends of a pipe that has no name.
+pipe_pair() {
+  open_pipe || return 1
+  eval "exec $1</dev/fd/$pipe_fd $2>/dev/fd/$pipe_fd"
+  exec {pipe_fd}>&-
+}
+
+# hold_nodes: start the step that keeps a container on every node, and wait for each node's word. On failure HOLD_PROBLEM
+# says which node and why. Word through the step's output needs no polling and no shared storage.
+#
+# Descriptor 7 is the step's input and the reason why containers end: by release_nodes, which closes it, or because this
+# process died. No other child may inherit it. Descriptor 8 is the step's output.
+hold_nodes() {
+  GENERATION=$((GENERATION + 1))
+  export ORCH_GENERATION=$GENERATION
+  HOLD_PROBLEM=""
+  pipe_pair 6 7 && pipe_pair 8 9 || return 1
+  step_argv keep - bash "$BUNDLE/lib/node.sh" hold "$GENERATION"
+  "${ARGV[@]}" <&6 >&9 2>>"$SET_DIR/nodes/hold.log" 6<&- 7>&- 8<&- 9>&- &
+  HOLD_PID=$!
+  exec 6<&- 9>&-
+  hear_nodes && agree_on_image
+}
+
+hear_nodes() {
+  local word rank node detail line deadline=$((SECONDS + CONTAINER_START_S + 30)) seen=0 given=0
+  NODE_IMAGES=()
+  while ((seen < NNODES)); do
+    [[ -z $ENDING ]] || return 1
+    if read -r -t 0.5 -u 8 line; then
+      IFS=$'\t' read -r word rank node detail <<<"$line"
+      case $word in
+        ready) NODE_IMAGES[rank]=$detail seen=$((seen + 1)) ;;
+        failed) HOLD_PROBLEM+="${HOLD_PROBLEM:+; }node $node (rank $rank): $detail" seen=$((seen + 1)) ;;
+        note) log "node $node: $detail" ;;
+      esac
+      continue
+    fi
+    if ((SECONDS >= deadline)); then
+      HOLD_PROBLEM+="${HOLD_PROBLEM:+; }no word within $((CONTAINER_START_S + 30)) s from$(silent_nodes)"
+      return 1
+    elif ! kill -0 "$HOLD_PID" 2>/dev/null; then
+      # One more look: the last words may have come between the read and the check.
+      ((given += 1))
+      ((given < 2)) && continue
+      HOLD_PROBLEM+="${HOLD_PROBLEM:+; }the step ended without a word from$(silent_nodes): $(tail -n 2 "$SET_DIR/nodes/hold.log" | tr '\n' ' ')"
+      return 1
+    fi
+  done
+  [[ -z $HOLD_PROBLEM ]]
+}
+
+silent_nodes() {
+  local rank
+  for rank in "${!NODES[@]}"; do
+    [[ -n ${NODE_IMAGES[rank]:-} ]] || printf ' %s' "${NODES[rank]}"
+  done
+}
+
+# One tag can name different images on different nodes; a set with two images is no set.
+agree_on_image() {
+  local rank
+  for rank in "${!NODES[@]}"; do
+    if [[ ${NODE_IMAGES[rank]} != "${NODE_IMAGES[0]}" ]]; then
+      HOLD_PROBLEM="$CONT is ${NODE_IMAGES[0]} on ${NODES[0]} and ${NODE_IMAGES[rank]} on ${NODES[rank]}"
+      return 1
+    fi
+  done
+  if [[ -n $IMAGE_DIGEST && $IMAGE_DIGEST != "${NODE_IMAGES[0]}" ]]; then
+    HOLD_PROBLEM="$CONT was $IMAGE_DIGEST when the set began and is ${NODE_IMAGES[0]} now"
+    return 1
+  fi
+  IMAGE_DIGEST=${NODE_IMAGES[0]}
+}
+
+# release_nodes: end the containers and hand the tunables to their revert step; by force when that takes too long.
+release_nodes() {
+  [[ -n $HOLD_PID ]] || return 0
+  exec 7>&-
+  local deadline=$((SECONDS + 20))
+  # The nodes' last words must be read, or they could block on a full pipe.
+  while kill -0 "$HOLD_PID" 2>/dev/null && ((SECONDS < deadline)); do
+    read -r -t 0.1 -u 8 _ || true
+  done
+  if kill -0 "$HOLD_PID" 2>/dev/null; then
+    log "the nodes did not let go within 20 s; ending their step by force"
+    kill -TERM "$HOLD_PID" 2>/dev/null
+    pause 2
+    kill -KILL "$HOLD_PID" 2>/dev/null
+  fi
+  wait "$HOLD_PID" 2>/dev/null
+  exec 8<&-
+  HOLD_PID=""
+}
+
+# ---- one run -------------------------------------------------------------------------------------------------------
+
+# clear_caches: have all nodes drop their caches, then log the event once, in rank 0's log. The event is only ever written
+# after every node has said that it did. Status 1: a container is gone; 2: a node cannot. CACHE_PROBLEM says which.
+clear_caches() {
+  local id=$RUN.$ATTEMPT seen=0 deadline=$((SECONDS + 300)) line word rank node detail
+  CACHE_PROBLEM=""
+  [[ $CLEAR_CACHES == 1 ]] || return 0
+  printf 'drop-caches %s\n' "$id" >&7
+  while ((seen < NNODES)); do
+    [[ -z $ENDING ]] || return 1
+    if ! read -r -t 1 -u 8 line; then
+      if ! kill -0 "$HOLD_PID" 2>/dev/null || ((SECONDS >= deadline)); then
+        CACHE_PROBLEM="not every node answered the request to drop its caches"
+        return 1
+      fi
+      continue
+    fi
+    IFS=$'\t' read -r word rank node detail <<<"$line"
+    case $word in
+      dropped) [[ $detail != "$id" ]] || ((seen += 1)) ;;
+      gone) CACHE_PROBLEM="node $node (rank $rank): $detail"; return 1 ;;
+      kept) CACHE_PROBLEM="node $node (rank $rank) $detail; run as root, give the site a sudo prefix, or set clear_caches: false"; return 2 ;;
+    esac
+  done
+  now_ms
+  printf ':::MLLOG {"namespace": "", "time_ms": %s, "event_type": "POINT_IN_TIME", "key": "cache_clear", "value": true, "metadata": {"file": "lib/set_loop.sh", "lineno": %s}}\n' \
+    "$NOW_MS" "$LINENO" >>"$ATTEMPT_DIR/node_0.log"
+}
+
+# run_stop_status: set RUN_STOP to the status of the last run_stop record of rank 0's log, "" when there is none.
+run_stop_status() {
+  local line pattern='"status": *"([a-z_]+)"'
+  RUN_STOP=""
+  line=$(grep -a ':::MLLOG .*"key": *"run_stop"' "$ATTEMPT_DIR/node_0.log" 2>/dev/null | tail -n 1) || true
+  [[ $line =~ $pattern ]] && RUN_STOP=${BASH_REMATCH[1]}
+}
+
+publish_result() {
+  local name=result_$RUN.txt temp=$SET_DIR/runs/$RUN/.result.tmp.$$
+  cp "$ATTEMPT_DIR/node_0.log" "$temp" && sync "$temp" && mv -f "$temp" "$SET_DIR/runs/$RUN/$name" || return 1
+  ln -sfn "../runs/$RUN/$name" "$SET_DIR/results/$name"
+}
+
+# try_run: one attempt. Status 0: the run is done (a success, or a result that missed the target); 1: it died and may be
+# tried again; 2: the allocation cannot go on (STOP_REASON says why).
+try_run() {
+  local status codes reason
+  ATTEMPT=$((ATTEMPT + 1))
+  ATTEMPT_DIR=$SET_DIR/runs/$RUN/attempt_$ATTEMPT
+  # Distinct for every run and attempt by construction, the same on all nodes; two sets differ by their root.
+  SEED=$((ROOT_SEED + 1000 * (RUN - 1) + ATTEMPT))
+  # Differs between the jobs of a node, between runs and between attempts; below the range the kernel gives out itself.
+  MASTER_PORT=$((10000 + (PORT_BASE + 37 * RUN + 7 * ATTEMPT) % 22000))
+  now_ms
+  RUN_STARTED_MS=$NOW_MS
+  if ! mkdir -p "$ATTEMPT_DIR" || ! write_run running "" "" || ! write_job running; then
+    STOP_REASON="cannot write to $SET_DIR"
+    return 2
+  fi
+  NEED_RENEWAL=0
+  clear_caches
+  status=$?
+  if ((status != 0)) && [[ -z $ENDING ]]; then
+    write_run failed infrastructure "$CACHE_PROBLEM"
+    STOP_REASON=$CACHE_PROBLEM
+    return "$status"
+  fi
+  if [[ -z $ENDING ]]; then
+    export SEED MASTER_PORT ORCH_RUN=$RUN ORCH_ATTEMPT=$ATTEMPT
+    node_step "$ATTEMPT_DIR/node_%t.log" "$RUN_TIMEOUT_S" run "$ATTEMPT_DIR" 2>>"$ATTEMPT_DIR/step.log"
+    status=$?
+  fi
+  exit_codes "$ATTEMPT_DIR"; codes=$JSON
+  run_stop_status
+  if [[ $RUN_STOP == success ]]; then
+    # The only proof of a good run. What went wrong after it is told, and the containers are not trusted any more.
+    reason=${BAD_NODES:+"after run_stop: $BAD_NODES"}
+    ((status == 0)) || NEED_RENEWAL=1
+    close_run success success "$reason" "$codes" || return 2
+  elif [[ -n $ENDING ]]; then
+    write_run failed interrupted "$ENDING_REASON" "$codes"
+    return 1
+  elif [[ -n $RUN_STOP ]]; then
+    ((status == 0)) || NEED_RENEWAL=1
+    close_run failed not_converged "run_stop says $RUN_STOP${BAD_NODES:+; $BAD_NODES}" "$codes" || return 2
+  else
+    NEED_RENEWAL=1
+    reason="no run_stop"
+    now_ms
+    ((NOW_MS - RUN_STARTED_MS < RUN_TIMEOUT_S * 1000)) || reason="no run_stop within $RUN_TIMEOUT_S s (run time-out)"
+    write_run failed infrastructure "$reason${BAD_NODES:+; $BAD_NODES}" "$codes" || { STOP_REASON="cannot write to $SET_DIR"; return 2; }
+    log "run $RUN attempt $ATTEMPT failed: $reason${BAD_NODES:+; $BAD_NODES}"
+    return 1
+  fi
+}
+
+close_run() { # STATE OUTCOME REASON EXIT_CODES
+  publish_result && write_run "$@" && return 0
+  STOP_REASON="cannot write the result of run $RUN to $SET_DIR"
+  return 1
+}
+
+# ---- the set -------------------------------------------------------------------------------------------------------
+
+# renew_nodes: new containers on all nodes; what a dead run left behind in the old ones is gone with them.
+renew_nodes() {
+  release_nodes
+  [[ -z $ENDING ]] || return 1
+  hold_nodes && return 0
+  [[ -n $ENDING ]] || STOP_REASON="the containers could not be renewed: $HOLD_PROBLEM"
+  return 1
+}
+
+run_set() {
+  local tried
+  for ((RUN = 1; RUN <= NEXP; RUN++)); do
+    run_is_done "$RUN" && continue
+    ATTEMPT=$(last_attempt "$RUN")
+    # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
+    for ((tried = 0; tried < MAX_ATTEMPTS; tried++)); do
+      try_run
+      case $? in
+        0) break ;;
+        2) return 1 ;;
+      esac
+      [[ -z $ENDING ]] || return 1
+      renew_nodes || return 1
+      NEED_RENEWAL=0
+    done
+    [[ -z $ENDING ]] || return 1
+    if ((NEED_RENEWAL == 1)); then renew_nodes || return 1; fi
+  done
+}
+
+last_attempt() { # RUN
+  local last=0 dir
+  for dir in "$SET_DIR/runs/$1"/attempt_*; do
+    [[ ${dir##*_} =~ ^[0-9]+$ ]] && ((${dir##*_} > last)) && last=${dir##*_}
+  done
+  printf '%s\n' "$last"
+}
+
+on_signal() { # STATE REASON
+  [[ -z $ENDING ]] || return 0
+  ENDING=$1
+  ENDING_REASON=$2
+  log "$2: closing the set; \`orchestrator resume ${SET_DIR##*/}\` goes on"
+  # States first: what follows may not get the time it needs.
+  [[ -z ${JOB_STATE:-} ]] || write_job "$1" "$2"
+}
+
+finish() {
+  local state=$1 reason=$2
+  trap '' TERM INT HUP USR1
+  release_nodes
+  write_job "$state" "$reason"
+  ((HAVE_LOCK == 0)) || rm -f "$SET_DIR/loop.lock"
+  trap - EXIT
+  log "set ${SET_DIR##*/}: $state${reason:+ ($reason)}"
+}
+
+main() {
+  local i missing
+  RUN=0 ATTEMPT=0 GENERATION=0 IMAGE_DIGEST="" JOB_STATE="" ENDING="" ENDING_REASON="" STOP_REASON="" HOLD_PROBLEM=""
+  HOLD_PID="" STEP_PID="" HAVE_LOCK=0 NEED_RENEWAL=0 NODE_IMAGES=()
+  NEXP=${NEXP:-$RUNS_REQUIRED}
+  [[ $NEXP =~ ^[1-9][0-9]{0,3}$ ]] || die "NEXP=$NEXP must be a number from 1 to 9999"
+  ((MAX_ATTEMPTS < 1000)) || die "MAX_ATTEMPTS=$MAX_ATTEMPTS must be below 1000"
+  steps_begin
+  PORT_BASE=${JOB_ID//[^0-9]/}
+  ((${#PORT_BASE} <= 6)) || PORT_BASE=${PORT_BASE: -6}
+  PORT_BASE=$((10#$PORT_BASE * 101))
+  now_ms
+  JOB_STARTED_MS=$NOW_MS
+  open_set
+  take_set
+  # The nodes' step can end before the loop knows; writing to it must fail, not kill the loop.
+  trap : PIPE
+  trap 'on_signal cancelled "ended by a signal (scancel or cancel)"' TERM INT HUP
+  trap 'on_signal time_limit "the time limit of the job is near"' USR1
+  trap 'finish failed "${LAST_ERROR:-the loop ended unexpectedly, see the job output}"' EXIT
+  settle_left_overs
+  queue_runs && evaluate_config && write_job starting || exit 1
+  MASTER_ADDR=$(master_address)
+  export MASTER_ADDR ORCH_JOB_ID=$JOB_ID
+  log "set $SET_DIR: $NEXP runs on ${#NODES[@]} node(s)"
+  local state=complete
+  if ! hold_nodes; then
+    state=${ENDING:-failed} STOP_REASON=${ENDING_REASON:-$HOLD_PROBLEM}
+    # A set that has results already is only paused: another allocation may do better.
+    [[ -n $ENDING ]] || ! ls "$SET_DIR"/runs/*/result_*.txt >/dev/null 2>&1 || state=paused
+  elif ! run_set; then
+    state=${ENDING:-paused} STOP_REASON=${ENDING_REASON:-$STOP_REASON}
+  fi
+  ((RUN <= NEXP)) || RUN=$NEXP
+  finish "$state" "$STOP_REASON"
+  [[ $state == complete ]] || exit 1
+  missing=0
+  for ((i = 1; i <= NEXP; i++)); do run_is_done "$i" || ((missing += 1)); done
+  ((missing == 0)) || log "$missing of $NEXP runs have no result; \`orchestrator resume ${SET_DIR##*/}\` tries them again"
+  ((missing == 0))
+}

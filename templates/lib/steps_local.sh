@@ -1,0 +1,40 @@
+# shellcheck shell=bash
+# Steps on this host, without Slurm. With one node that is the published single-node flow; with the container engine
+# `none` several nodes are several process groups.
+
+steps_begin() {
+  local rank
+  JOB_ID=${ORCH_JOB_ID:-local-$$-$(process_start $$)}
+  NODES=("${HOSTNAME%%.*}")
+  if ((NNODES > 1)); then
+    NODES=()
+    for ((rank = 0; rank < NNODES; rank++)); do NODES+=("local$rank"); done
+  fi
+  # A shell inside an allocation has Slurm's variables; the steps here set their own.
+  unset SLURM_NODEID SLURM_NNODES SLURM_JOB_ID SLURMD_NODENAME
+}
+
+step_argv() { # keep|kill OUTPUT COMMAND...
+  local joined
+  printf -v joined '%s,' "${NODES[@]}"
+  ARGV=(bash "$BUNDLE/lib/local_step.sh" "${joined%,}" "$1" "$2" "${@:3}")
+}
+
+master_address() {
+  printf '127.0.0.1\n'
+}
+
+# process_start PID: its start time in clock ticks since boot (field 22 of stat), which tells a recycled pid.
+process_start() {
+  local stat
+  stat=$(<"/proc/$1/stat") 2>/dev/null || return 1
+  stat=${stat##*) }
+  read -r -a stat <<<"$stat"
+  printf '%s\n' "${stat[19]}"
+}
+
+job_is_live() { # local-PID-START
+  local pid start
+  IFS=- read -r _ pid start <<<"$1"
+  [[ $(process_start "$pid") == "$start" ]]
+} 2>/dev/null
