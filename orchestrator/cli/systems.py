@@ -1,0 +1,291 @@
+"""List, show, compare and check systems and the other descriptors.
+
+  orchestrator systems                                          the catalogue
+  orchestrator systems show NAME [--workload W --round R --why] one system, or what composition makes of it
+  orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
+  orchestrator systems validate FILE...                         check systems, workloads and site files
+  orchestrator systems new NAME --workload W ...                write a commented descriptor to start from
+  orchestrator systems schema system|workload|site              JSON Schema for editors
+
+Example:
+
+  orchestrator systems show MI325X_08x08x32 --workload flux1 --why
+"""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli._common import SITE_HELP, assignment, find_site, note, positive, print_json, print_table
+from orchestrator.errors import DescriptorError, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.model import Catalogue, Entry, System
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Define the command line of `systems`."""
+    _add_common(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    show = _action(actions, "show", "one system, or its composed result for a workload")
+    show.add_argument("name", metavar="NAME")
+    show.add_argument("--workload", metavar="W")
+    show.add_argument("--round", metavar="R", help="default: the newest the system has")
+    show.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], type=assignment)
+    show.add_argument("--why", action="store_true", help="where each value comes from")
+    diff = _action(actions, "diff", "what differs between two systems or two rounds")
+    diff.add_argument("left", metavar="A", help="SYSTEM[:WORKLOAD[:ROUND]]")
+    diff.add_argument("right", metavar="B", help="SYSTEM[:WORKLOAD[:ROUND]]")
+    validate = _action(actions, "validate", "check descriptors")
+    validate.add_argument("files", metavar="FILE", nargs="+")
+    _add_new(_action(actions, "new", "write a commented descriptor"))
+    schema = _action(actions, "schema", "JSON Schema of a kind of descriptor")
+    schema.add_argument("kind", choices=("system", "workload", "site"))
+
+
+def _action(actions: Any, name: str, text: str) -> ArgumentParser:
+    parser: ArgumentParser = actions.add_parser(name, help=text, description=text, allow_abbrev=False)
+    # SUPPRESS: what was given before the action must not be undone by a default of the action.
+    _add_common(parser, json=SUPPRESS, site=SUPPRESS, dirs=SUPPRESS)
+    return parser
+
+
+def _add_common(parser: ArgumentParser, *, json: object = False, site: object = None, dirs: object = ()) -> None:
+    parser.add_argument("--json", action="store_true", default=json, help="print JSON instead of text")
+    parser.add_argument("--site", metavar="FILE", default=site, help=SITE_HELP)
+    parser.add_argument("--systems-dir", metavar="DIR", action="append", type=Path,
+                        default=list(dirs) if isinstance(dirs, tuple) else dirs,
+                        help="a further folder with descriptors; searched first; may be repeated")
+
+
+def _add_new(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="such as MI325X_02x08x32")
+    parser.add_argument("--accelerator", metavar="GPU", required=True)
+    parser.add_argument("--nodes", metavar="N", type=positive, required=True)
+    parser.add_argument("--gpus-per-node", metavar="N", type=positive, default=8)
+    parser.add_argument("--fabric", metavar="NAME", default="none")
+    parser.add_argument("--workload", metavar="W", required=True)
+    parser.add_argument("--round", metavar="R")
+    parser.add_argument("--micro-batch", metavar="N", type=positive, required=True)
+    parser.add_argument("--accumulation", metavar="N", type=positive, default=1)
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="write DIR/NAME.yaml (default: print it)")
+
+
+def run(args: Namespace) -> int:
+    """Do what the command line asks for."""
+    actions = {None: _list, "show": _show, "diff": _diff, "validate": _validate, "new": _new, "schema": _schema}
+    return int(actions[args.action](args))
+
+
+def _catalogue(args: Namespace) -> Catalogue:
+    from orchestrator.model import Catalogue
+    from orchestrator.model.sites import systems_folders
+
+    site = find_site(args.site)
+    return Catalogue([*args.systems_dir, *(systems_folders(site) if site else [])])
+
+
+def _list(args: Namespace) -> ExitCode:
+    systems = _catalogue(args).systems()
+    if args.json:
+        print_json([_system_json(system) for system in systems])
+        return ExitCode.OK
+    rows = [(system.name, _gpu(system), f"{system.nodes} x {system.gpus_per_node}", _workloads_text(system))
+            for system in systems]
+    print_table(("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)"), rows, right=("NODES",))
+    return ExitCode.OK
+
+
+def _gpu(system: System) -> str:
+    return system.accelerator if isinstance(system.accelerator, str) else str(system.accelerator.title)
+
+
+def _workloads_text(system: System) -> str:
+    return ", ".join(f"{name} ({', '.join(_sorted(rounds))})" for name, rounds in system.workloads.items())
+
+
+def _sorted(rounds: Any) -> list[str]:
+    from orchestrator.model.compose import round_order
+
+    return sorted(rounds, key=round_order)
+
+
+def _system_json(system: System) -> dict[str, Any]:
+    def name(fact: Any) -> str | None:
+        return fact if isinstance(fact, str) or fact is None else fact.title
+
+    return {"name": system.name, "title": system.title, "accelerator": _gpu(system), "nodes": system.nodes,
+            "gpus_per_node": system.gpus_per_node, "host": name(system.host), "fabric": name(system.fabric),
+            "workloads": {workload: _sorted(rounds) for workload, rounds in system.workloads.items()}}
+
+
+def _show(args: Namespace) -> ExitCode:
+    if args.workload is None:
+        return _show_system(args)
+    entry = _entry(args, args.name, args.workload, args.round, dict(args.env))
+    if args.json:
+        print_json(entry_json(entry))
+        return ExitCode.OK
+    print_table(("FACT", "VALUE"), [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)])
+    print()
+    header = ("VARIABLE", "VALUE", "FROM", "SOURCE") if args.why else ("VARIABLE", "VALUE")
+    print_table(header, _env_rows(entry, why=args.why))
+    for warning in entry.warnings:
+        note(f"warning: {warning}")
+    return ExitCode.OK
+
+
+def _show_system(args: Namespace) -> ExitCode:
+    _, system = _catalogue(args).system(args.name)
+    if args.json:
+        print_json(_system_json(system))
+        return ExitCode.OK
+    print(f"{system.name}: {system.title}")
+    rows = [(workload, one, str(part.micro_batch or "-"), str(part.global_batch or "-"), part.submitter or "-",
+             "results" if part.submitted else "configuration only", part.note)
+            for workload, rounds in system.workloads.items() for one, part in rounds.items()]
+    print_table(("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "PUBLISHED", "NOTE"), rows,
+                right=("MICRO", "GLOBAL"))
+    return ExitCode.OK
+
+
+def _entry(args: Namespace, system: str, workload: str, round_name: str | None,
+           env: dict[str, str] | None = None) -> Entry:
+    from orchestrator.model import load_entry
+
+    return load_entry(system, workload, round=round_name, site=find_site(args.site), env=env or {},
+                      systems_dirs=args.systems_dir)
+
+
+def _facts(entry: Entry) -> list[tuple[str, object]]:
+    names = ("system", "title", "workload", "round", "ruleset", "submitter", "source", "note", "nodes",
+             "gpus_per_node", "accelerator", "gfx", "host", "fabric", "micro_batch", "global_batch", "accumulation",
+             "tensor_parallel", "pipeline_parallel", "context_parallel", "minutes_per_run", "runs_required", "metric",
+             "target", "image", "code_dir")
+    facts: list[tuple[str, object]] = [(name, getattr(entry, name)) for name in names]
+    facts += [("mount", f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} "
+                        f"at {mount.container}") for mount in entry.mounts]
+    return facts + [("devices", " ".join(entry.container.devices)), ("privileged", entry.container.privileged)]
+
+
+def _env_rows(entry: Entry, *, why: bool) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, value in entry.whole_env.items():
+        origin = entry.origins[name]
+        rows.append((name, str(value), str(origin), origin.source) if why else (name, str(value)))
+    if why:
+        rows += [(name, "(removed)", str(origin), origin.source) for name, origin in entry.removed.items()]
+    return rows
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """Return the composed entry as plain data; every variable with its value and origin."""
+    from dataclasses import asdict
+
+    result = {name: value for name, value in _facts(entry) if name not in ("mount", "devices", "privileged")}
+    result |= {"mounts": [asdict(mount) for mount in entry.mounts], "container": asdict(entry.container),
+               "data_tree": [asdict(one) for one in entry.data_tree], "warnings": list(entry.warnings)}
+    result["env"] = [{"name": name, "value": str(value), "rccl": name in entry.rccl_env,
+                      **asdict(entry.origins[name])} for name, value in entry.whole_env.items()]
+    result["removed"] = [{"name": name, **asdict(origin)} for name, origin in entry.removed.items()]
+    return result
+
+
+def _diff(args: Namespace) -> ExitCode:
+    from dataclasses import asdict
+
+    from orchestrator.model.compare import differences
+
+    catalogue = _catalogue(args)
+    left_system, left_workload, left_round = _split(args.left)
+    right_system, right_workload, right_round = _split(args.right)
+    workload = left_workload or right_workload or _common_workload(catalogue, left_system, right_system)
+    left = _entry(args, left_system, left_workload or workload, left_round)
+    right = _entry(args, right_system, right_workload or workload, right_round)
+    found = differences(left, right)
+    names = tuple(f"{entry.system}:{entry.workload}:{entry.round}" for entry in (left, right))
+    if args.json:
+        print_json({"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]})
+    elif found:
+        print_table(("WHAT", "NAME", *names), [(one.kind, one.name, one.left or "-", one.right or "-")
+                                               for one in found])
+    else:
+        print(f"{names[0]} and {names[1]} do not differ")
+    return ExitCode.OK
+
+
+def _split(text: str) -> tuple[str, str | None, str | None]:
+    system, *rest = text.split(":")
+    if len(rest) > 2 or not system:
+        raise UsageError(f"{text!r} is not SYSTEM[:WORKLOAD[:ROUND]]")
+    workload, round_name = (*rest, "", "")[:2]
+    return system, workload or None, round_name or None
+
+
+def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
+    ours, theirs = catalogue.system(left)[1].workloads, catalogue.system(right)[1].workloads
+    common = [name for name in ours if name in theirs]
+    if len(common) == 1:
+        return common[0]
+    which = f"they share {', '.join(common)}" if common else "they share none"
+    raise UsageError(f"which workload of {left} and {right}? {which}",
+                     hint=f"orchestrator systems diff {left}:WORKLOAD {right}:WORKLOAD")
+
+
+def _validate(args: Namespace) -> ExitCode:
+    from orchestrator.model.validation import validate_file
+
+    catalogue, problems, fine = _catalogue(args), [], []
+    for name in args.files:
+        try:
+            fine.append((name, *validate_file(catalogue, Path(name))))
+        except DescriptorError as error:
+            problems += error.problems
+    if args.json:
+        print_json({"problems": problems, "files": [{"file": name, "kind": kind, "warnings": warnings}
+                                                    for name, kind, warnings in fine]})
+    else:
+        _print_fine(fine)
+    if problems:
+        if args.json:
+            return ExitCode.BAD_INPUT
+        raise DescriptorError(problems, hint="docs/descriptors.md describes every key")
+    return ExitCode.OK
+
+
+def _print_fine(fine: Sequence[tuple[str, str, list[str]]]) -> None:
+    for name, kind, warnings in fine:
+        print(f"{name}: {kind}, fine")
+        for warning in warnings:
+            note(f"{name}: warning: {warning}")
+
+
+def _new(args: Namespace) -> ExitCode:
+    from orchestrator.model.draft import draft_system
+
+    text = draft_system(_catalogue(args), args.name, accelerator=args.accelerator, nodes=args.nodes,
+                        gpus=args.gpus_per_node, fabric=args.fabric, workload=args.workload, round_name=args.round,
+                        micro_batch=args.micro_batch, accumulation=args.accumulation)
+    if args.output is None:
+        print(text, end="")
+        return ExitCode.OK
+    path = args.output / f"{args.name}.yaml"
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    print(path)
+    note(f"next: orchestrator systems validate {path}")
+    return ExitCode.OK
+
+
+def _schema(args: Namespace) -> ExitCode:
+    from orchestrator.model.schema import json_schema
+
+    print_json(json_schema(args.kind))
+    return ExitCode.OK

@@ -1,0 +1,67 @@
+"""The YAML documents as typed models, and their composition into an `Entry`.
+
+Importing this package is cheap: pydantic and yaml are imported with the first document that is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.model.catalogue import Catalogue
+    from orchestrator.model.compose import load_entry
+    from orchestrator.model.documents import Site, System, Workload
+    from orchestrator.model.entry import Container, DataPath, Entry, Mount, Origin
+    from orchestrator.model.sites import load_site
+    from orchestrator.model.values import EnvValue, Minutes, Text, Unique
+
+_HOMES = {
+    "Catalogue": "catalogue",
+    "Container": "entry",
+    "DataPath": "entry",
+    "Entry": "entry",
+    "EnvValue": "values",
+    "Minutes": "values",
+    "Mount": "entry",
+    "Origin": "entry",
+    "Site": "documents",
+    "System": "documents",
+    "Text": "values",
+    "Unique": "values",
+    "Workload": "documents",
+    "load_entry": "compose",
+    "load_site": "sites",
+}
+
+__all__ = [
+    "Catalogue",
+    "Container",
+    "DataPath",
+    "Entry",
+    "EnvValue",
+    "Minutes",
+    "Mount",
+    "Origin",
+    "Site",
+    "System",
+    "Text",
+    "Unique",
+    "Workload",
+    "load_entry",
+    "load_site",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module the first time it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

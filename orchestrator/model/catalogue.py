@@ -1,0 +1,169 @@
+"""The catalogue: which systems and workloads exist, and reading them by name or by path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orchestrator.errors import UsageError
+from orchestrator.model.checks import check_system
+from orchestrator.model.documents import Accelerators, Fabrics, Hosts, Part, System, Workload
+from orchestrator.model.problems import validate
+from orchestrator.model.source import Document, nearest, read
+from orchestrator.resources import data_dir
+
+P = TypeVar("P", bound=Part)
+
+_SHARED: dict[str, type[Part]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
+_FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
+
+
+class Catalogue:
+    """Systems and workloads from the package and from further folders; earlier folders win over the package.
+
+    A folder holds systems as `*.yaml` and may have `shared/accelerators.yaml` and so on, and `workloads/*.yaml`.
+    """
+
+    def __init__(self, dirs: Sequence[Path | str] = ()) -> None:
+        self.dirs = [Path(one) for one in dirs]
+        for one in self.dirs:
+            if not one.is_dir():
+                raise UsageError(f"there is no folder {one}", hint="--systems-dir, and systems_dirs in the site file, "
+                                                                   "name folders with system descriptors")
+        self._systems: dict[Path, tuple[Document, System]] = {}
+        self._workloads: dict[Path, tuple[Document, Workload]] = {}
+
+    @cached_property
+    def _system_files(self) -> dict[str, Path]:
+        return _files([*self.dirs, data_dir("systems")])
+
+    @cached_property
+    def _workload_files(self) -> dict[str, Path]:
+        return _files([*(one / "workloads" for one in self.dirs), data_dir("workloads")])
+
+    def system_names(self) -> list[str]:
+        """Return the names of all systems; reads no file."""
+        return sorted(self._system_files)
+
+    def workload_names(self) -> list[str]:
+        """Return the names of all workloads; reads no file."""
+        return sorted(self._workload_files)
+
+    def systems(self) -> list[System]:
+        """Return every system, by name. Raises DescriptorError when one is wrong."""
+        return [self.system(name)[1] for name in self.system_names()]
+
+    def workloads(self) -> list[Workload]:
+        """Return every workload, by name. Raises DescriptorError when one is wrong."""
+        return [self.workload(name)[1] for name in self.workload_names()]
+
+    def system(self, name: str) -> tuple[Document, System]:
+        """Return the system `name` (or in the file `name`) with its document.
+
+        Raises UsageError when there is none, DescriptorError when it is wrong.
+        """
+        path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
+        if path not in self._systems:
+            document = read(path)
+            system = validate(document, System)
+            if system is not None:
+                check_system(document, system)
+                self._check_names(document, system)
+            _check_file_name(document, path)
+            document.check()
+            self._systems[path] = (document, _built(system))
+        return self._systems[path]
+
+    def workload(self, name: str) -> tuple[Document, Workload]:
+        """Return the workload `name` (or in the file `name`) with its document. Raises as `system` does."""
+        path = _find(name, self._workload_files, "workload",
+                     f"there are: {', '.join(self.workload_names())}")
+        if path not in self._workloads:
+            document = read(path)
+            workload = validate(document, Workload)
+            _check_file_name(document, path)
+            document.check()
+            self._workloads[path] = (document, _built(workload))
+        return self._workloads[path]
+
+    def shared(self, kind: str) -> tuple[dict[str, Any], dict[str, tuple[Document, tuple[str, str]]]]:
+        """Return the shared facts of `kind` ("accelerators", "hosts", "fabrics") and where each stands."""
+        facts, homes = self._shared_cache.get(kind, (None, None))
+        if facts is None or homes is None:
+            facts, homes = {}, {}
+            for folder in [data_dir("systems"), *reversed(self.dirs)]:
+                path = folder / "shared" / f"{kind}.yaml"
+                if path.is_file():
+                    document = read(path)
+                    model = validate(document, _SHARED[kind])
+                    document.check()
+                    for name, fact in getattr(_built(model), kind).items():
+                        facts[name], homes[name] = fact, (document, (kind, name))
+            self._shared_cache[kind] = (facts, homes)
+        return facts, homes
+
+    @cached_property
+    def _shared_cache(self) -> dict[str, Any]:
+        return {}
+
+    def fact(self, kind: str, given: Any) -> Any:
+        """Return the fact itself for a name or an inline fact of a checked system; None for no fact."""
+        return self.shared(kind)[0][given] if isinstance(given, str) else given
+
+    def _check_names(self, document: Document, system: System) -> None:
+        for kind, field in _FIELD.items():
+            given = getattr(system, field)
+            if isinstance(given, str) and given not in (facts := self.shared(kind)[0]):
+                document.add((field,), f"there is no {field} {given}{_meant(given, list(facts))}; "
+                                       f"there are: {', '.join(sorted(facts))}")
+        for workload, rounds in system.workloads.items():
+            self._check_workload(document, workload, rounds)
+
+    def _check_workload(self, document: Document, name: str, rounds: dict[str, Any]) -> None:
+        names = self.workload_names()
+        if name not in names:
+            document.add(("workloads", name), f"there is no workload {name}{_meant(name, names)}; "
+                                              f"there are: {', '.join(names)}")
+            return
+        known = list(self.workload(name)[1].rounds)
+        for one, part in rounds.items():
+            for key, wanted in (((one,), one), ((one, "stack"), part.stack)):
+                if wanted is not None and wanted not in known:
+                    document.add(("workloads", name, *key), f"{name} has no round {wanted}; "
+                                                            f"it has: {', '.join(sorted(known))}")
+
+
+def _files(folders: list[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def _find(name: str, files: dict[str, Path], what: str, hint: str) -> Path:
+    if name in files:
+        return files[name]
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return Path(name)
+    raise UsageError(f"there is no {what} {name!r}{_meant(name, list(files))}", hint=hint)
+
+
+def _check_file_name(document: Document, path: Path) -> None:
+    name = document.data.get("name")
+    if isinstance(name, str) and name != path.stem:
+        document.add(("name",), f"{name!r}, but the file is called {path.name}; "
+                                f"a descriptor is found by its file name, so both must agree")
+
+
+def _meant(name: str, names: list[str]) -> str:
+    near = nearest(name, names)
+    return f'; did you mean "{near}"?' if near else ""
+
+
+def _built(model: P | None) -> P:
+    if model is None:
+        raise AssertionError("a document without problems was not built")
+    return model

@@ -1,0 +1,40 @@
+"""What differs between two entries: two systems, or two rounds of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.model.entry import Entry
+
+_FACTS = ("accelerator", "gfx", "host", "fabric", "nodes", "gpus_per_node", "micro_batch", "global_batch",
+          "accumulation", "tensor_parallel", "pipeline_parallel", "context_parallel", "minutes_per_run", "ruleset",
+          "image", "submitter", "submitted")
+_CONTAINER = ("devices", "groups", "caps", "security_opt", "ulimits", "shm_size", "network", "ipc", "uts")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that differs. `kind` is `fact`, `container` or `env`; "" means that one side does not have it."""
+
+    kind: str
+    name: str
+    left: str
+    right: str
+
+
+def differences(left: Entry, right: Entry) -> list[Difference]:
+    """Return everything that differs, facts first, then container options, then variables by name."""
+    pairs = [("fact", name, getattr(left, name), getattr(right, name)) for name in _FACTS]
+    pairs += [("container", name, getattr(left.container, name), getattr(right.container, name))
+              for name in _CONTAINER]
+    ours, theirs = left.whole_env, right.whole_env
+    pairs += [("env", name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]
+    return [Difference(kind, name, _text(mine), _text(other)) for kind, name, mine, other in pairs if mine != other]
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join("=".join(one) if isinstance(one, tuple) else str(one) for one in value)
+    return str(value)

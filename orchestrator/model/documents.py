@@ -1,0 +1,283 @@
+"""The documents as typed models: system, workload, site, and the facts that systems share.
+
+Unknown keys are errors, types are exact (a number is not text), and every default is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from orchestrator.model.fields import (
+    AbsolutePath,
+    Count,
+    DataFolders,
+    Env,
+    Image,
+    Joined,
+    Line,
+    Lines,
+    Name,
+    PassedName,
+    RelativePath,
+    Round,
+    SbatchLine,
+    Size,
+    TimeLimit,
+    Variable,
+    refuse,
+)
+
+
+class Part(BaseModel):
+    """Base of every mapping in a document."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Accelerator(Part):
+    """A GPU model. `gfx` is the ISA name; "" where there is no GPU."""
+
+    title: Line
+    gfx: str = ""
+    memory_gb: int | None = Field(default=None, ge=1, le=100_000)
+    devices: list[AbsolutePath] = []
+    note: str = ""
+
+
+class Host(Part):
+    """A server model, as far as runs and submissions care."""
+
+    title: Line
+    cpu: str = ""
+    sockets: int | None = Field(default=None, ge=1, le=64)
+    cores_per_socket: int | None = Field(default=None, ge=1, le=4096)
+    memory: str = ""
+    os: str = ""
+    network: str = ""
+    source: str = ""
+    note: str = ""
+
+
+class Fabric(Part):
+    """A kind of network between the nodes, with the RCCL settings that go with the kind.
+
+    Names of interfaces and devices are facts of a site and do not stand here.
+    """
+
+    title: Line
+    kind: Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpuboost"]
+    devices: list[AbsolutePath] = []
+    env: Env = {}
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class NameOr:
+    """Marks a field that is the name of a shared fact, or the fact itself written in place."""
+
+    model: type[Part]
+
+
+def _name_or(model: type[Part]) -> Callable[[object], object]:
+    def parse(raw: object) -> object:
+        if isinstance(raw, dict):
+            return model.model_validate(raw)
+        if isinstance(raw, str):
+            return raw
+        raise refuse(f"must be a name from systems/shared/ or a mapping, not {raw!r}")
+
+    return parse
+
+
+_NAME_OR_SCHEMA = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}],
+                                  "description": "a name from systems/shared/, or the facts in place"})
+AcceleratorFact = Annotated[Any, BeforeValidator(_name_or(Accelerator)), NameOr(Accelerator), _NAME_OR_SCHEMA]
+HostFact = Annotated[Any, BeforeValidator(_name_or(Host)), NameOr(Host), _NAME_OR_SCHEMA]
+FabricFact = Annotated[Any, BeforeValidator(_name_or(Fabric)), NameOr(Fabric), _NAME_OR_SCHEMA]
+
+
+class ContainerPart(Part):
+    """Container options of a workload round; a system's round may replace single ones."""
+
+    devices: list[AbsolutePath] | None = None
+    groups: list[Name] | None = None
+    caps: list[Name] | None = None
+    security_opt: list[Line] | None = None
+    ulimits: dict[Name, Line] | None = None
+    shm_size: Line | None = None
+    network: Literal["host", "bridge"] | None = None
+    ipc: Literal["host", "private"] | None = None
+    uts: Literal["host", "private"] | None = None
+
+
+class SystemRound(Part):
+    """What a system does differently for one workload in one round."""
+
+    micro_batch: Size | None = None
+    global_batch: Size | None = None
+    accumulation: Size | None = None
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    context_parallel: Count = 1
+    minutes_per_run: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    stack: Round | None = None
+    """An earlier round whose image, environment and container is run under this round's rules."""
+    published_as: Name | None = None
+    """The name that the published config had, where it is not this system's; what {ref: system} gives."""
+    image: Image | None = None
+    container: ContainerPart = ContainerPart()
+    env: Env = {}
+    whole_env: bool = False
+    """`env` stands here in full: nothing is taken from the workload's round."""
+    submitter: Line | None = None
+    submitted: bool = False
+    source: str = ""
+    note: str = ""
+
+
+class System(Part):
+    """One system: a machine, and what it runs."""
+
+    kind: Literal["system"]
+    name: Name
+    title: str = ""
+    accelerator: AcceleratorFact
+    nodes: Count
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)]
+    host: HostFact = None
+    fabric: FabricFact = "none"
+    workloads: dict[Name, Annotated[dict[Round, SystemRound], Field(min_length=1)]] = Field(min_length=1)
+
+
+class MountPart(Part):
+    """A host folder in the container: `$variable/subpath` at `container`."""
+
+    variable: Variable
+    subpath: RelativePath | None = None
+    container: AbsolutePath
+    read_only: bool = False
+
+
+class DataPart(Part):
+    """A file or folder that must exist below `$variable`."""
+
+    variable: Variable
+    path: RelativePath
+    bytes: int = Field(default=0, ge=0)
+    what: str = ""
+
+
+class WorkloadRound(Part):
+    """A workload in one round of MLPerf Training."""
+
+    ruleset: Line
+    image: Image
+    minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
+    env: Env = {}
+    container: ContainerPart = ContainerPart()
+    command: list[str] | None = Field(default=None, min_length=1)
+    mounts: list[MountPart] | None = None
+    data_tree: list[DataPart] | None = None
+    source: str = ""
+    note: str = ""
+
+
+class Workload(Part):
+    """A benchmark: its code, data, target, and the environment that all systems of a round share."""
+
+    kind: Literal["workload"]
+    name: Name
+    title: str = ""
+    benchmark: Name
+    metric: Line
+    target: float | None = None
+    target_is_upper_bound: bool = True
+    runs_required: Annotated[int, Field(ge=1, le=100)]
+    code_dir: AbsolutePath
+    command: list[str] = Field(min_length=1)
+    mounts: list[MountPart] = []
+    data_tree: list[DataPart] = []
+    rounds: dict[Round, WorkloadRound] = Field(min_length=1)
+
+
+class SiteNetwork(Part):
+    """Names of interfaces and devices on the site's nodes."""
+
+    socket_ifname: Joined | None = None
+    gloo_socket_ifname: Joined | None = None
+    ib_hca: Joined | None = None
+    gid_index: int | None = Field(default=None, ge=0, le=255)
+    env: Env = {}
+
+
+class SiteContainer(Part):
+    """How containers are started on the site."""
+
+    engine: Literal["docker", "podman", "none"] = "docker"
+    command: Lines | None = Field(default=None, min_length=1)
+    privileged: bool = False
+    devices: list[AbsolutePath] = []
+    pull: Literal["never", "missing"] = "missing"
+
+
+class SiteLimits(Part):
+    """Limits per run. `run_timeout_minutes` null: the descriptor's minutes per run."""
+
+    attempts: Annotated[int, Field(ge=1, le=20)] = 3
+    run_timeout_minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+
+
+class Site(Part):
+    """Where things are on one cluster."""
+
+    kind: Literal["site"] = "site"
+    name: Name = "site"
+    scheduler: Literal["slurm", "local"] = "slurm"
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    reservation: Line | None = None
+    constraint: Line | None = None
+    exclude: Lines = []
+    nodelist: Lines = []
+    time_limit: TimeLimit | None = None
+    log_dir: AbsolutePath | None = None
+    systems_dirs: list[AbsolutePath] = []
+    data: dict[Name, DataFolders] = {}
+    code: dict[Name, AbsolutePath] = {}
+    network: SiteNetwork = SiteNetwork()
+    container: SiteContainer = SiteContainer()
+    sudo: Lines = []
+    sbatch: list[SbatchLine] = []
+    env: Env = {}
+    pass_env: list[PassedName] = []
+    limits: SiteLimits = SiteLimits()
+    tunables: Literal["apply", "off"] = "apply"
+    clear_caches: bool = True
+
+
+class Accelerators(Part):
+    """systems/shared/accelerators.yaml"""
+
+    kind: Literal["accelerators"]
+    accelerators: dict[Name, Accelerator]
+
+
+class Hosts(Part):
+    """systems/shared/hosts.yaml"""
+
+    kind: Literal["hosts"]
+    hosts: dict[Name, Host]
+
+
+class Fabrics(Part):
+    """systems/shared/fabrics.yaml"""
+
+    kind: Literal["fabrics"]
+    fabrics: dict[Name, Fabric]

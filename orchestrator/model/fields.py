@@ -1,0 +1,186 @@
+"""Types of single fields in the documents: each accepts one shape and says in words what it wants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from orchestrator.model import values
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ROUND = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+_TIME = re.compile(r"[0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]{1,2}(:[0-5]?[0-9]){0,2}")
+_SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
+
+# The job's name, output, shape and signal are part of how sets work; a site cannot change them.
+_SBATCH_OWNED = ("--job-name", "-J", "--output", "-o", "--error", "-e", "--nodes", "-N", "--ntasks", "-n",
+                 "--ntasks-per-node", "--signal", "--array", "-a", "--time", "-t")
+
+
+def refuse(what: str) -> PydanticCustomError:
+    """Return the error for a value that is not accepted; braces in `what` are text."""
+    return PydanticCustomError("refused", "{what}", {"what": what})
+
+
+def parse_each(raw: dict[str, Any], parse: Callable[[str, Any], tuple[Any, str]]) -> dict[str, Any]:
+    """Parse every item of a mapping and report all problems, each under its own key."""
+    parsed, errors = {}, []
+    for key, value in raw.items():
+        parsed[key], problem = parse(key, value)
+        if problem:
+            errors.append(InitErrorDetails(type=refuse(problem), loc=(key,), input=value))
+    if errors:
+        raise ValidationError.from_exception_data("mapping", errors)
+    return parsed
+
+
+def _line(text: str) -> str:
+    if not text.strip() or text != text.strip():
+        raise refuse("must not be empty or begin or end with blanks")
+    if not text.isprintable():
+        raise refuse(f"{text!r} holds a line break or another control character")
+    return text
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text) or len(text) > 80:
+        raise refuse(f"{text!r} is not a name; accepted: up to 80 letters, digits, '.', '_' and '-', "
+                     f"starting with a letter or digit")
+    return text
+
+
+def _round(text: str) -> str:
+    if not _ROUND.fullmatch(text):
+        raise refuse(f"{text!r} is not a round; accepted: two numbers such as \"6.0\"")
+    return text
+
+
+def _absolute(text: str) -> str:
+    if not text.startswith("/"):
+        raise refuse(f"{text!r} is not an absolute path; write it from / on")
+    _line(text)
+    if ".." in text.split("/"):
+        raise refuse(f"{text!r} goes through '..'; write the path it leads to")
+    return text
+
+
+def _relative(text: str) -> str:
+    if text.startswith("/") or ".." in text.split("/"):
+        raise refuse(f"{text!r} must be a path below the data folder, without a leading / and without '..'")
+    return _line(text)
+
+
+def _image(text: str) -> str:
+    if not _IMAGE.fullmatch(text):
+        raise refuse(f"{text!r} is not an image reference; accepted: NAME:TAG or NAME@sha256:DIGEST")
+    return text
+
+
+def _variable(text: str) -> str:
+    if problem := values.name_problem(text):
+        raise refuse(problem)
+    return text
+
+
+def _passed(text: str) -> str:
+    name, equals, _ = text.partition("=")
+    if equals:
+        raise refuse(f"{name} is followed by a value; give the name alone, its value comes from the environment")
+    return _variable(text)
+
+
+def _time_limit(raw: object) -> object:
+    if type(raw) is int:
+        if not 1 <= raw <= 525_600:
+            raise refuse(f"{raw} minutes; accepted: 1 to 525600 (a year)")
+        return str(raw)
+    if isinstance(raw, str) and not _TIME.fullmatch(raw):
+        raise refuse(f"{raw!r} is not a time; accepted: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS")
+    return raw
+
+
+def _joined(raw: object) -> object:
+    return ",".join(raw) if isinstance(raw, list) and raw and all(isinstance(one, str) for one in raw) else raw
+
+
+def _listed(raw: object) -> object:
+    return [raw] if isinstance(raw, str) else raw
+
+
+def _sbatch(text: str) -> str:
+    _line(text)
+    if text.startswith("#"):
+        raise refuse(f"{text!r}: write the option alone, without #SBATCH")
+    found = _SBATCH_OPTION.match(text)
+    if not found:
+        raise refuse(f"{text!r} is not an sbatch option; accepted: lines such as \"--mem=0\"")
+    if found[1] in _SBATCH_OWNED:
+        raise refuse(f"{found[1]} is set by orchestrator itself and cannot be changed here")
+    return text
+
+
+def _env(raw: object) -> object:
+    return parse_each(raw, _env_item) if isinstance(raw, dict) else raw
+
+
+def _env_item(name: str, raw: Any) -> tuple[Any, str]:
+    value, problem = values.parse_value(raw)
+    secret = "" if raw is None else values.secret_problem(name)
+    return value, values.name_problem(name) or secret or problem
+
+
+def _paths(raw: object) -> object:
+    return parse_each(raw, _path_item) if isinstance(raw, dict) else raw
+
+
+def _path_item(name: str, raw: Any) -> tuple[Any, str]:
+    if problem := values.name_problem(name):
+        return raw, problem
+    if not isinstance(raw, str):
+        return raw, "must be an absolute path in quotes"
+    try:
+        return _absolute(raw), ""
+    except PydanticCustomError as error:
+        return raw, error.message()
+
+
+
+
+Line = Annotated[str, AfterValidator(_line)]
+Name = Annotated[str, AfterValidator(_name)]
+Round = Annotated[str, AfterValidator(_round)]
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+RelativePath = Annotated[str, AfterValidator(_relative)]
+Image = Annotated[str, AfterValidator(_image)]
+Variable = Annotated[str, AfterValidator(_variable)]
+PassedName = Annotated[str, AfterValidator(_passed)]
+TimeLimit = Annotated[str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})]
+Joined = Annotated[Line, BeforeValidator(_joined),
+                   WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})]
+Lines = Annotated[list[Line], BeforeValidator(_listed),
+                  WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})]
+SbatchLine = Annotated[str, AfterValidator(_sbatch)]
+Count = Annotated[int, Field(ge=1, le=100_000)]
+Size = Annotated[int, Field(ge=1, le=10_000_000)]
+ENV_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+    "additionalProperties": {"anyOf": [
+        {"type": ["string", "null"]},
+        {"type": "object", "properties": {"ref": {"enum": list(values.REFS)}}, "required": ["ref"],
+         "additionalProperties": False},
+        {"type": "object", "properties": {"unique": {"type": "string"}}, "required": ["unique"],
+         "additionalProperties": False},
+        {"type": "object", "required": ["minutes"], "additionalProperties": False, "properties": {"minutes": {
+            "type": "object", "required": ["fixed", "per_run"], "additionalProperties": False,
+            "properties": {"fixed": {"type": "integer"}, "per_run": {"type": "integer"}}}}},
+    ]},
+}
+Env = Annotated[dict[str, Any], BeforeValidator(_env), WithJsonSchema(ENV_SCHEMA)]
+DataFolders = Annotated[dict[str, str], BeforeValidator(_paths),
+                        WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]

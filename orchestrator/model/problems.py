@@ -1,0 +1,120 @@
+"""From pydantic's errors to one line each: what is wrong, what is accepted, what was probably meant."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.model.documents import NameOr, Part
+from orchestrator.model.source import Document, Key, kind_of, nearest
+
+P = TypeVar("P", bound=Part)
+
+
+def validate(document: Document, model: type[P]) -> P | None:
+    """Turn a document into `model`; on errors note all of them in the document and return None."""
+    if _other_kind(document, model):
+        return None
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            key, what = _explain(model, one)
+            document.add(key, what)
+        return None
+
+
+def _other_kind(document: Document, model: type[Part]) -> bool:
+    expected = get_args(model.model_fields["kind"].annotation)[0]
+    kind = document.data.get("kind")
+    if kind == expected:
+        return False
+    if "kind" not in document.data and not model.model_fields["kind"].is_required():
+        return False
+    if "kind" not in document.data:
+        document.add(("kind",), f"this key is required; write `kind: {expected}`")
+        document.data["kind"] = expected
+        return False
+    document.add(("kind",), f"{kind!r} where `kind: {expected}` is expected")
+    return isinstance(kind, str) and kind in ("system", "workload", "site", "accelerators", "hosts", "fabrics")
+
+
+def _explain(model: type[Part], error: Any) -> tuple[Key, str]:
+    location = error["loc"]
+    if location and location[-1] == "[key]":
+        location = location[:-1]
+    if error["type"] == "extra_forbidden":
+        return location, _unknown_key(model, location)
+    if error["type"] == "missing":
+        return location, "this key is required"
+    return location, _wrong_value(error["type"], error.get("ctx", {}), error["input"], error["msg"])
+
+
+def _unknown_key(model: type[Part], location: Key) -> str:
+    parent = _annotation_at(model, location[:-1])
+    keys = list(parent.model_fields) if parent else []
+    return f"unknown key{_meant(str(location[-1]), keys)}; keys here: {', '.join(keys)}"
+
+
+def _meant(name: str, names: list[str]) -> str:
+    near = nearest(name, names)
+    return f'; did you mean "{near}"?' if near else ""
+
+
+_WANTED = {
+    "string_type": "text", "int_type": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
+    "bool_type": "true or false", "list_type": "a list", "dict_type": "a mapping", "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+
+
+def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -> str:
+    if kind in _WANTED:
+        quotes = "; write it in quotes" if kind == "string_type" and isinstance(given, (bool, int, float)) else ""
+        return f"must be {_WANTED[kind]}, not {_given(given)}{quotes}"
+    if kind == "literal_error":
+        accepted = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        return f"{given!r} is not accepted; accepted: {', '.join(accepted)}{_meant(str(given), accepted)}"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        return f"{_short(given)} is too {'small' if 'ge' in context else 'large'}; " \
+               f"accepted: at {'least' if 'ge' in context else 'most'} {context.get('ge', context.get('le'))}"
+    if kind == "too_short":
+        return "must not be empty"
+    return message
+
+
+def _given(given: Any) -> str:
+    return kind_of(given) if given is None or isinstance(given, (list, dict)) else f"{kind_of(given)} ({_short(given)})"
+
+
+def _short(given: Any) -> str:
+    text = repr(given) if isinstance(given, str) else str(given)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _annotation_at(model: type[Part], location: Key) -> type[BaseModel] | None:
+    """Return the model of the mapping at `location`."""
+    annotation: Any = model
+    for part in location:
+        annotation = _step(annotation, part)
+    return _model_in(annotation)
+
+
+def _step(annotation: Any, part: str | int) -> Any:
+    model = _model_in(annotation)
+    if model is not None:
+        field = model.model_fields.get(str(part))
+        marks = [mark.model for mark in field.metadata if isinstance(mark, NameOr)] if field else []
+        return marks[0] if marks else field.annotation if field else None
+    for one in (annotation, *get_args(annotation)):
+        if get_origin(one) in (dict, list):
+            return get_args(one)[-1]
+    return None
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    for one in (annotation, *get_args(annotation)):
+        if isinstance(one, type) and not get_args(one) and issubclass(one, BaseModel):
+            return one
+    return None

@@ -1,0 +1,265 @@
+"""Reading YAML so that every later message can name file and line.
+
+Only the plain part of YAML is accepted: mappings, lists and scalars. Anchors, aliases, merge keys and tags are refused
+(shared values have their place in the workload's rounds and in systems/shared/), and so is a key that stands twice.
+Scalars follow YAML 1.2: `off` and `no` are text, `60:00:00` is text and not a number in base 60.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import DescriptorError
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
+
+Key = tuple[str | int, ...]
+
+_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None,
+          "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+
+
+@dataclass
+class Document:
+    """A YAML file: its data, and the line (from 1) of every key and list item."""
+
+    path: Path
+    data: Any = None
+    lines: dict[Key, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def line(self, key: Key) -> int:
+        """Return the line of `key`, or of the nearest enclosing key that exists."""
+        while key and key not in self.lines:
+            key = key[:-1]
+        return self.lines.get(key, 1)
+
+    def add(self, key: Key, what: str) -> None:
+        """Note a problem at `key`."""
+        where = key_text(key)
+        self.problems.append(f"{shown(self.path)}:{self.line(key)}: {where + ': ' if where else ''}{what}")
+
+    def check(self, hint: str = "") -> None:
+        """Raise DescriptorError with every problem noted so far, in the order of their lines."""
+        if self.problems:
+            raise DescriptorError(sorted(dict.fromkeys(self.problems), key=_line_of), hint=hint)
+
+
+def shown(path: Path) -> str:
+    """Return `path` as people like to read it: relative when it lies below the current folder."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
+def key_text(key: Key) -> str:
+    """Return ("data", "flux1", 0) as `data.flux1[0]`."""
+    text = ""
+    for part in key:
+        text += f"[{part}]" if isinstance(part, int) else f".{_printable(part)}" if text else _printable(part)
+    return text
+
+
+def _printable(part: str) -> str:
+    return part if part.isprintable() and part else repr(part)
+
+
+def _line_of(problem: str) -> tuple[str, int]:
+    found = re.match(r"(.*?):(\d+): ", problem)
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
+def read(path: Path) -> Document:
+    """Read the mapping in the YAML file `path`.
+
+    Raises DescriptorError when the file cannot be read, is no YAML, or is not one mapping.
+    """
+    document = Document(path)
+    text = _text(document)
+    _build(document, text)
+    if not document.problems and not isinstance(document.data, dict):
+        document.add((), _not_a_mapping(document.data))
+    document.check()
+    return document
+
+
+def _not_a_mapping(data: object) -> str:
+    if data is None:
+        return "the file is empty; a descriptor is a mapping that starts with `kind:`"
+    return f"the file holds {kind_of(data)}, not a mapping of keys; a descriptor starts with `kind:`"
+
+
+def kind_of(data: object) -> str:
+    """Return what `data` is, in words."""
+    if data is None:
+        return "nothing"
+    names = {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list",
+             dict: "a mapping"}
+    return names.get(type(data), "something else")
+
+
+def _text(document: Document) -> str:
+    try:
+        raw = document.path.read_bytes()
+    except OSError as error:
+        document.add((), _cannot_read(document.path, error))
+        document.check()
+        raise
+    if len(raw) > MAX_BYTES:
+        document.add((), f"the file has {len(raw)} bytes; a descriptor has at most {MAX_BYTES}")
+    try:
+        return raw.decode("utf-8-sig") if not document.problems else ""
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        document.lines[()] = line
+        document.add((), f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8")
+        return ""
+
+
+def _cannot_read(path: Path, error: OSError) -> str:
+    if path.is_dir():
+        return "this is a folder, not a YAML file"
+    if not isinstance(error, FileNotFoundError):
+        return f"cannot be read: {error.strerror}"
+    near = nearest(path.name, [entry.name for entry in path.parent.iterdir()]) if path.parent.is_dir() else ""
+    meant = f'; did you mean "{path.parent / near}"?' if near else ""
+    return f"there is no such file{meant}"
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """Return the one of `names` that is closest to `name`, or ""."""
+    from difflib import get_close_matches
+
+    lower = {candidate.lower(): candidate for candidate in sorted(names)}
+    found = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    return lower[found[0]] if found else ""
+
+
+def _build(document: Document, text: str) -> None:
+    import yaml
+
+    if document.problems:
+        return
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    try:
+        events = yaml.parse(text, Loader=loader)
+        _Builder(document, events).run()
+    except yaml.reader.ReaderError as error:
+        document.lines[()] = text.count("\n", 0, max(int(error.position), 0)) + 1
+        document.add((), f"character {_code(error.character)} is not allowed in YAML")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        document.lines[()] = mark.line + 1 if mark else 1
+        document.add((), _syntax(error, text, mark.line if mark else 0))
+
+
+def _code(character: object) -> str:
+    return f"U+{ord(character) if isinstance(character, str) and len(character) == 1 else int(str(character)):04X}"
+
+
+def _syntax(error: Any, text: str, line: int) -> str:
+    lines = text.splitlines()
+    near = lines[max(line - 1, 0):line + 1]
+    if any("\t" in one[:len(one) - len(one.lstrip())] for one in near):
+        return "a tab stands in the indentation; YAML wants blanks there"
+    what = " ".join(part for part in (error.context, error.problem) if part)
+    return f"this is not valid YAML: {what}"
+
+
+class _Refused(Exception):
+    """The document uses a part of YAML that is not accepted; the problem is noted."""
+
+
+class _Builder:
+    """Builds data and line numbers from the events of the YAML parser."""
+
+    def __init__(self, document: Document, events: Iterator[Any]) -> None:
+        self.document = document
+        self.events = events
+
+    def run(self) -> None:
+        """Build the first document; note a problem when there is a second one."""
+        from yaml.events import DocumentStartEvent
+
+        documents = 0
+        try:
+            for event in self.events:
+                if isinstance(event, DocumentStartEvent):
+                    documents += 1
+                    if documents > 1:
+                        self.refuse((), event, "a second document starts here; one file holds one descriptor")
+                    self.document.data = self.value((), next(self.events))
+        except _Refused:
+            return
+
+    def refuse(self, key: Key, event: Any, what: str) -> None:
+        self.document.lines[key] = event.start_mark.line + 1
+        self.document.add(key, what)
+        raise _Refused
+
+    def value(self, key: Key, event: Any) -> Any:
+        from yaml.events import AliasEvent, MappingStartEvent, SequenceStartEvent
+
+        self.document.lines.setdefault(key, event.start_mark.line + 1)
+        if isinstance(event, AliasEvent) or event.anchor:
+            self.refuse(key, event, "anchors (&name) and aliases (*name) are not accepted; "
+                                    "shared values belong into a workload round or systems/shared/")
+        if len(key) > MAX_DEPTH:
+            self.refuse(key[:3], event, f"nested deeper than {MAX_DEPTH} levels")
+        if event.tag and event.tag != "!":
+            self.refuse(key, event, f"the tag {event.tag} is not accepted; write a plain value")
+        if isinstance(event, MappingStartEvent):
+            return self.mapping(key)
+        if isinstance(event, SequenceStartEvent):
+            return self.sequence(key)
+        return event.value if event.style else scalar(event.value)
+
+    def sequence(self, key: Key) -> list[Any]:
+        from yaml.events import SequenceEndEvent
+
+        items: list[Any] = []
+        while not isinstance(event := next(self.events), SequenceEndEvent):
+            items.append(self.value((*key, len(items)), event))
+        return items
+
+    def mapping(self, key: Key) -> dict[str, Any]:
+        from yaml.events import MappingEndEvent
+
+        data: dict[str, Any] = {}
+        while not isinstance(event := next(self.events), MappingEndEvent):
+            name = self.name(key, event)
+            here = (*key, name)
+            if name in data:
+                self.document.add(here, f"stands twice, again in line {event.start_mark.line + 1}; "
+                                        f"only one of them can hold")
+            self.document.lines.setdefault(here, event.start_mark.line + 1)
+            data[name] = self.value(here, next(self.events))
+        return data
+
+    def name(self, key: Key, event: Any) -> str:
+        from yaml.events import ScalarEvent
+
+        if not isinstance(event, ScalarEvent) or event.anchor or event.tag:
+            self.refuse(key, event, "a key must be plain text")
+        if event.value == "<<" and not event.style:
+            self.refuse((*key, "<<"), event, "merge keys are not accepted; write the values where they apply")
+        return str(event.value)
+
+
+def scalar(text: str) -> Any:
+    """Return the value of a plain (unquoted) scalar."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _WHOLE.fullmatch(text) and len(text) < 30:
+        return int(text)
+    if _NUMBER.fullmatch(text) and len(text) < 30:
+        return float(text)
+    return text

@@ -1,0 +1,54 @@
+"""Checking a user's own documents of any kind, without composing anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.model.catalogue import Catalogue
+from orchestrator.model.checks import label_warning
+from orchestrator.model.documents import Accelerators, Fabrics, Hosts, Part
+from orchestrator.model.problems import validate
+from orchestrator.model.sites import check_data_variables, site_of
+from orchestrator.model.source import Document, read
+
+_SHARED: dict[str, type[Part]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
+_KINDS = ("system", "workload", "site", *_SHARED)
+
+
+def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
+    """Check the document at `path`; return its kind and warnings. Raises DescriptorError with every problem."""
+    document = read(path)
+    kind = document.data.get("kind")
+    if kind not in _KINDS:
+        document.add(("kind",), f"{kind!r} is not a kind of document; accepted: {', '.join(_KINDS)}"
+                     if kind is not None else f"this key is required; accepted: {', '.join(_KINDS)}")
+        document.check()
+    if kind == "site":
+        _check_site(catalogue, document)
+    elif kind in _SHARED:
+        validate(document, _SHARED[kind])
+        document.check()
+    elif kind == "workload":
+        catalogue.workload(_as_path(path))
+    else:
+        return kind, _check_system(catalogue, path)
+    return str(kind), []
+
+
+def _as_path(path: Path) -> str:
+    # A bare "flux1" must mean the file here, never the workload of the catalogue.
+    return str(path.resolve())
+
+
+def _check_system(catalogue: Catalogue, path: Path) -> list[str]:
+    _, system = catalogue.system(_as_path(path))
+    warnings = [label_warning(system, part, workload, name)
+                for workload, rounds in system.workloads.items() for name, part in rounds.items()]
+    return [one for one in warnings if one]
+
+
+def _check_site(catalogue: Catalogue, document: Document) -> None:
+    site = site_of(document, catalogue.workload_names())
+    for name in site.data:
+        check_data_variables(document, site, catalogue.workload(name)[1])
+    document.check()

@@ -1,0 +1,129 @@
+"""Values of environment variables, and which names and values are allowed.
+
+    Text("32")                      exported exactly as it stands
+    Minutes(fixed=5, per_run=205)   fixed + NEXP x per_run, computed when the config is sourced
+    Unique("flux-train-")           the text and a time stamp in nanoseconds, made when the config is sourced
+    Ref("nodes")                    only inside documents; composition replaces it by a Text
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A value that is exported exactly as typed."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Minutes:
+    """`fixed + NEXP x per_run`, in minutes."""
+
+    fixed: int
+    per_run: int
+
+    def __str__(self) -> str:
+        return f"<{self.fixed} + NEXP x {self.per_run}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """`prefix` followed by the time in nanoseconds."""
+
+    prefix: str
+
+    def __str__(self) -> str:
+        return f"<{self.prefix} and a time stamp>"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A fact of the system that composition fills in, see `REFS`."""
+
+    name: str
+
+
+EnvValue = Text | Minutes | Unique
+DocumentValue = EnvValue | Ref | None
+
+REFS = ("system", "config_file", "accelerator", "nodes", "gpus_per_node", "micro_batch", "global_batch",
+        "tensor_parallel", "pipeline_parallel", "context_parallel", "minutes_per_run")
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE)
+
+# What the loop over the runs sets itself, per set or per run. MASTER_ADDR, MASTER_PORT and NODE_RANK are not among
+# them: published single-node configs export defaults for them, and the loop overrides those per run.
+OWNED_BY_THE_LOOP = {
+    "NEXP": "the number of runs is given with --nexp (NEXP in the environment of a bundle)",
+    "SEED": "every run and attempt gets its own seed from the set's root seed",
+    "SLURM_NNODES": "the loop sets it for every run",
+    "SLURM_NODEID": "the loop sets it for every run",
+}
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with the variable name, or ""."""
+    if not NAME.fullmatch(name):
+        return (f"{name!r} is not a variable name; accepted: letters, digits and _, not starting with a digit")
+    if name in OWNED_BY_THE_LOOP:
+        return f"{name} belongs to the loop over the runs: {OWNED_BY_THE_LOOP[name]}"
+    return ""
+
+
+def secret_problem(name: str) -> str:
+    """Return why `name` may not have a value in a document or on the command line, or ""."""
+    if not SECRET.search(name):
+        return ""
+    return (f"{name} looks like a secret, and values written here end up in files and logs; "
+            f"put the name into the site's `pass_env` list, then its value is taken from the environment")
+
+
+def value_problem(text: str) -> str:
+    """Return what is wrong with a literal value, or ""."""
+    return "the value contains a NUL byte, which no environment can hold" if "\0" in text else ""
+
+
+def parse_value(raw: object) -> tuple[DocumentValue, str]:
+    """Read one value of an `env` mapping; return it and a problem ("" when there is none)."""
+    if raw is None:
+        return None, ""
+    if isinstance(raw, str):
+        return Text(raw), value_problem(raw)
+    if isinstance(raw, (bool, int, float)):
+        return None, "a number or true/false; write it in quotes so that it is exported exactly as typed"
+    if isinstance(raw, dict) and len(raw) == 1:
+        (form, argument), = raw.items()
+        if form in _FORMS:
+            return _FORMS[form](argument)
+    return None, ('accepted: text in quotes, null (removes the variable), {ref: NAME}, '
+                  '{minutes: {fixed: N, per_run: N}}, {unique: "prefix"}')
+
+
+def _ref(argument: object) -> tuple[DocumentValue, str]:
+    if argument in REFS:
+        return Ref(str(argument)), ""
+    return None, f"ref {argument!r} is unknown; accepted: {', '.join(REFS)}"
+
+
+def _minutes(argument: object) -> tuple[DocumentValue, str]:
+    if isinstance(argument, dict) and set(argument) == {"fixed", "per_run"} and \
+            all(type(number) is int and 0 <= number <= 100_000 for number in argument.values()):
+        return Minutes(argument["fixed"], argument["per_run"]), ""
+    return None, "minutes needs exactly `fixed` and `per_run`, whole numbers from 0 to 100000"
+
+
+def _unique(argument: object) -> tuple[DocumentValue, str]:
+    if isinstance(argument, str):
+        return Unique(argument), value_problem(argument)
+    return None, "unique needs a text in quotes, which comes before the time stamp"
+
+
+_FORMS = {"ref": _ref, "minutes": _minutes, "unique": _unique}

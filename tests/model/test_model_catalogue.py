@@ -1,0 +1,123 @@
+"""Every published entry, variable by variable, against what the catalogue composes."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.model import Catalogue, Entry, load_entry
+
+HERE = Path(__file__).parent
+FACTS: dict[str, Any] = json.loads((HERE.parent / "data" / "facts_env.json").read_text(encoding="utf-8"))
+RULES: list[dict[str, Any]] = yaml.safe_load((HERE / "differences.yaml").read_text(encoding="utf-8"))
+ENTRIES: list[dict[str, Any]] = FACTS["entries"]
+
+
+def published_env(fact: dict[str, Any]) -> dict[str, str]:
+    if "env" in fact:
+        return dict(fact["env"])
+    env = {**FACTS["profiles"][fact["profile"]], **fact.get("set", {})}
+    return {name: value for name, value in env.items() if name not in fact.get("absent", ())}
+
+
+@cache
+def composed(number: int) -> Entry:
+    fact = ENTRIES[number]
+    return load_entry(fact["system"], fact["workload"], round=fact["round"])
+
+
+def allowed_by(identity: str, name: str, published: str | None, ours: str | None) -> int | None:
+    """The number of the rule that allows the difference."""
+    for number, rule in enumerate(RULES):
+        if name in rule["variables"] and published is not None and re.fullmatch(rule.get("entries", ".*"), identity) \
+                and re.fullmatch(rule["published"], published) and _composed_fits(rule["composed"], published, ours):
+            return number
+    return None
+
+
+def _composed_fits(wanted: str, published: str, ours: str | None) -> bool:
+    if ours is None or wanted == "absent":
+        return ours is None and wanted == "absent"
+    if wanted == "in published":
+        found = re.search(r"([0-9]+)>$", published)
+        return found is not None and found[1] == ours
+    return re.fullmatch(wanted, ours) is not None
+
+
+def compare(number: int) -> tuple[list[str], set[int]]:
+    fact, entry = ENTRIES[number], composed(number)
+    published, used, wrong = published_env(fact), set(), []
+    ours = {name: str(value) for name, value in entry.whole_env.items()}
+    for name in {*published, *ours}:
+        if ours.get(name) == published.get(name):
+            continue
+        rule = allowed_by(fact["id"], name, published.get(name), ours.get(name))
+        if rule is None:
+            wrong.append(f"{name}: published {published.get(name)!r}, composed {ours.get(name)!r}")
+        else:
+            used.add(rule)
+    return wrong, used
+
+
+@pytest.mark.parametrize("number", range(len(ENTRIES)), ids=[fact["id"] for fact in ENTRIES])
+def test_composed_environment_is_the_published_one(number: int) -> None:
+    wrong, _ = compare(number)
+    assert not wrong
+
+
+@pytest.mark.parametrize("number", range(len(ENTRIES)), ids=[fact["id"] for fact in ENTRIES])
+def test_batch_and_image_are_the_published_ones(number: int) -> None:
+    fact, entry = ENTRIES[number], composed(number)
+    assert (entry.micro_batch, entry.global_batch) == (fact["micro_batch"], fact["global_batch"])
+    if ":" in fact["image"]:
+        assert entry.image == fact["image"]
+    elif "site" not in fact["image"] and "local" not in fact["image"]:
+        assert entry.image.endswith("5.1") and "5.1" in fact["image"]
+
+
+def test_every_rule_is_needed() -> None:
+    used = set().union(*(compare(number)[1] for number in range(len(ENTRIES))))
+    assert [rule["reason"] for number, rule in enumerate(RULES) if number not in used] == []
+
+
+def test_the_catalogue_holds_the_published_entries_and_nothing_else() -> None:
+    ours = {(system.name, workload, one) for system in Catalogue().systems()
+            for workload, rounds in system.workloads.items() for one in rounds}
+    published = {(fact["system"], fact["workload"], fact["round"]) for fact in ENTRIES}
+    assert len(published) == len(ENTRIES) == 58
+    assert ours - published == {("local_2x2x8", "builtin", "1.0")}
+    assert published - ours == set()
+
+
+def test_no_site_name_stands_in_a_system_workload_or_fabric() -> None:
+    names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "UCX_NET_DEVICES")
+    for number in range(len(ENTRIES)):
+        assert not set(names) & set(composed(number).whole_env)
+
+
+def test_derived_names_are_those_of_the_published_config_files() -> None:
+    entry = load_entry("MI355X_1x8x1", "llama31_8b", round="5.1")
+    assert str(entry.env["DGXSYSTEM"]) == "MI355X_1x8x1_8b"
+    assert entry.config_file == "config_MI355X_1x8x1_8b.sh"
+    dell = load_entry("MI325X_08x08x32_Dell", "flux1")
+    assert str(dell.env["CONFIG_FILENAME"]) == "config_MI325X_08x08x32.sh"
+
+
+def test_decay_is_what_warm_up_leaves() -> None:
+    for fact, number in ((fact, number) for number, fact in enumerate(ENTRIES)):
+        env = composed(number).env
+        if "PRIMUS_LR_DECAY_ITERS" in env:
+            total, warm_up = int(str(env["PRIMUS_TRAIN_ITERS"])), int(str(env["PRIMUS_LR_WARMUP_ITERS"]))
+            assert int(str(env["PRIMUS_LR_DECAY_ITERS"])) == total - warm_up, fact["id"]
+
+
+def test_every_system_without_results_says_so() -> None:
+    system = Catalogue().system("MI355X_08x08x32")[1]
+    assert system.workloads["flux1"]["6.0"].submitted is False
+    assert Catalogue().system("MI325X_08x08x32")[1].workloads["flux1"]["6.0"].submitted is True

@@ -1,0 +1,134 @@
+"""`orchestrator systems` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import main
+
+
+@pytest.fixture(autouse=True)
+def no_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody's own site file may change what these tests see."""
+    monkeypatch.delenv("ORCHESTRATOR_SITE", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+
+
+def systems(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    code = main(["systems", *args])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = systems(capsys)
+    assert code == 0
+    row = next(line for line in out.splitlines() if line.startswith("MI355X_1x8x1 "))
+    assert row.split(maxsplit=5)[1:5] == ["MI355X", "1", "x", "8"]
+    assert "llama31_8b (5.1, 6.0)" in row
+
+
+def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = systems(capsys, "--json")
+    found = {one["name"]: one for one in json.loads(out)}
+    assert found["MI325X_08x08x32"]["workloads"] == {"flux1": ["6.0"]}
+    assert found["MI325X_08x08x32"]["nodes"] == 8
+
+
+def test_show_with_origins(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = systems(capsys, "show", "MI325X_08x08x32", "--workload", "flux1", "--why", "--env", "MODEL=dev")
+    assert code == 0
+    row = next(line for line in out.splitlines() if line.startswith("LEARNING_RATE "))
+    assert "0.00025" in row and "MI325X_08x08x32.yaml:" in row and "training_results_v6.0: AMD" in row
+    model = next(line for line in out.splitlines() if line.startswith("MODEL "))
+    assert model.split()[1:] == ["dev", "command", "line"]
+
+
+def test_show_json_and_json_before_the_action(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("show", "MI355X_1x8x1", "--workload", "llama31_8b", "--round", "5.1")
+    _, before, _ = systems(capsys, "--json", *arguments)
+    _, after, _ = systems(capsys, *arguments, "--json")
+    assert before == after
+    entry = json.loads(after)
+    assert entry["round"] == "5.1"
+    assert {"name", "value", "layer", "file", "line", "source", "rccl"} == set(entry["env"][0])
+
+
+def test_show_without_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = systems(capsys, "show", "MI355X_1x8x1")
+    assert "llama2_70b_lora" in out and "5.1" in out and "6.0" in out
+
+
+def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = systems(capsys, "diff", "MI325X_08x08x32", "MI325X_08x08x32_Dell", "--json")
+    changed = {one["name"]: (one["left"], one["right"]) for one in json.loads(out)["differences"]
+               if one["kind"] == "env"}
+    assert changed == {"LEARNING_RATE": ("0.00025", "0.0003")}
+
+
+def test_diff_of_rounds_and_of_equals(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = systems(capsys, "diff", "MI355X_1x8x1:llama31_8b:5.1", "MI355X_1x8x1:llama31_8b:6.0")
+    assert "rocm/amd-mlperf:llama31_8b_training_5.1" in out and "rocm/amd-mlperf:llama31_8b_training_6.0" in out
+    _, out, _ = systems(capsys, "diff", "local_2x2x8", "local_2x2x8")
+    assert "do not differ" in out
+
+
+def test_diff_that_needs_a_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = systems(capsys, "diff", "MI355X_1x8x1", "MI350X_1x8x1")
+    assert code == 2
+    assert "they share llama2_70b_lora, llama31_8b" in err
+
+
+def test_new_gives_a_descriptor_that_validates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("new", "MI325X_02x08x16", "--accelerator", "MI325X", "--nodes", "2", "--workload", "flux1",
+                 "--micro-batch", "16", "--fabric", "broadcom_roce", "-o", str(tmp_path / "own"))
+    assert systems(capsys, *arguments)[0] == 0
+    path = tmp_path / "own" / "MI325X_02x08x16.yaml"
+    assert systems(capsys, "validate", str(path))[:2] == (0, f"{path}: system, fine\n")
+    code, out, _ = systems(capsys, "show", "MI325X_02x08x16", "--workload", "flux1", "--systems-dir",
+                           str(tmp_path / "own"))
+    assert code == 0 and "256" in out
+    assert systems(capsys, *arguments)[0] == 2, "an existing file is not overwritten"
+
+
+def test_new_on_a_gpu_that_nobody_published(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = systems(capsys, "new", "mine", "--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin",
+                           "--micro-batch", "8")
+    (tmp_path / "mine.yaml").write_text(out, encoding="utf-8")
+    assert code == 0 and systems(capsys, "validate", "mine.yaml")[0] == 0
+    code, _, err = systems(capsys, "new", "../evil", "--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin",
+                           "--micro-batch", "8")
+    assert code == 2 and "is not a name" in err
+
+
+def test_validate_reports_every_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("kind: system\n", encoding="utf-8")
+    (tmp_path / "b.yaml").write_text("kind: site\nlog_dir: /x\n", encoding="utf-8")
+    code, out, err = systems(capsys, "validate", "a.yaml", "b.yaml", "c.yaml")
+    assert code == 2
+    assert "b.yaml: site, fine" in out
+    assert "a.yaml:1: name: this key is required" in err and "c.yaml:1: there is no such file" in err
+    code, out, _ = systems(capsys, "validate", "--json", "a.yaml")
+    assert code == 2 and json.loads(out)["problems"][0].startswith("a.yaml:1: ")
+
+
+def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    text = "kind: system\nname: ours\naccelerator: cpu\nnodes: 1\ngpus_per_node: 1\n" \
+           "workloads: {builtin: {\"1.0\": {micro_batch: 4}}}\n"
+    (tmp_path / "own" / "ours.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "site.yaml").write_text(f"log_dir: /x\nsystems_dirs: [{tmp_path}/own]\n", encoding="utf-8")
+    assert "ours" in systems(capsys, "--site", "site.yaml")[1]
+    assert systems(capsys, "show", "ours", "--workload", "builtin")[0] == 0, "./site.yaml is found by itself"
+
+
+@pytest.mark.parametrize("kind", ["system", "workload", "site"])
+def test_schema(capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    _, out, _ = systems(capsys, "schema", kind)
+    schema = json.loads(out)
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["kind"]["const"] == kind
