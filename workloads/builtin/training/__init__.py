@@ -1,0 +1,1 @@
+"""The built-in workload: a small data-parallel training in plain Python."""
