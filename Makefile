@@ -1,0 +1,78 @@
+# make demo      the whole path on this machine: no Slurm, Docker, GPU or root needed
+# make test      all tests; on Debian as root with a real Slurm and a real Docker engine
+# make lab       start that one-machine cluster to play with; make lab-down removes it
+# make clean     remove what these made in the checkout
+#
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help".
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.SILENT:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: help demo test lab lab-down clean
+
+help:
+	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
+
+demo: $(VENV)/installed
+	$(BIN)/orchestrator demo $(ARGS)
+
+test: $(VENV)/tested
+	lab/with $(BIN)/python -m pytest -q $(ARGS)
+
+lab:
+	lab/up
+
+lab-down:
+	lab/down
+
+clean:
+	rm -rf $(VENV) .lab dist build .pytest_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+# Python 3.11 or newer with venv. On Debian the venv module is a package of its own.
+$(BIN)/python:
+	newest() {
+		for python in python3 python3.14 python3.13 python3.12 python3.11; do
+			if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+				command -v "$$python"
+				return
+			fi
+		done
+		return 1
+	}
+	install_venv() {
+		[ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return 1
+		echo "installing python3-venv" >&2
+		apt-get -o DPkg::Lock::Timeout=300 update -qq </dev/null
+		DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq --yes --no-install-recommends \
+			python3 python3-venv </dev/null >/dev/null
+	}
+	python=$$(newest) || { install_venv && python=$$(newest); } || {
+		echo "Python 3.11 or newer is needed, and there is none on PATH." >&2
+		echo "  hint: on Debian 12: apt-get install python3 python3-venv" >&2
+		exit 1
+	}
+	"$$python" -c 'import ensurepip' 2>/dev/null || install_venv || {
+		echo "$$python has no venv module." >&2
+		echo "  hint: on Debian: sudo apt-get install python3-venv" >&2
+		exit 1
+	}
+	rm -rf $(VENV)
+	"$$python" -m venv $(VENV)
+
+# Editable, so a change of the sources needs no new installation.
+$(VENV)/installed: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/tested: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	touch $@ $(VENV)/installed
