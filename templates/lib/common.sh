@@ -77,3 +77,28 @@ pause() {
   fi
   read -r -t "$1" -u "$pause_fd" || true
 }
+
+# read_line FD SECONDS: set LINE to the next line of FD. Status 0: a line; 1: the end; 2: none yet. `read -t` alone loses
+# what it had read of a line when its time is up; here that waits for its rest.
+declare -A READ_SO_FAR=()
+read_line() {
+  local piece="" status
+  IFS= read -r -t "$2" -u "$1" piece
+  status=$?
+  LINE=${READ_SO_FAR[$1]:-}$piece
+  if ((status > 128)); then
+    READ_SO_FAR[$1]=$LINE
+    return 2
+  fi
+  READ_SO_FAR[$1]=""
+  return "$status"
+}
+
+# alive PID: whether the process runs. `kill -0` would say so of an ended child too, as long as the shell has not reaped it,
+# which it does not while it handles a trap.
+alive() {
+  local stat
+  read -r stat <"/proc/$1/stat" || return 1
+  stat=${stat##*) }
+  [[ ${stat:0:1} != [ZX] ]]
+} 2>/dev/null

@@ -33,7 +33,7 @@ end_gently() {
   end_all TERM
   for ((tries = 0; tries < 100; tries++)); do
     left=0
-    for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null && left=1; done
+    for pid in "${pids[@]}"; do alive "$pid" && left=1; done
     ((left == 1)) || return 0
     pause 0.1
   done
@@ -81,7 +81,7 @@ while ((running > 0)); do
   code=$?
   # A trapped signal interrupts `wait` without any process having ended.
   alive=0
-  for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null && ((alive += 1)); done
+  for pid in "${pids[@]}"; do alive "$pid" && ((alive += 1)); done
   if ((code != 0 && status == 0 && alive < running)); then
     status=$code
     [[ $on_failure == keep ]] || end_gently

@@ -122,9 +122,9 @@ start_container() { # GENERATION
     </dev/fd/"$container_input" >&"$pipe_fd" 2>>"$node_dir/hold.log" {container_input}>&- &
   engine_pid=$!
   printf '%s\n' "$engine_pid" >"$channel/engine_pid"
-  local deadline=$((SECONDS + CONTAINER_START_S)) word=""
-  until read -r -t 0.2 -u "$pipe_fd" word && [[ $word == up ]]; do
-    if ! kill -0 "$engine_pid" 2>/dev/null; then
+  local deadline=$((SECONDS + CONTAINER_START_S))
+  until read_line "$pipe_fd" 0.2 && [[ $LINE == up ]]; do
+    if ! alive "$engine_pid"; then
       report failed "the container ended at once: $(tail -n 3 "$node_dir/hold.log" | tr '\n\t' '  ')"
       return 1
     elif ((SECONDS >= deadline)); then
@@ -138,8 +138,8 @@ end_container() {
   [[ -n $engine_pid ]] || return 0
   exec {container_input}>&-
   local deadline=$((SECONDS + 5))
-  while kill -0 "$engine_pid" 2>/dev/null && ((SECONDS < deadline)); do pause 0.02; done
-  if kill -0 "$engine_pid" 2>/dev/null; then
+  while alive "$engine_pid" && ((SECONDS < deadline)); do pause 0.02; done
+  if alive "$engine_pid"; then
     kill -KILL "$engine_pid" 2>/dev/null
     "${ENGINE_COMMAND[@]}" rm --force "$container" </dev/null >/dev/null 2>&1
   fi
@@ -167,13 +167,14 @@ drop_caches() {
 serve() {
   local word detail status
   while :; do
-    read -r -t 1 word detail
+    read_line 0 1
     status=$?
     if ((status == 0)); then
+      read -r word detail <<<"$LINE"
       [[ $word != drop-caches ]] || drop_caches "$detail"
-    elif ((status <= 128)); then
+    elif ((status == 1)); then
       return 0
-    elif [[ -n $engine_pid ]] && ! kill -0 "$engine_pid" 2>/dev/null; then
+    elif [[ -n $engine_pid ]] && ! alive "$engine_pid"; then
       report gone "its container ended: $(tail -n 1 "$node_dir/hold.log")"
       return 1
     fi
@@ -226,9 +227,9 @@ run_script() { # DIRECTORY
 
 # run_in_container: RUN_STATUS is the script's exit status, or 125 when the container ended under it.
 run_in_container() {
-  local status_fd printer writer engine word=""
+  local status_fd printer writer engine
   engine=$(<"$channel/engine_pid") 2>/dev/null
-  if [[ -z $engine ]] || ! kill -0 "$engine" 2>/dev/null; then
+  if [[ -z $engine ]] || ! alive "$engine"; then
     log "node $node: there is no container of this job"
     RUN_STATUS=125
     return
@@ -238,18 +239,18 @@ run_in_container() {
   printer=$!
   { printf 'exec >/orch/out 2>&1 </dev/null\n'; run_script "$CODE_DIR"; } >"$channel/request" &
   writer=$!
-  until read -r -t 1 -u "$status_fd" word; do
-    if ! kill -0 "$engine" 2>/dev/null; then
+  until read_line "$status_fd" 1; do
+    if ! alive "$engine"; then
       log "node $node: the container ended during the run"
       kill "$writer" "$printer" 2>/dev/null
-      word=125
+      LINE=125
       break
     fi
   done
-  RUN_STATUS=$word
+  RUN_STATUS=$LINE
   # The output ends by itself when its last writer is gone.
   local deadline=$((SECONDS + 5))
-  while kill -0 "$printer" 2>/dev/null && ((SECONDS < deadline)); do pause 0.005; done
+  while alive "$printer" && ((SECONDS < deadline)); do pause 0.005; done
   kill "$printer" 2>/dev/null
 }
 

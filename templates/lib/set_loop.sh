@@ -165,7 +165,7 @@ await() {
   while :; do
     wait "$1"
     status=$?
-    ((status > 128)) && kill -0 "$1" 2>/dev/null && [[ -z $ENDING ]] && continue
+    ((status > 128)) && alive "$1" && [[ -z $ENDING ]] && continue
     return "$status"
   done
 }
@@ -203,6 +203,7 @@ hold_nodes() {
   export ORCH_GENERATION=$GENERATION
   HOLD_PROBLEM=""
   pipe_pair 6 7 && pipe_pair 8 9 || return 1
+  READ_SO_FAR[8]=""
   step_argv keep - bash "$BUNDLE/lib/node.sh" hold "$GENERATION"
   "${ARGV[@]}" <&6 >&9 2>>"$SET_DIR/nodes/hold.log" 6<&- 7>&- 8<&- 9>&- &
   HOLD_PID=$!
@@ -211,12 +212,12 @@ hold_nodes() {
 }
 
 hear_nodes() {
-  local word rank node detail line deadline=$((SECONDS + CONTAINER_START_S + 30)) seen=0 given=0
+  local word rank node detail deadline=$((SECONDS + CONTAINER_START_S + 30)) seen=0 given=0
   NODE_IMAGES=()
   while ((seen < NNODES)); do
     [[ -z $ENDING ]] || return 1
-    if read -r -t 0.5 -u 8 line; then
-      IFS=$'\t' read -r word rank node detail <<<"$line"
+    if read_line 8 0.5; then
+      IFS=$'\t' read -r word rank node detail <<<"$LINE"
       case $word in
         ready) NODE_IMAGES[rank]=$detail seen=$((seen + 1)) ;;
         failed) HOLD_PROBLEM+="${HOLD_PROBLEM:+; }node $node (rank $rank): $detail" seen=$((seen + 1)) ;;
@@ -227,7 +228,7 @@ hear_nodes() {
     if ((SECONDS >= deadline)); then
       HOLD_PROBLEM+="${HOLD_PROBLEM:+; }no word within $((CONTAINER_START_S + 30)) s from$(silent_nodes)"
       return 1
-    elif ! kill -0 "$HOLD_PID" 2>/dev/null; then
+    elif ! alive "$HOLD_PID"; then
       # One more look: the last words may have come between the read and the check.
       ((given += 1))
       ((given < 2)) && continue
@@ -267,10 +268,10 @@ release_nodes() {
   exec 7>&-
   local deadline=$((SECONDS + 20))
   # The nodes' last words must be read, or they could block on a full pipe.
-  while kill -0 "$HOLD_PID" 2>/dev/null && ((SECONDS < deadline)); do
+  while alive "$HOLD_PID" && ((SECONDS < deadline)); do
     read -r -t 0.1 -u 8 _ || true
   done
-  if kill -0 "$HOLD_PID" 2>/dev/null; then
+  if alive "$HOLD_PID"; then
     log "the nodes did not let go within 20 s; ending their step by force"
     kill -TERM "$HOLD_PID" 2>/dev/null
     pause 2
@@ -286,20 +287,20 @@ release_nodes() {
 # clear_caches: have all nodes drop their caches, then log the event once, in rank 0's log. The event is only ever written
 # after every node has said that it did. Status 1: a container is gone; 2: a node cannot. CACHE_PROBLEM says which.
 clear_caches() {
-  local id=$RUN.$ATTEMPT seen=0 deadline=$((SECONDS + 300)) line word rank node detail
+  local id=$RUN.$ATTEMPT seen=0 deadline=$((SECONDS + 300)) word rank node detail
   CACHE_PROBLEM=""
   [[ $CLEAR_CACHES == 1 ]] || return 0
   printf 'drop-caches %s\n' "$id" >&7
   while ((seen < NNODES)); do
     [[ -z $ENDING ]] || return 1
-    if ! read -r -t 1 -u 8 line; then
-      if ! kill -0 "$HOLD_PID" 2>/dev/null || ((SECONDS >= deadline)); then
+    if ! read_line 8 1; then
+      if ! alive "$HOLD_PID" || ((SECONDS >= deadline)); then
         CACHE_PROBLEM="not every node answered the request to drop its caches"
         return 1
       fi
       continue
     fi
-    IFS=$'\t' read -r word rank node detail <<<"$line"
+    IFS=$'\t' read -r word rank node detail <<<"$LINE"
     case $word in
       dropped) [[ $detail != "$id" ]] || ((seen += 1)) ;;
       gone) CACHE_PROBLEM="node $node (rank $rank): $detail"; return 1 ;;
