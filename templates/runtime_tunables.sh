@@ -28,7 +28,9 @@ KNOBS=(
 
 # read_value FILE: set VALUE; of `always [madvise] never` the word in brackets.
 read_value() {
-  VALUE=$(<"$1") || return 1
+  # `read` instead of $(<...): no process per file, and there is a file per processor.
+  VALUE=""
+  IFS= read -r VALUE <"$1" || [[ -n $VALUE ]] || return 1
   [[ $VALUE =~ \[([^]]+)\] ]] && VALUE=${BASH_REMATCH[1]}
   return 0
 }
@@ -102,7 +104,7 @@ prune_owners() {
 
 start_of() { # PID: its start time in ticks, so that a recycled pid is not taken for the owner
   local stat
-  stat=$(<"/proc/$1/stat") || return 1
+  read -r stat <"/proc/$1/stat" || return 1
   stat=${stat##*) }
   read -r -a stat <<<"$stat"
   printf '%s\n' "${stat[19]}"

@@ -16,7 +16,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_entry, add_json, need_site, note, print_json
+from orchestrator.cli._common import add_entry, add_json, log_dir_of, need_site, note, print_json
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -58,11 +58,9 @@ def _diff(args: Namespace, files: dict[str, bytes]) -> int:
 
     place = Path(args.diff)
     if not (place / "manifest.json").is_file():
-        from orchestrator.cli._common import read_site, site_log_dir
         from orchestrator.runset.find import find_set
 
-        site = read_site(args.site)
-        place = find_set(args.diff, site_log_dir(site) if site else None) / "bundle"
+        place = find_set(args.diff, log_dir_of(need_site(args.site))) / "bundle"
     lines = list(diff_bundle(files, place))
     if args.json:
         print_json({"equal": not lines, "diff": lines})

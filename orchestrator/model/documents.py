@@ -229,7 +229,7 @@ class SiteLimits(Part):
     """Limits per run. `run_timeout_minutes` null: the descriptor's minutes per run."""
 
     attempts: Annotated[int, Field(ge=1, le=20)] = 3
-    run_timeout_minutes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = None
     container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
 
 

@@ -1,5 +1,9 @@
 # shellcheck shell=bash
 # Small pieces that every script of the bundle uses: messages, time, atomic state files.
+#
+# SC2034: functions leave results in variables (NOW_MS, JSON, LINE), which their callers read.
+# SC2015: `A && B || C` is meant as it is: C when either fails.
+# shellcheck disable=SC2034,SC2015
 
 # log TEXT...: one line with a time stamp on standard error.
 log() {
@@ -8,7 +12,6 @@ log() {
 
 # die TEXT...: say what is wrong and end with status 1.
 die() {
-  # shellcheck disable=SC2034
   LAST_ERROR=$*
   log "error: $*"
   exit 1
@@ -48,14 +51,23 @@ json_list() {
 
 # write_atomic FILE TEXT: a reader sees the old content or the new one, never half of it.
 write_atomic() {
-  local file=$1 temp
-  temp="${file%/*}/.${file##*/}.tmp.$$"
-  if printf '%s\n' "$2" >"$temp" && sync "$temp" && mv -f "$temp" "$file"; then
+  local temp="${1%/*}/.${1##*/}.tmp.$$"
+  if printf '%s\n' "$2" >"$temp" && mv -f "$temp" "$1"; then
     return 0
   fi
   rm -f "$temp"
-  log "error: cannot write $file (disk full, quota, or the folder is gone)"
+  log "error: cannot write $1 (disk full, quota, or the folder is gone)"
   return 1
+}
+
+# json_member FILE NAME: set MEMBER to the value of a string or number member of one of our own JSON files.
+json_member() {
+  local text="" pattern="\"$2\": *(\"([^\"]*)\"|-?[0-9]+)"
+  MEMBER=""
+  [[ -r $1 ]] || return 1
+  IFS= read -r -d '' text <"$1"
+  [[ $text =~ $pattern ]] || return 1
+  MEMBER=${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}
 }
 
 # open_pipe: set pipe_fd to a pipe without a name in the file system, open for reading and writing.

@@ -9,6 +9,7 @@
 #
 # Each node is a session of its own, so that everything it started can be ended with it.
 set -uo pipefail
+# shellcheck source=lib/common.sh
 . "${BASH_SOURCE[0]%/*}/common.sh"
 
 IFS=, read -r -a nodes <<<"$1"

@@ -12,6 +12,9 @@
 #   status    a pipe; the script's exit status
 # `exec` of the engine would do the same, but it costs 0.1 s of processor per node and run, between run_stop and run_start,
 # and a killed client would leave its process running in the container.
+#
+# SC2153: names in capitals come from settings.sh.
+# shellcheck disable=SC2153
 set -uo pipefail
 
 here=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
@@ -211,7 +214,9 @@ run_script() { # DIRECTORY
   ((${SLURM_NNODES:-1} == 1)) || pairs+=("NODE_RANK=$rank")
   # Secrets are passed by name; this script is only ever in a pipe.
   for name in "${PASS_ENV[@]}"; do [[ -z ${!name+set} ]] || pairs+=("$name=${!name}"); done
-  printf '%s\n' "$(<"$ORCH_SET_DIR/environment.sh")"
+  IFS= read -r -d '' words <"$ORCH_SET_DIR/environment.sh"
+  printf '%s\n' "$words"
+  words=""
   for name in "${pairs[@]}"; do
     shell_word "${name#*=}"
     printf 'export %s=%s\n' "${name%%=*}" "$WORD"
@@ -228,7 +233,7 @@ run_script() { # DIRECTORY
 # run_in_container: RUN_STATUS is the script's exit status, or 125 when the container ended under it.
 run_in_container() {
   local status_fd printer writer engine
-  engine=$(<"$channel/engine_pid") 2>/dev/null
+  read -r engine <"$channel/engine_pid" || engine=""
   if [[ -z $engine ]] || ! alive "$engine"; then
     log "node $node: there is no container of this job"
     RUN_STATUS=125
@@ -250,7 +255,7 @@ run_in_container() {
   RUN_STATUS=$LINE
   # The output ends by itself when its last writer is gone.
   local deadline=$((SECONDS + 5))
-  while alive "$printer" && ((SECONDS < deadline)); do pause 0.005; done
+  while alive "$printer" && ((SECONDS < deadline)); do read -r -t 0.005 -u "$status_fd" _; done
   kill "$printer" 2>/dev/null
 }
 

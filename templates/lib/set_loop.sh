@@ -2,15 +2,12 @@
 # The loop over the runs of a set. It runs once, on the batch host (or the single node), so that nodes cannot drift apart.
 # `run_with_docker.sh` and `run_with_docker_slurm.sh` source this file after settings.sh and one of lib/steps_*.sh.
 # What it writes is described in docs/set-folder.md.
+#
+# SC2034, SC2153, SC2154: it shares variables with those files, and with lib/common.sh.
+# SC2015: `A && B || C` is meant as it is: C when either fails.
+# shellcheck disable=SC2034,SC2153,SC2154,SC2015
 
 # ---- records -------------------------------------------------------------------------------------------------------
-
-# json_member FILE NAME: print the value of a string or number member of one of our own JSON files.
-json_member() {
-  local text pattern="\"$2\": *(\"([^\"]*)\"|-?[0-9]+)"
-  [[ -r $1 ]] && text=$(<"$1") && [[ $text =~ $pattern ]] || return 1
-  printf '%s\n' "${BASH_REMATCH[2]:-${BASH_REMATCH[1]//\"/}}"
-}
 
 write_job() { # STATE [REASON]
   local nodes reason ended=0
@@ -30,7 +27,7 @@ exit_codes() {
   local rank code joined=""
   BAD_NODES=""
   for rank in "${!NODES[@]}"; do
-    code=$(json_member "$1/node_$rank.json" exit) || code=-1
+    json_member "$1/node_$rank.json" exit && code=$MEMBER || code=-1
     if ((code == -1)); then
       BAD_NODES+="${BAD_NODES:+, }node ${NODES[rank]} (rank $rank) had not ended"
     elif ((code != 0)); then
@@ -42,24 +39,42 @@ exit_codes() {
   JSON="{$joined}"
 }
 
-# write_run STATE OUTCOME REASON EXIT_CODES: the state of the current attempt, and the same as the state of its run.
-write_run() {
+# run_record STATE OUTCOME REASON EXIT_CODES: set RECORD to the state of the current attempt, which is also that of its run.
+run_record() {
   local nodes reason ended=0
   now_ms
   [[ $1 == running ]] || ended=$NOW_MS
   json_list "${NODES[@]}"; nodes=$JSON
   json_string "$3"; reason=$JSON
-  local record="{\"schema\": 1, \"run\": $RUN, \"attempt\": $ATTEMPT, \"state\": \"$1\", \"outcome\": \"$2\", \"reason\": $reason, \
+  RECORD="{\"schema\": 1, \"run\": $RUN, \"attempt\": $ATTEMPT, \"state\": \"$1\", \"outcome\": \"$2\", \"reason\": $reason, \
 \"seed\": $SEED, \"job_id\": \"$JOB_ID\", \"master_port\": $MASTER_PORT, \"nodes\": $nodes, \"exit_codes\": ${4:-{\}}, \
 \"image_digest\": \"$IMAGE_DIGEST\", \"start_ms\": $RUN_STARTED_MS, \"end_ms\": $ended}"
-  write_atomic "$ATTEMPT_DIR/state.json" "$record" && write_atomic "$SET_DIR/runs/$RUN/state.json" "$record"
+}
+
+# write_run STATE OUTCOME REASON EXIT_CODES [RESULT]: write the attempt's state and its run's, and with RESULT publish rank
+# 0's log under that name. What is final is on the disk before anybody can see it, with one sync for all files.
+write_run() {
+  local run_dir=$SET_DIR/runs/$RUN temps=("$ATTEMPT_DIR/.state.json.tmp.$$" "$SET_DIR/runs/$RUN/.state.json.tmp.$$")
+  run_record "${@:1:4}"
+  [[ -z ${5:-} ]] || temps+=("$run_dir/.result.tmp.$$")
+  if printf '%s\n' "$RECORD" >"${temps[0]}" && printf '%s\n' "$RECORD" >"${temps[1]}" &&
+    { [[ -z ${5:-} ]] || cp "$ATTEMPT_DIR/node_0.log" "${temps[2]}"; } &&
+    { [[ $1 == running ]] || sync "${temps[@]}"; } &&
+    # The result first: a state never speaks of a result that is not there.
+    { [[ -z ${5:-} ]] || mv -f "${temps[2]}" "$run_dir/$5"; } &&
+    mv -f "${temps[0]}" "$ATTEMPT_DIR/state.json" && mv -f "${temps[1]}" "$run_dir/state.json"; then
+    return 0
+  fi
+  rm -f "${temps[@]}"
+  STOP_REASON="cannot write to $run_dir (disk full, quota, or the folder is gone)"
+  log "error: $STOP_REASON"
+  return 1
 }
 
 run_is_done() { # RUN
-  local file=$SET_DIR/runs/$1/state.json state outcome
-  state=$(json_member "$file" state) || return 1
-  outcome=$(json_member "$file" outcome) || outcome=""
-  [[ $state == success || ($state == failed && $outcome == not_converged) ]]
+  json_member "$SET_DIR/runs/$1/state.json" state || return 1
+  [[ $MEMBER != success ]] || return 0
+  [[ $MEMBER == failed ]] && json_member "$SET_DIR/runs/$1/state.json" outcome && [[ $MEMBER == not_converged ]]
 }
 
 # ---- the set folder ------------------------------------------------------------------------------------------------
@@ -77,8 +92,10 @@ open_set() {
   mkdir -p "$SET_DIR"/{jobs,runs,results,nodes} || die "cannot write to $SET_DIR (LOGDIR=$LOGDIR)"
   SET_DIR=$(cd "$SET_DIR" && pwd -P) || exit 1
   if [[ ! -e $SET_DIR/set.json ]]; then describe_set; fi
-  ROOT_SEED=$(json_member "$SET_DIR/set.json" root_seed) || die "$SET_DIR/set.json has no root_seed; it is damaged"
-  NEXP=$(json_member "$SET_DIR/set.json" nexp) || die "$SET_DIR/set.json has no nexp; it is damaged"
+  json_member "$SET_DIR/set.json" root_seed || die "$SET_DIR/set.json has no root_seed; it is damaged"
+  ROOT_SEED=$MEMBER
+  json_member "$SET_DIR/set.json" nexp || die "$SET_DIR/set.json has no nexp; it is damaged"
+  NEXP=$MEMBER
   if [[ ! -d $SET_DIR/bundle ]]; then
     # Nodes run from this copy: what ran stays on record, and an edit of the original cannot reach a running set.
     cp -R "$BUNDLE" "$SET_DIR/.bundle.tmp.$$" && mv "$SET_DIR/.bundle.tmp.$$" "$SET_DIR/bundle" || die "cannot copy the bundle to $SET_DIR"
@@ -123,15 +140,15 @@ take_set() {
 settle_left_overs() {
   local file job
   for file in "$SET_DIR"/runs/*/state.json "$SET_DIR"/runs/*/attempt_*/state.json; do
-    [[ $(json_member "$file" state) == running ]] || continue
-    job=$(json_member "$file" job_id)
+    json_member "$file" state && [[ $MEMBER == running ]] || continue
+    json_member "$file" job_id && job=$MEMBER || job=unknown
     now_ms
     write_atomic "$file" "$(sed -e 's/"state": "running"/"state": "failed"/; s/"outcome": ""/"outcome": "interrupted"/' \
       -e "s/\"reason\": \"\"/\"reason\": \"job $job ended without closing this attempt\"/; s/\"end_ms\": 0/\"end_ms\": $NOW_MS/" "$file")"
   done
   for file in "$SET_DIR"/jobs/*.json; do
     [[ -e $file && $file != */"$JOB_ID.json" ]] || continue
-    [[ $(json_member "$file" ended_ms) == 0 ]] || continue
+    json_member "$file" ended_ms && [[ $MEMBER == 0 ]] || continue
     now_ms
     write_atomic "$file" "$(sed -e 's/"state": "[a-z]*"/"state": "failed"/; s/"reason": ""/"reason": "the job ended without a word"/' \
       -e "s/\"ended_ms\": 0/\"ended_ms\": $NOW_MS/" "$file")"
@@ -140,10 +157,14 @@ settle_left_overs() {
 
 # queue_runs: every run has a state from the start, so that a reader can tell "not yet" from "lost".
 queue_runs() {
-  local i
+  local i missing=()
   for ((i = 1; i <= NEXP; i++)); do
-    [[ -e $SET_DIR/runs/$i/state.json ]] && continue
-    mkdir -p "$SET_DIR/runs/$i" && write_atomic "$SET_DIR/runs/$i/state.json" \
+    [[ -e $SET_DIR/runs/$i/state.json ]] || missing+=("$i")
+  done
+  ((${#missing[@]} > 0)) || return 0
+  mkdir -p "${missing[@]/#/$SET_DIR/runs/}" || return 1
+  for i in "${missing[@]}"; do
+    write_atomic "$SET_DIR/runs/$i/state.json" \
       "{\"schema\": 1, \"run\": $i, \"attempt\": 0, \"state\": \"queued\", \"outcome\": \"\", \"reason\": \"\", \"start_ms\": 0, \"end_ms\": 0}" || return 1
   done
 }
@@ -316,14 +337,9 @@ clear_caches() {
 run_stop_status() {
   local line pattern='"status": *"([a-z_]+)"'
   RUN_STOP=""
-  line=$(grep -a ':::MLLOG .*"key": *"run_stop"' "$ATTEMPT_DIR/node_0.log" 2>/dev/null | tail -n 1) || true
+  line=$(grep -a ':::MLLOG .*"key": *"run_stop"' "$ATTEMPT_DIR/node_0.log" 2>/dev/null)
+  line=${line##*$'\n'}
   [[ $line =~ $pattern ]] && RUN_STOP=${BASH_REMATCH[1]}
-}
-
-publish_result() {
-  local name=result_$RUN.txt temp=$SET_DIR/runs/$RUN/.result.tmp.$$
-  cp "$ATTEMPT_DIR/node_0.log" "$temp" && sync "$temp" && mv -f "$temp" "$SET_DIR/runs/$RUN/$name" || return 1
-  ln -sfn "../runs/$RUN/$name" "$SET_DIR/results/$name"
 }
 
 # try_run: one attempt. Status 0: the run is done (a success, or a result that missed the target); 1: it died and may be
@@ -338,10 +354,9 @@ try_run() {
   MASTER_PORT=$((10000 + (PORT_BASE + 37 * RUN + 7 * ATTEMPT) % 22000))
   now_ms
   RUN_STARTED_MS=$NOW_MS
-  if ! mkdir -p "$ATTEMPT_DIR" || ! write_run running "" "" || ! write_job running; then
-    STOP_REASON="cannot write to $SET_DIR"
-    return 2
-  fi
+  STOP_REASON="cannot write to $SET_DIR (disk full, quota, or the folder is gone)"
+  mkdir "$ATTEMPT_DIR" && write_run running "" "" && write_job running || return 2
+  STOP_REASON=""
   NEED_RENEWAL=0
   clear_caches
   status=$?
@@ -373,16 +388,15 @@ try_run() {
     reason="no run_stop"
     now_ms
     ((NOW_MS - RUN_STARTED_MS < RUN_TIMEOUT_S * 1000)) || reason="no run_stop within $RUN_TIMEOUT_S s (run time-out)"
-    write_run failed infrastructure "$reason${BAD_NODES:+; $BAD_NODES}" "$codes" || { STOP_REASON="cannot write to $SET_DIR"; return 2; }
+    write_run failed infrastructure "$reason${BAD_NODES:+; $BAD_NODES}" "$codes" || return 2
     log "run $RUN attempt $ATTEMPT failed: $reason${BAD_NODES:+; $BAD_NODES}"
     return 1
   fi
 }
 
-close_run() { # STATE OUTCOME REASON EXIT_CODES
-  publish_result && write_run "$@" && return 0
-  STOP_REASON="cannot write the result of run $RUN to $SET_DIR"
-  return 1
+# close_run STATE OUTCOME REASON EXIT_CODES: the run is done; publish its result.
+close_run() {
+  write_run "$@" "result_$RUN.txt" && ln -sfn "../runs/$RUN/result_$RUN.txt" "$SET_DIR/results/result_$RUN.txt"
 }
 
 # ---- the set -------------------------------------------------------------------------------------------------------
@@ -400,7 +414,7 @@ run_set() {
   local tried
   for ((RUN = 1; RUN <= NEXP; RUN++)); do
     run_is_done "$RUN" && continue
-    ATTEMPT=$(last_attempt "$RUN")
+    last_attempt "$RUN"
     # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
     for ((tried = 0; tried < MAX_ATTEMPTS; tried++)); do
       try_run
@@ -417,12 +431,13 @@ run_set() {
   done
 }
 
-last_attempt() { # RUN
-  local last=0 dir
+# last_attempt RUN: set ATTEMPT to the highest attempt on record.
+last_attempt() {
+  local dir
+  ATTEMPT=0
   for dir in "$SET_DIR/runs/$1"/attempt_*; do
-    [[ ${dir##*_} =~ ^[0-9]+$ ]] && ((${dir##*_} > last)) && last=${dir##*_}
+    [[ ${dir##*_} =~ ^[0-9]+$ ]] && ((${dir##*_} > ATTEMPT)) && ATTEMPT=${dir##*_}
   done
-  printf '%s\n' "$last"
 }
 
 on_signal() { # STATE REASON

@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Steps on this host, without Slurm. With one node that is the published single-node flow; with the container engine
 # `none` several nodes are several process groups.
+#
+# SC2034, SC2153: it shares variables with settings.sh and lib/set_loop.sh.
+# shellcheck disable=SC2034,SC2153
 
 steps_begin() {
   local rank
@@ -27,11 +30,11 @@ master_address() {
 # process_start PID: its start time in clock ticks since boot (field 22 of stat), which tells a recycled pid.
 process_start() {
   local stat
-  stat=$(<"/proc/$1/stat") 2>/dev/null || return 1
+  read -r stat <"/proc/$1/stat" || return 1
   stat=${stat##*) }
   read -r -a stat <<<"$stat"
   printf '%s\n' "${stat[19]}"
-}
+} 2>/dev/null
 
 job_is_live() { # local-PID-START
   local pid start

@@ -1,5 +1,8 @@
 # shellcheck shell=bash
 # Steps over all nodes of the set, with Slurm. lib/steps_local.sh offers the same functions without it.
+#
+# SC2034, SC2153: it shares variables with settings.sh and lib/set_loop.sh.
+# shellcheck disable=SC2034,SC2153
 
 # steps_begin: set JOB_ID and NODES (names in rank order), or end with what is missing.
 steps_begin() {

@@ -1,0 +1,245 @@
+"""Whole sets on the real thing: 8 Slurm nodes, one container per node, the descriptor of a published system unmodified."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Lab
+
+pytestmark = pytest.mark.lab
+
+TOP = Path(__file__).resolve().parents[2]
+SYSTEM, WORKLOAD = "MI325X_08x08x32", "flux1"
+KNOBS = [Path(name) for name in (
+    "/proc/sys/kernel/nmi_watchdog", "/proc/sys/kernel/numa_balancing", "/proc/sys/kernel/randomize_va_space",
+    "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/defrag")]
+
+
+class Bench:
+    """A folder on the lab's shared storage with a site file, and the command line as a user has it."""
+
+    def __init__(self, lab: Lab, root: Path) -> None:
+        self.lab, self.root, self.log_dir = lab, root, root / "results"
+        site = lab.run(TOP / "lab/site").stdout
+        site = re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site)
+        self.log_dir.mkdir(parents=True)
+        self.site = root / "site.yaml"
+        self.site.write_text(site)
+
+    def add_to_site(self, text: str) -> None:
+        self.site.write_text(self.site.read_text() + text)
+
+    def orchestrator(self, *arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        env = self.lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.site)}
+        return subprocess.run([sys.executable, "-m", "orchestrator", *map(str, arguments)], env=env, cwd=self.root, text=True,
+                              capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+
+    def sets(self) -> list[Path]:
+        return sorted(self.log_dir.glob("*/set.json"))
+
+    def only_set(self) -> Path:
+        (record,) = self.sets()
+        return record.parent
+
+    def containers(self) -> str:
+        return self.lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout
+
+    def queue(self) -> str:
+        return self.lab.run("squeue", "--noheader", "--format=%i").stdout
+
+
+@pytest.fixture
+def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    knobs = [path.read_bytes() for path in KNOBS if path.exists()]
+    root = lab.shared / f"test-{os.getpid()}-{request.node.name}"
+    made = Bench(lab, root)
+    yield made
+    for job in made.queue().split():
+        lab.run("scancel", job)
+    wait_for(lambda: not made.queue(), 30)
+    assert left_over(made) == []
+    assert [path.read_bytes() for path in KNOBS if path.exists()] == knobs
+    shutil.rmtree(root)
+
+
+def left_over(bench: Bench) -> list[str]:
+    """Containers, processes and temporary files of ours that a set should not leave."""
+    found = bench.containers().split()
+    found += [str(path) for path in Path("/tmp").glob("orch-*")]
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = cmdline.read_bytes()
+        except OSError:
+            continue
+        if str(bench.root).encode() in words and b"pytest" not in words:
+            found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    found += [str(path) for path in bench.log_dir.rglob(".*tmp*")]
+    return found
+
+
+def wait_for(condition: Any, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.05)
+
+
+def read(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text())
+    return record
+
+
+def minutes_by_hand(log: Path) -> float:
+    """run_stop - run_start, read with nothing but a regular expression."""
+    times = {key: int(re.search(rf'"time_ms": (\d+), "event_type": "[A-Z_]+", "key": "{key}"', log.read_text())[1])  # type: ignore[index]
+             for key in ("run_start", "run_stop")}
+    return (times["run_stop"] - times["run_start"]) / 60_000
+
+
+def results(run_set: Path) -> list[Path]:
+    return sorted((run_set / "results").glob("result_*.txt"), key=lambda path: int(path.stem.split("_")[1]))
+
+
+def test_ten_runs_over_eight_nodes(bench: Bench) -> None:
+    answer = bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "10", "--json")
+    assert answer.returncode == 0, answer.stderr
+    run_set = bench.only_set()
+    logs = results(run_set)
+    assert [log.name for log in logs] == [f"result_{i}.txt" for i in range(1, 11)]
+    times = sorted(minutes_by_hand(log) for log in logs)
+    score = json.loads(bench.orchestrator("score", run_set, "--json").stdout)
+    assert score["olympic_mean_minutes"] == pytest.approx(sum(times[1:-1]) / 8, abs=1e-9)
+    seeds = set()
+    for i in range(1, 11):
+        state = read(run_set / f"runs/{i}/state.json")
+        assert (state["state"], state["attempt"], len(state["nodes"])) == ("success", 1, 8)
+        assert set(state["exit_codes"].values()) == {0}
+        assert state["image_digest"].startswith("sha256:")
+        seeds.add(state["seed"])
+        assert len(list((run_set / f"runs/{i}/attempt_1").glob("node_*.log"))) == 8
+        assert logs[i - 1].read_text().count('"key": "cache_clear"') == 1
+    assert len(seeds) == 10
+    # Lockstep: a run starts on all nodes before it ends on any, and after the one before it has ended on all.
+    ended = 0
+    for i in range(1, 11):
+        nodes = [read(path) for path in (run_set / f"runs/{i}/attempt_1").glob("node_*.json")]
+        assert ended <= min(node["start_ms"] for node in nodes)
+        assert max(node["start_ms"] for node in nodes) < min(node["end_ms"] for node in nodes)
+        ended = max(node["end_ms"] for node in nodes)
+    assert read(next((run_set / "jobs").glob("*.json")))["state"] == "complete"
+    environment = subprocess.run(["env", "-i", "bash", "-c", '. "$1"; env -0', "_", run_set / "environment.sh"],
+                                 capture_output=True, check=True).stdout.split(b"\0")
+    assert b"BATCHSIZE=2048" in environment and b"WALLTIME=2055" in environment
+
+
+def test_the_bundle_alone(bench: Bench) -> None:
+    """`sbatch job.sh` with no package and no Python of ours gives the same; the controller understands it afterwards."""
+    bundle = bench.root / "bundle"
+    assert bench.orchestrator("render", SYSTEM, WORKLOAD, "--nexp", "2", "-o", bundle).returncode == 0
+    env = {name: bench.lab.env[name] for name in ("SLURM_CONF", "DOCKER_HOST")} | {"PATH": "/usr/bin:/bin", "NEXP": "3"}
+    job = subprocess.run(["sbatch", "--parsable", "job.sh"], cwd=bundle, env=env, text=True, capture_output=True, check=True)
+    wait_for(lambda: not bench.queue(), 60)
+    run_set = bench.only_set()
+    assert len(results(run_set)) == 3, (bundle / f"job_{job.stdout.strip()}.out").read_text()
+    assert read(run_set / "set.json")["created_by"] == "job"
+    status = json.loads(bench.orchestrator("status", run_set, "--json").stdout)
+    assert "complete" in json.dumps(status)
+    score = bench.orchestrator("score", run_set, "--json")
+    assert [run["status"] for run in json.loads(score.stdout)["runs"]] == ["success"] * 3
+    assert bench.orchestrator("render", SYSTEM, WORKLOAD, "--nexp", "2", "--diff", run_set).returncode == 0
+
+
+def test_one_node_without_slurm(bench: Bench) -> None:
+    bundle = bench.root / "bundle"
+    assert bench.orchestrator("render", "MI355X_1x8x1", "llama31_8b", "-o", bundle).returncode == 0
+    env = {"DOCKER_HOST": bench.lab.env["DOCKER_HOST"], "PATH": "/usr/bin:/bin", "NEXP": "3"}
+    answer = subprocess.run(["bash", "run_with_docker.sh"], cwd=bundle, env=env, text=True, capture_output=True, timeout=60, check=False)
+    assert answer.returncode == 0, answer.stderr
+    run_set = bench.only_set()
+    assert len(results(run_set)) == 3
+    for log in results(run_set):
+        assert minutes_by_hand(log) > 0
+
+
+def test_a_bad_day(bench: Bench) -> None:
+    """Run 3 loses a node's process, run 6 hangs, run 8 meets scancel; `resume` still ends with ten good runs."""
+    bench.add_to_site("limits: {run_timeout_minutes: 0.12}\n")
+    fault = "kill:run=3:attempt=1:node=1,hang:run=6:attempt=1,slow:run=8:attempt=1:ms=20"
+    answer = bench.orchestrator("submit", SYSTEM, WORKLOAD, "--nexp", "10", "--env", f"BUILTIN_FAULT={fault}", "--json")
+    assert answer.returncode == 0, answer.stderr
+    job, run_set = json.loads(answer.stdout)["job_id"], bench.only_set()
+    state = run_set / "runs/8/attempt_1/state.json"
+    wait_for(lambda: (run_set / "runs/8/attempt_1/node_0.log").exists() and "run_start" in (run_set / "runs/8/attempt_1/node_0.log").read_text(), 120)
+    bench.lab.run("scancel", job)
+    wait_for(lambda: not bench.containers(), 10)
+    wait_for(lambda: not bench.queue(), 30)
+    assert read(run_set / f"jobs/{job}.json")["state"] == "cancelled"
+    assert (read(state)["state"], read(state)["outcome"]) == ("failed", "interrupted")
+    good = {i: (run_set / f"runs/{i}/result_{i}.txt").read_bytes() for i in range(1, 8)}
+
+    assert bench.orchestrator("resume", run_set).returncode == 0
+    watched = bench.orchestrator("watch", run_set)
+    assert watched.returncode == 0, watched.stderr
+    assert len(results(run_set)) == 10
+    assert {i: (run_set / f"runs/{i}/result_{i}.txt").read_bytes() for i in good} == good
+    attempts = {i: [read(path)["outcome"] for path in sorted((run_set / f"runs/{i}").glob("attempt_*/state.json"))] for i in range(1, 11)}
+    assert attempts == {i: ["success"] for i in (1, 2, 4, 5, 7, 9, 10)} | {
+        3: ["infrastructure", "success"], 6: ["infrastructure", "success"], 8: ["interrupted", "success"]}
+    assert "node lab2 (rank 1) exited" in read(run_set / "runs/3/attempt_1/state.json")["reason"]
+    assert "time-out" in read(run_set / "runs/6/attempt_1/state.json")["reason"]
+    for i in (3, 6, 8):
+        assert (run_set / f"runs/{i}/attempt_1/node_0.log").stat().st_size > 0
+    assert bench.orchestrator("score", run_set).returncode == 0
+
+
+def test_a_dead_container_is_renewed(bench: Bench) -> None:
+    answer = bench.orchestrator("submit", SYSTEM, WORKLOAD, "--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=20", "--json")
+    run_set = bench.only_set()
+    log = run_set / "runs/2/attempt_1/node_0.log"
+    wait_for(lambda: log.exists() and "run_start" in log.read_text(), 60)
+    names = bench.lab.run("docker", "ps", "--format", "{{.Names}}", "--filter", "label=orchestrator.node=lab3").stdout.split()
+    bench.lab.run("docker", "kill", names[0])
+    watched = bench.orchestrator("watch", run_set)
+    assert watched.returncode == 0, answer.stderr + watched.stderr
+    first = read(run_set / "runs/2/attempt_1/state.json")
+    assert first["outcome"] == "infrastructure" and "lab3" in first["reason"]
+    assert len(results(run_set)) == 3
+
+
+def test_a_foreign_container_is_left_alone(bench: Bench) -> None:
+    other = bench.lab.run("docker", "run", "--detach", "--rm", "--network=host", "orchestrator/builtin:1", "sleep", "60").stdout.strip()
+    try:
+        assert bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "1", "--json").returncode in (0, 1)
+        assert bench.lab.run("docker", "inspect", "--format", "{{.State.Running}}", other).stdout.strip() == "true"
+    finally:
+        bench.lab.run("docker", "kill", other)
+
+
+def test_a_missing_image_is_named(bench: Bench) -> None:
+    # 5.1 has another image, which the lab does not have.
+    site = bench.site.read_text()
+    bench.site.write_text(site + "tunables: \"off\"\n")
+    bundle = bench.root / "bundle"
+    bench.orchestrator("render", SYSTEM, WORKLOAD, "-o", bundle)
+    settings = bundle / "settings.sh"
+    settings.write_text(settings.read_text().replace("rocm/amd-mlperf:flux1_training_6.0", "no/such:image"))
+    subprocess.run(["sbatch", "job.sh"], cwd=bundle, env=bench.lab.env, check=True, capture_output=True)
+    wait_for(lambda: bench.sets() and not bench.queue(), 60)
+    (job,) = (bench.only_set() / "jobs").glob("*.json")
+    record = read(job)
+    assert record["state"] == "failed"
+    for node in bench.lab.nodes:
+        assert f"node {node}" in record["reason"]
+    assert "no/such:image is not on this node" in record["reason"]
