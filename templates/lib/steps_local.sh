@@ -27,12 +27,14 @@ master_address() {
   printf '127.0.0.1\n'
 }
 
-# process_start PID: its start time in clock ticks since boot (field 22 of stat), which tells a recycled pid.
+# process_start PID: its start time in clock ticks since boot (field 22 of stat), which tells a recycled pid. Status 1 when
+# it is gone; an ended process that nobody has waited for is gone.
 process_start() {
   local stat
   read -r stat <"/proc/$1/stat" || return 1
   stat=${stat##*) }
   read -r -a stat <<<"$stat"
+  [[ ${stat[0]} != [ZX] ]] || return 1
   printf '%s\n' "${stat[19]}"
 } 2>/dev/null
 

@@ -5,4 +5,5 @@ set -euo pipefail
 : "${SEED:?run_and_time.sh: SEED is not set; the launcher sets it, by hand try SEED=1}"
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 # -E -s -S: no PYTHON* variables, no user or site packages: a faster start, and only the standard library.
-exec python3 -E -s -S train.py
+# -B: the code may be a bundle on shared storage, which a run must not change.
+exec python3 -B -E -s -S train.py

@@ -1,0 +1,58 @@
+"""End a set's job: the loop is asked to close the set (containers gone, tunables reverted, states final), and only what
+does not end within --grace seconds is ended by force. Waits until the job is gone. `resume` goes on later.
+
+example:
+  orchestrator cancel                                # the newest set
+  orchestrator cancel MI325X_08x08x32-flux1-20261121 --grace 120
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._common import add_json, add_set, chosen_set, print_json, scheduler_of, seconds
+from orchestrator.errors import ExitCode, SchedulerError, SetError
+
+if TYPE_CHECKING:
+    from orchestrator.runset.picture import SetPicture
+
+GRACE_S = 60.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_set(parser)
+    add_json(parser)
+    parser.add_argument("--grace", metavar="S", type=seconds, default=GRACE_S,
+                        help=f"seconds the job gets to close the set, then it is ended by force (default: {GRACE_S:g})")
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.runset.cancel import cancel
+    from orchestrator.runset.picture import as_json, look
+
+    run_set = chosen_set(args)
+    scheduler = scheduler_of(run_set)
+    jobs = cancel(run_set, scheduler, args.grace)
+    if not jobs:
+        raise SetError(f"set {run_set.name} has no job to cancel", hint=f"orchestrator status {run_set.layout.root}")
+    [picture] = look([run_set.layout.root], [scheduler])
+    stuck = [job_id for job_id, gone in jobs.items() if not gone]
+    if args.json:
+        print_json({"jobs": jobs, **as_json(picture)})
+    elif not stuck:
+        print(_told(picture, list(jobs)))
+    if stuck:
+        raise SchedulerError(f"job {', '.join(stuck)} is still there", hint="an operator can end it: scontrol show job "
+                                                                           f"{stuck[0]} tells on which nodes")
+    return ExitCode.OK
+
+
+def _told(picture: SetPicture, jobs: list[str]) -> str:
+    nexp = picture.record.nexp if picture.record else 0
+    lines = [f"job {', '.join(jobs)} is gone; {picture.done} of {nexp} runs are done"]
+    left = [str(run.run) for run in picture.runs if run.state == "running"]
+    if left:
+        lines.append(f"left: run {', '.join(left)} had no time to write its final state; resume closes it")
+    lines.append(f"goes on with: orchestrator resume {picture.root}")
+    return "\n".join(lines)

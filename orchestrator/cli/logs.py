@@ -1,0 +1,74 @@
+"""Show or follow the logs of a set's runs: by default rank 0 of the newest attempt.
+
+With --follow and no --run, the view goes on with the next run when one ends, until the set ends.
+
+example:
+  orchestrator logs                          # rank 0 of the newest attempt of the newest set
+  orchestrator logs SET --run 3 --node 5     # node of rank 5 in run 3; a node's name does as well
+  orchestrator logs SET -f                   # follow
+  orchestrator logs SET --job                # what the job itself printed
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._common import add_set, chosen_set, note, positive, scheduler_of
+from orchestrator.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.runset.submit import RunSet
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_set(parser)
+    parser.add_argument("--run", metavar="I", type=positive, help="run (default: the one being worked on, or the last)")
+    parser.add_argument("--attempt", metavar="K", type=positive, help="attempt of the run (default: the last)")
+    parser.add_argument("--node", metavar="RANK|NAME", default="0", help="node (default: rank 0)")
+    parser.add_argument("-f", "--follow", action="store_true", help="show what is added, until the run or the set ends")
+    parser.add_argument("--job", action="store_true", help="the job's own output instead of a run's")
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.runset import logs
+
+    run_set = chosen_set(args)
+    if args.follow:
+        return _follow(run_set, args)
+    path = logs.job_log(run_set.layout) if args.job else logs.run_log(run_set, args.run, args.attempt, args.node)
+    note(f"==> {path} <==")
+    _copy(path)
+    return ExitCode.OK
+
+
+def _copy(path: Path) -> None:
+    """Bytes as they are: logs are not always text."""
+    try:
+        with open(path, "rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer, 1024 * 1024)
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no log {path} (yet)",
+                         hint="orchestrator status tells what the set is doing") from error
+    sys.stdout.buffer.flush()
+
+
+def _follow(run_set: RunSet, args: Namespace) -> int:
+    from orchestrator.runset import logs
+
+    shown = None
+    try:
+        for path, chunk in logs.follow(run_set, scheduler_of(run_set), run=args.run, attempt=args.attempt,
+                                       node=args.node, job=args.job):
+            if path != shown:
+                note(f"==> {path} <==")
+                shown = path
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+    except KeyboardInterrupt:
+        note("")
+        return ExitCode.INTERRUPTED
+    return ExitCode.OK

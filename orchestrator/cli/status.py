@@ -1,0 +1,103 @@
+"""What sets are doing: all of the site's log directory in a table, or one in detail.
+
+Built from the files of the sets and one scheduler query for all of them. When the scheduler does not answer, the files'
+truth is shown and marked so. Live sets and the newest twenty are shown; --all shows every one.
+
+example:
+  orchestrator status                      # all sets
+  orchestrator status MI325X_08x08x32-flux1-20261121-101500-9f3c
+  orchestrator status /shared/results/MI325X_08x08x32-flux1-20261121-101500-9f3c --json
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._common import (
+    add_json,
+    add_set,
+    chosen_set,
+    log_dir_of,
+    need_site,
+    note,
+    print_json,
+    print_table,
+    scheduler_of,
+)
+from orchestrator.errors import ExitCode, SetError
+
+if TYPE_CHECKING:
+    from orchestrator.runset.files import SetFiles
+    from orchestrator.runset.picture import SetPicture
+
+NEWEST = 20
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_set(parser)
+    add_json(parser)
+    parser.add_argument("--all", action="store_true", help=f"all sets, not only live ones and the newest {NEWEST}")
+
+
+def run(args: Namespace) -> int:
+    return _one(args) if args.set else _all(args)
+
+
+def _one(args: Namespace) -> int:
+    from orchestrator.cli._pictures import RUNS, RUNS_RIGHT, describe, run_row
+    from orchestrator.runset.picture import as_json, look
+
+    run_set = chosen_set(args)
+    [picture] = look([run_set.layout.root], [scheduler_of(run_set)])
+    if args.json:
+        print_json(as_json(picture))
+        return ExitCode.OK
+    for name, value in describe(picture):
+        print(f"{name:<10} {value}")
+    print()
+    print_table(RUNS, [run_row(one) for one in picture.runs], RUNS_RIGHT)
+    return ExitCode.OK
+
+
+def _all(args: Namespace) -> int:
+    from orchestrator.cli._pictures import SETS, SETS_RIGHT, set_row
+    from orchestrator.runset.files import read_files, set_folders, surely_settled
+    from orchestrator.runset.picture import as_json
+
+    log_dir = _log_dir(args)
+    folders = set_folders(log_dir)
+    wanted = folders if args.all else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
+    sets = [files for folder in wanted if (files := read_files(folder)).record or files.findings]
+    shown = sets if args.all else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
+    pictures = _draw(shown)
+    if args.json:
+        print_json([as_json(picture) for picture in pictures])
+    elif pictures:
+        print_table(SETS, [set_row(picture) for picture in pictures], SETS_RIGHT)
+        hidden = len(folders) - len(wanted) + len(sets) - len(shown)
+        if hidden:
+            note(f"{hidden} older sets are not shown; --all shows them")
+    else:
+        note(f"there is no set in {log_dir} yet")
+    return ExitCode.OK
+
+
+def _log_dir(args: Namespace) -> Path:
+    log_dir = log_dir_of(need_site(args.site))
+    if not log_dir.is_dir():
+        raise SetError(f"the log directory {log_dir} does not exist here",
+                       hint="is the shared storage mounted? Otherwise correct log_dir in the site file")
+    return log_dir
+
+
+def _draw(sets: list[SetFiles]) -> list[SetPicture]:
+    from orchestrator.runset.picture import draw
+    from orchestrator.scheduler import open_scheduler
+
+    names = {files.record.scheduler for files in sets if files.record}
+    pictures = draw(sets, [open_scheduler(name) for name in sorted(names & {"local", "slurm"})])
+    if any(picture.job_state == "no answer" for picture in pictures):
+        note("the scheduler does not answer: the states are what the sets' files say")
+    return pictures

@@ -1,0 +1,82 @@
+"""Create a set below the site's log directory and submit its job; print the set's folder and the job id.
+
+The set's folder holds the bundle that runs. Nothing is left behind when the bundle cannot be written. When the
+scheduler does not answer, the set says `unknown`, the exit code is 4, and nothing is ever submitted twice.
+
+example:
+  orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10
+  orchestrator submit MI325X_08x08x32 flux1 --dry-run        # what would be asked of the scheduler
+"""
+
+from __future__ import annotations
+
+import shlex
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._common import add_entry, add_json, need_site, note, print_json, scheduler_of, site_log_dir
+from orchestrator.errors import ExitCode
+
+if TYPE_CHECKING:
+    from orchestrator.runset.records import SetRecord, SubmissionRecord
+    from orchestrator.runset.submit import RunSet
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_entry(parser)
+    add_json(parser)
+    parser.add_argument("--dry-run", action="store_true", help="write nothing, submit nothing; print the command")
+
+
+def run(args: Namespace) -> int:
+    if args.dry_run:
+        return _show(args)
+    run_set, submission = submit_new(args)
+    if args.json:
+        print_json({"set": str(run_set.layout.root), "set_id": run_set.name, "job_id": submission.job_id,
+                    "job_name": run_set.record.job_name, "nexp": run_set.record.nexp})
+    else:
+        print(f"set  {run_set.layout.root}\njob  {submission.job_id}")
+    return ExitCode.OK
+
+
+def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
+    """Create the set that the arguments of add_entry() describe, and submit it."""
+    from orchestrator.runset.create import create
+    from orchestrator.runset.submit import RunSet, submit
+
+    record, files, log_dir = _compose(args)
+    run_set = RunSet(create(record, files, log_dir), record)
+    return run_set, submit(run_set, scheduler_of(run_set))
+
+
+def _compose(args: Namespace) -> tuple[SetRecord, dict[str, bytes], Path]:
+    from orchestrator.model import load_entry
+    from orchestrator.render import manifest_hash, render_bundle
+    from orchestrator.runset.create import describe
+
+    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
+    nexp = args.nexp or entry.runs_required
+    for warning in entry.warnings:
+        note(f"warning: {warning}")
+    files = render_bundle(entry, nexp=nexp)
+    return describe(entry, nexp=nexp, bundle_sha256=manifest_hash(files)), files, site_log_dir(entry.site)
+
+
+def _show(args: Namespace) -> int:
+    from orchestrator.runset.layout import Layout
+    from orchestrator.runset.submit import RunSet, request_for
+
+    record, _, log_dir = _compose(args)
+    run_set = RunSet(Layout(log_dir / record.set_id), record)
+    request = request_for(run_set)
+    argv = scheduler_of(run_set).command(request)
+    if args.json:
+        print_json({"set": str(run_set.layout.root), "argv": argv, "environment": sorted(request.env)})
+        return ExitCode.OK
+    ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
+    print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
+    passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
+    note(f"passed on from this shell: {passed}")
+    return ExitCode.OK

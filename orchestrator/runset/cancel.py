@@ -1,0 +1,34 @@
+"""Ending the jobs of a set."""
+
+from __future__ import annotations
+
+from orchestrator.errors import SchedulerUnknown
+from orchestrator.runset.submit import RunSet, mark_cancelled, other_jobs, submissions
+from orchestrator.scheduler import Scheduler
+
+
+def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float) -> dict[str, bool]:
+    """End every job of the set that is alive; {job id: whether it is gone}, empty when there is none.
+
+    Takes no lock: ending must be possible while another controller hangs. Raises SchedulerError and SchedulerUnknown.
+    """
+    known = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set))
+    asked = submissions(run_set.layout)
+    gone: dict[str, bool] = {}
+    for job in known.values():
+        if job.alive:
+            gone[job.id] = scheduler.cancel(job.id, grace_s)
+            mark_cancelled(run_set, job.id)
+    if not gone and asked and not asked[-1].settled:
+        raise SchedulerUnknown(f"set {run_set.name}: its submission got no answer and there is no job of it now",
+                               hint="one may still appear; ask again in a minute")
+    if not gone and scheduler.name == "local":
+        return _left_overs(scheduler, [record.job_id for record in asked if record.job_id])
+    return gone
+
+
+def _left_overs(scheduler: Scheduler, job_ids: list[str]) -> dict[str, bool]:
+    """End the processes that dead local jobs left behind. (With Slurm that is the duty of its daemons.)"""
+    from orchestrator.scheduler.local import members
+
+    return {job_id: scheduler.cancel(job_id, 0) for job_id in job_ids if members(job_id)}

@@ -1,0 +1,98 @@
+"""A new set: its id, its record and its folder, which appears complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import RenderError, SetError
+from orchestrator.render import write_bundle
+from orchestrator.runset.layout import Layout
+from orchestrator.runset.records import SetRecord, write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.model import Entry
+
+SEED_LIMIT = 2**31 - 2_000_001
+"""Seeds are root + 1000 x (run - 1) + attempt and have to stay below 2^31 for NumPy's and torch's 32-bit users."""
+
+
+def new_set_id(system: str, workload: str, now_s: float) -> str:
+    """`<system>-<workload>-<UTC time>-<4 hex digits>`."""
+    return f"{system}-{workload}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_s))}-{os.urandom(2).hex()}"
+
+
+def new_root_seed() -> int:
+    """1 .. SEED_LIMIT from the system's randomness. (The modulus favours no value by more than 2^-33.)"""
+    return int.from_bytes(os.urandom(8)) % SEED_LIMIT + 1
+
+
+def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
+    """The record of a new set of `nexp` runs of `entry`, made now."""
+    now_s = time.time()
+    set_id = new_set_id(entry.system, entry.workload, now_s)
+    return SetRecord(
+        set_id=set_id, system=entry.system, workload=entry.workload, benchmark=entry.benchmark, round=entry.round,
+        ruleset=entry.ruleset, nexp=nexp, root_seed=new_root_seed(), created_ms=int(now_s * 1000),
+        created_by="controller", job_name=f"orch-{set_id}", scheduler=entry.site.scheduler, nodes=entry.nodes,
+        gpus_per_node=entry.gpus_per_node, engine=entry.container.engine, image=entry.image,
+        max_attempts=entry.site.limits.attempts,
+        run_timeout_s=round(60 * (entry.site.limits.run_timeout_minutes or entry.minutes_per_run)), target=entry.target,
+        metric=entry.metric, target_is_upper_bound=entry.target_is_upper_bound, bundle_sha256=bundle_sha256,
+        pass_env=_needed_names(entry))
+
+
+def _needed_names(entry: Entry) -> list[str]:
+    """What the site passes on by name, and the data folders that no site file gives."""
+    return sorted({*entry.pass_env, *(mount.variable for mount in entry.mounts if mount.host is None)})
+
+
+def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Layout:
+    """Make the set's folder below `log_dir` and return its layout.
+
+    `bundle` is relative path -> content, as render_bundle() gives it. Raises SetError when it cannot be written;
+    nothing is left then.
+    """
+    final = log_dir / record.set_id
+    temporary = log_dir / f".{record.set_id}.tmp.{os.getpid()}"
+    try:
+        _make(temporary, record, bundle)
+        if final.exists():
+            raise FileExistsError(errno.EEXIST, "there is a set of this name", str(final))
+        os.rename(temporary, final)
+    except OSError as error:
+        raise _explained(error, log_dir) from error
+    except RenderError as error:
+        if isinstance(error.__cause__, OSError):
+            raise _explained(error.__cause__, log_dir) from error
+        raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return Layout(final)
+
+
+def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes]) -> None:
+    layout = Layout(folder)
+    folder.mkdir()
+    for directory in (layout.submissions, layout.jobs, layout.results):
+        directory.mkdir()
+    write_bundle(bundle, layout.bundle)
+    write(record, layout.set_file)
+
+
+def _explained(error: OSError, log_dir: Path) -> SetError:
+    where = f"cannot create a set in {log_dir}"
+    if not log_dir.is_dir():
+        return SetError(f"{where}: there is no such folder",
+                        hint=f"mkdir -p {log_dir} (on storage that all nodes see), or correct log_dir in the site file")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SetError(f"{where}: {error.strerror}; nothing was created", hint=f"make room: df -h {log_dir}; quota -s")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return SetError(f"{where}: {error.strerror}", hint=f"give yourself the right to write there: ls -ld {log_dir}")
+    return SetError(f"{where}: {error.strerror or error}")

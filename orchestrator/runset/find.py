@@ -1,0 +1,68 @@
+"""From what a user types to a set's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.errors import SetError, UsageError
+from orchestrator.runset.files import set_folders
+
+
+def find_set(name: str, log_dir: Path | None) -> Path:
+    """The folder of the set called `name`: a path, a set id, the unambiguous beginning of one, or "" for the newest.
+
+    `log_dir` is where ids are looked up, None without a site. Raises UsageError when there is no such set or several,
+    SetError when the log directory is not there.
+    """
+    path = Path(name).expanduser()
+    if name and (path / "set.json").exists():
+        return path.resolve()
+    if name and ("/" in name or path.is_dir()):
+        raise _no_set_at(path, log_dir)
+    if log_dir is None:
+        said = f"`{name}` can only be a path to a set's folder" if name else "which set is meant has to be said"
+        raise UsageError(f"there is no site file, so {said}",
+                         hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)")
+    folders = [folder for folder in _listed(log_dir) if folder.name.startswith(name)]
+    exact = [folder for folder in folders if folder.name == name]
+    if exact or len(folders) == 1 or (folders and not name):
+        return (exact or folders)[0]
+    if folders:
+        shown = "".join(f"\n    {folder.name}" for folder in folders[:8])
+        more = f"\n    and {len(folders) - 8} more" if len(folders) > 8 else ""
+        raise UsageError(f"`{name}` is the beginning of {len(folders)} sets:{shown}{more}", hint="type more of it")
+    raise _no_set_called(name, log_dir)
+
+
+def _listed(log_dir: Path) -> list[Path]:
+    if not log_dir.is_dir():
+        raise SetError(f"the log directory {log_dir} does not exist here",
+                       hint="is the shared storage mounted? Otherwise correct log_dir in the site file")
+    return [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
+
+
+def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
+    if path.is_dir():
+        what = "it has no set.json"
+        inside = [folder.name for folder in set_folders(path) if (folder / "set.json").exists()]
+        if inside:
+            return UsageError(f"{path} is no set but holds {len(inside)}", hint=f"name one, such as {path / inside[0]}")
+    else:
+        what = "there is no such folder"
+    return UsageError(f"{path} is no set: {what}", hint=_where_sets_are(log_dir))
+
+
+def _no_set_called(name: str, log_dir: Path) -> UsageError:
+    if not name:
+        return UsageError(f"there is no set in {log_dir} yet", hint="orchestrator submit SYSTEM WORKLOAD makes one")
+    from difflib import get_close_matches
+
+    names = [folder.name for folder in _listed(log_dir)]
+    near = get_close_matches(name, names, n=1)
+    return UsageError(f"there is no set `{name}` in {log_dir}" + (f"; did you mean {near[0]}?" if near else ""),
+                      hint=_where_sets_are(log_dir))
+
+
+def _where_sets_are(log_dir: Path | None) -> str:
+    where = f"the sets of {log_dir}" if log_dir else "sets, with --site FILE"
+    return f"orchestrator status lists {where}"

@@ -1,0 +1,123 @@
+"""Finding and following the logs of a set."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.runset.files import read_files
+from orchestrator.runset.layout import Layout
+from orchestrator.runset.records import RunRecord, read
+from orchestrator.runset.submit import RunSet
+from orchestrator.runset.watch import Watch
+from orchestrator.scheduler import Scheduler
+
+CHUNK = 1024 * 1024
+PAUSE_S = 0.5
+
+
+def attempts(layout: Layout, run: int) -> list[int]:
+    """The attempts of a run that left a folder, rising."""
+    try:
+        names = os.listdir(layout.run(run))
+    except OSError:
+        return []
+    numbers = (name.removeprefix("attempt_") for name in names if name.startswith("attempt_"))
+    return sorted(int(number) for number in numbers if number.isdigit())
+
+
+def newest_run(run_set: RunSet) -> int:
+    """The run that the last job worked on; without a job's word, the last one with an attempt; 0 when none has one."""
+    job = read_files(run_set.layout.root).job
+    if job is not None and job.run and attempts(run_set.layout, job.run):
+        return min(job.run, run_set.record.nexp)
+    tried = [run for run in range(1, run_set.record.nexp + 1) if attempts(run_set.layout, run)]
+    return tried[-1] if tried else 0
+
+
+def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> Path:
+    """The log of one node in one attempt. Raises UsageError with what there is."""
+    layout = run_set.layout
+    chosen = newest_run(run_set) if run is None else run
+    if chosen > run_set.record.nexp:
+        raise UsageError(f"{run_set.name} has runs 1 to {run_set.record.nexp}, not {chosen}")
+    there = attempts(layout, chosen) if chosen else []
+    if not there:
+        what = f"run {chosen}" if chosen else "no run"
+        raise UsageError(f"{what} of {run_set.name} has started yet" if not chosen else f"{what} has not started yet",
+                         hint=f"orchestrator logs {layout.root} --job shows what the job printed")
+    if attempt is not None and attempt not in there:
+        raise UsageError(f"run {chosen} has attempts {', '.join(map(str, there))}, not {attempt}")
+    number = there[-1] if attempt is None else attempt
+    return layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
+
+
+def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
+    """The rank that `node` (a rank or a name) means in an attempt. Raises UsageError with the names there are."""
+    record = read(RunRecord, layout.attempt(run, attempt) / "state.json")
+    names = record.nodes if isinstance(record, RunRecord) else []
+    if node in names:
+        return names.index(node)
+    if node.isdecimal() and (int(node) < len(names) or not names):
+        return int(node)
+    raise UsageError(f"run {run} has no node {node!r}; its nodes by rank: {', '.join(names)}")
+
+
+def job_log(layout: Layout) -> Path:
+    """The output of the newest job that printed something. Raises UsageError when none did."""
+    outputs = list(layout.root.glob("job_*.out"))
+    if not outputs:
+        raise UsageError(f"no job of {layout.root.name} has printed anything yet",
+                         hint=f"orchestrator status {layout.root} tells whether it is still in the queue")
+    return max(outputs, key=lambda path: path.stat().st_mtime)
+
+
+def follow(run_set: RunSet, scheduler: Scheduler, *, run: int | None, attempt: int | None, node: str, job: bool,
+           pause: Callable[[float], None] = time.sleep) -> Iterator[tuple[Path, bytes]]:
+    """(log, new bytes) until the run that was asked for is final, or without one until the set ends."""
+    watch = Watch(run_set, scheduler, PAUSE_S)
+    path: Path | None = None
+    offset = 0
+    while True:
+        ended = not watch.look().live or (run is not None and _final(run_set.layout, run, attempt))
+        wanted = _wanted(run_set, run, attempt, node, job)
+        if path is not None and wanted != path:
+            yield from _rest(path, offset)  # its last words, before the next run's log
+        if wanted != path:
+            path, offset = wanted, 0
+        for part in _rest(path, offset) if path else ():
+            offset += len(part[1])
+            yield part
+        if ended:
+            return
+        pause(PAUSE_S)
+
+
+def _wanted(run_set: RunSet, run: int | None, attempt: int | None, node: str, job: bool) -> Path | None:
+    try:
+        return job_log(run_set.layout) if job else run_log(run_set, run, attempt, node)
+    except UsageError:
+        if run is not None and run > run_set.record.nexp:
+            raise
+        return None  # nothing has started yet
+
+
+def _final(layout: Layout, run: int, attempt: int | None) -> bool:
+    path = layout.run_state(run) if attempt is None else layout.attempt(run, attempt) / "state.json"
+    record = read(RunRecord, path)
+    if not isinstance(record, RunRecord):
+        return False
+    return record.done or (attempt is not None and record.state == "failed")
+
+
+def _rest(path: Path, offset: int) -> Iterator[tuple[Path, bytes]]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            while chunk := file.read(CHUNK):
+                yield path, chunk
+    except OSError:
+        return

@@ -1,0 +1,166 @@
+"""One picture of sets, from their files and one scheduler query for all of them.
+
+The files are the truth about runs; the scheduler adds why a job waits and whether a job that stopped writing is gone.
+When it does not answer, the picture is what the files say, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import SchedulerError
+from orchestrator.runset.files import SetFiles, keep, read_files
+from orchestrator.runset.judge import LIVE, judge
+from orchestrator.runset.progress import Evaluation, Logs, olympic_mean
+from orchestrator.runset.records import Finding, RunRecord, SetRecord, read
+
+if TYPE_CHECKING:
+    from orchestrator.scheduler import Job, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class RunPicture:
+    """One run. `minutes` is the time-to-train of a good one; `seconds` the wall time of the last attempt."""
+
+    run: int
+    state: str
+    outcome: str = ""
+    attempt: int = 0
+    reason: str = ""
+    seed: int = 0
+    minutes: float | None = None
+    seconds: float | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetPicture:
+    """One set. Times are Unix milliseconds, scores minutes; `current` is the run being worked on, 0 for none."""
+
+    root: Path
+    set_id: str
+    state: str
+    reason: str = ""
+    record: SetRecord | None = None
+    job_id: str = ""
+    job_state: str = ""
+    """The scheduler's word; "" when it has none, "no answer" when it gave none."""
+    runs: tuple[RunPicture, ...] = ()
+    done: int = 0
+    failed: int = 0
+    current: int = 0
+    attempt: int = 0
+    attempts: int = 0
+    """All attempts so far, of all runs."""
+    evaluation: Evaluation | None = None
+    started_ms: int = 0
+    ended_ms: int = 0
+    projected: float | None = None
+    """Mean of the finished good runs without the fastest and the slowest, while or until the set is scored."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the first job started, until its end or now."""
+        if not self.started_ms:
+            return 0.0
+        return max(0.0, ((self.ended_ms or time.time() * 1000) - self.started_ms) / 1000)
+
+
+def ask_all(sets: Iterable[SetFiles], scheduler: Scheduler) -> dict[str, Job] | None:
+    """The jobs of all sets that are not settled, by id, with one query; None when the scheduler does not answer."""
+    names, ids = [], []
+    for files in sets:
+        if files.settled or files.record is None or files.record.scheduler != scheduler.name:
+            continue
+        if files.submission is not None:
+            names.append(files.record.job_name)
+        if files.job_id and (files.submission is None or scheduler.name == "local"):
+            ids.append(files.job_id)
+    if not names and not ids:
+        return {}
+    try:
+        return scheduler.jobs(names=names, ids=ids)
+    except SchedulerError:
+        return None
+
+
+def picture(files: SetFiles, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
+    """The picture of one set. `jobs` is ask_all()'s answer."""
+    if files.record is None:
+        problem = str(files.findings[0].problem) if files.findings else "is missing"
+        return SetPicture(files.layout.root, files.layout.root.name, "damaged", f"set.json {problem}",
+                          findings=tuple(files.findings))
+    state, reason, job = judge(files, jobs)
+    runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
+    working = files.job if state in ("starting", "running", "ending") else None
+    running = [run for run in runs if run.state == "running"] if working else []
+    ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
+    times_known = [run.minutes for run in runs if run.minutes is not None]
+    misses = sum(run.done and run.state == "failed" for run in runs)
+    return SetPicture(
+        root=files.layout.root, set_id=files.record.set_id, state=state, reason=reason, record=files.record,
+        job_id=files.job_id, job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
+        runs=runs, done=sum(run.done for run in runs), failed=sum(run.state == "failed" for run in runs),
+        current=running[-1].run if running else 0, attempt=running[-1].attempt if running else 0,
+        attempts=sum(run.attempt for run in runs),
+        evaluation=_evaluation(files, running, logs),
+        started_ms=files.jobs[0].started_ms if files.jobs else 0, ended_ms=ended,
+        projected=olympic_mean(times_known, misses), findings=tuple(files.findings))
+
+
+def _run(files: SetFiles, run: int, logs: Logs) -> RunPicture:
+    found = keep(read(RunRecord, f"{files.layout.root}/runs/{run}/state.json"), files.findings)
+    if found is None:
+        return RunPicture(run, "queued")
+    end_ms = found.end_ms or (int(time.time() * 1000) if found.state == "running" else 0)
+    return RunPicture(
+        run, found.state, found.outcome, found.attempt, found.reason, found.seed,
+        minutes=logs.minutes(files.layout.result(run)) if found.state == "success" else None,
+        seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None, done=found.done)
+
+
+def _evaluation(files: SetFiles, running: list[RunPicture], logs: Logs) -> Evaluation | None:
+    if not running:
+        return None
+    return logs.evaluation(files.layout.node_log(running[-1].run, running[-1].attempt, 0))
+
+
+def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
+    """The pictures of the sets in `roots`, with at most one query to each scheduler."""
+    return draw([read_files(root) for root in roots], schedulers)
+
+
+def draw(sets: list[SetFiles], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
+    """The pictures of sets whose files were read already."""
+    answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
+    return [_drawn(files, answers.get(files.record.scheduler if files.record else "")) for files in sets]
+
+
+def _drawn(files: SetFiles, jobs: dict[str, Job] | None) -> SetPicture:
+    one = picture(files, jobs, Logs())
+    # A job may close its set and end between our look at its files and the scheduler's answer.
+    return picture(read_files(files.layout.root), jobs, Logs()) if one.state == "lost" else one
+
+
+def as_json(one: SetPicture) -> dict[str, Any]:
+    """The stable JSON form of a picture; times in Unix milliseconds, scores in minutes."""
+    record = one.record
+    return {
+        "set": str(one.root), "set_id": one.set_id, "state": one.state, "reason": one.reason,
+        "system": record.system if record else None, "workload": record.workload if record else None,
+        "nexp": record.nexp if record else None, "done": one.done, "failed": one.failed, "attempts": one.attempts,
+        "job_id": one.job_id, "job_state": one.job_state, "current_run": one.current, "current_attempt": one.attempt,
+        "evaluation": asdict(one.evaluation) if one.evaluation else None, "target": record.target if record else None,
+        "started_ms": one.started_ms, "ended_ms": one.ended_ms, "elapsed_s": round(one.elapsed_s, 1),
+        "projected_minutes": one.projected, "runs": [asdict(run) for run in one.runs],
+        "findings": [str(finding) for finding in one.findings],
+    }

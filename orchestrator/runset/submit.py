@@ -1,0 +1,263 @@
+"""Giving a set's job to the scheduler, once.
+
+The order makes an interruption safe anywhere: lock the set, write the intent, ask the scheduler, write the outcome.
+Whoever comes after an interruption finds an intent without an outcome and looks for the job by its name, which is the
+set's own, before anything is submitted again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
+from orchestrator.runset.layout import Layout
+from orchestrator.runset.lock import ControllerLock
+from orchestrator.runset.records import (
+    Finding,
+    JobRecord,
+    RunRecord,
+    SetRecord,
+    SubmissionRecord,
+    numbered,
+    read,
+    write,
+)
+from orchestrator.scheduler import Job, Request, Scheduler
+
+CLEAN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DOCKER_HOST", "XDG_RUNTIME_DIR")
+"""All that a job gets of the caller's environment, besides what the site's pass_env names."""
+
+LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
+"""Pauses between looks for a job after an sbatch without an answer: the controller may be about to make it."""
+
+GRACE_S = 120
+"""After so long without a trace of the job, an answering scheduler's "no such job" counts. slurmctld takes a request
+within MessageTimeout (10 s by default, 100 s at most) or drops it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSet:
+    """A set that exists: where it is and what it is."""
+
+    layout: Layout
+    record: SetRecord
+
+    @property
+    def name(self) -> str:
+        return self.record.set_id
+
+
+def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str]:
+    """The whole environment of the set's job: a few names of the caller's, those the set passes on, and ours."""
+    wanted = dict.fromkeys((*CLEAN_ENV, *run_set.record.pass_env))
+    env = {name: caller[name] for name in wanted if name in caller}
+    return {**env, "ORCH_SET_DIR": str(run_set.layout.root), "NEXP": str(run_set.record.nexp)}
+
+
+def request_for(run_set: RunSet, caller: Mapping[str, str] | None = None) -> Request:
+    """The job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Nothing is read or written."""
+    layout = run_set.layout
+    script = "job.sh" if run_set.record.scheduler == "slurm" else "run_with_docker.sh"
+    return Request(script=layout.bundle / script, job_name=run_set.record.job_name, workdir=layout.bundle,
+                   env=job_environment(os.environ if caller is None else caller, run_set),
+                   output=str(layout.job_output("%j")))
+
+
+def submit(run_set: RunSet, scheduler: Scheduler, *,
+           pause: Callable[[float], None] = time.sleep) -> SubmissionRecord:
+    """Submit the set's job unless it has one, and return the record of the submission that is in force.
+
+    Raises SetError when another controller works on the set, a job of it is alive, or nothing is left to run;
+    SchedulerError when the scheduler refused; SchedulerUnknown when it cannot be told whether there is a job now.
+    """
+    with ControllerLock(run_set.layout.lock) as lock:
+        _tidy(run_set.layout)
+        _refuse_finished(run_set)
+        live = settle(run_set, scheduler)
+        if live is not None:
+            raise _already(run_set, live)
+        request = request_for(run_set)
+        record = SubmissionRecord(number=_next_number(run_set.layout), job_name=request.job_name,
+                                  requested_ms=_now_ms(), state="intended", argv=scheduler.command(request))
+        _record(run_set, record)
+        lock.confirm()
+        return _ask(run_set, scheduler, request, record, pause)
+
+
+def _tidy(layout: Layout) -> None:
+    """Remove what a killed controller was writing. Only the holder of the lock writes here, and that is us."""
+    for left in layout.submissions.glob(".*.tmp.*"):
+        left.unlink(missing_ok=True)
+
+
+def _ask(run_set: RunSet, scheduler: Scheduler, request: Request, record: SubmissionRecord,
+         pause: Callable[[float], None]) -> SubmissionRecord:
+    try:
+        job_id = scheduler.submit(request)
+    except SchedulerUnknown as error:
+        found = _look_for(run_set, scheduler, record, (0.0, *LOOK_AGAIN_S), pause)
+        if found is None:
+            _record(run_set, replace(record, state="unknown", error=error.message))
+            raise _unknown(run_set, error, error.message) from error
+        job_id = found.id
+    except SchedulerError as error:
+        # A plug-in or a wrapper of the site can fail after the job was made: its word is checked before it is believed.
+        found = _look_for(run_set, scheduler, record, (0.0,), pause)
+        if found is None:
+            _record(run_set, replace(record, state="refused", error=error.message))
+            raise
+        job_id = found.id
+    submitted = replace(record, state="submitted", job_id=job_id)
+    try:
+        _record(run_set, submitted)
+    except SetError as error:
+        raise SetError(f"job {job_id} was submitted, but that could not be recorded: {error.message}",
+                       hint=f"{error.hint}; then: orchestrator status {run_set.layout.root}") from error
+    return submitted
+
+
+def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
+    """Find out what became of earlier submissions, write it down, and return the job of the set that is alive, if any.
+
+    Raises SchedulerUnknown when that cannot be told. Call with the set's lock held.
+    """
+    open_records = [record for record in submissions(run_set.layout) if not record.settled]
+    jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set))
+    for record in open_records:
+        job_id = _job_of(run_set, record, jobs)
+        if job_id:
+            _record(run_set, replace(record, state="submitted", job_id=job_id))
+        elif _now_ms() - record.requested_ms < GRACE_S * 1000:
+            left_s = GRACE_S - (_now_ms() - record.requested_ms) // 1000
+            raise SchedulerUnknown(
+                f"set {run_set.name}: submission {record.number} got no answer and there is no job of it yet",
+                hint=f"it may still appear; ask again in {left_s} s: orchestrator resume {run_set.layout.root}")
+        else:
+            _record(run_set, replace(record, state="refused", error="no job of this name ever appeared"))
+    alive = [job for job in jobs.values() if job.alive]
+    return alive[0] if alive else None
+
+
+def submissions(layout: Layout) -> list[SubmissionRecord]:
+    """The readable submissions of a set, first to last."""
+    found = (read(SubmissionRecord, layout.submission(number)) for number in numbered(layout.submissions))
+    return [record for record in found if isinstance(record, SubmissionRecord)]
+
+
+def _recorded_jobs(layout: Layout) -> list[JobRecord]:
+    """What the jobs of the set say themselves."""
+    names = os.listdir(layout.jobs) if layout.jobs.is_dir() else []
+    found = (read(JobRecord, layout.jobs / name) for name in names if name.endswith(".json") and name[0] != ".")
+    return [record for record in found if isinstance(record, JobRecord)]
+
+
+def other_jobs(run_set: RunSet) -> list[str]:
+    """Jobs to be asked for by id as well as by the set's name; refuses what this host cannot see.
+
+    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process that is becoming another
+    program has no name for a moment.
+    """
+    local, here = run_set.record.scheduler == "local", os.uname().nodename
+    ours = {record.job_id for record in submissions(run_set.layout) if record.job_id}
+    unfinished = [job for job in _recorded_jobs(run_set.layout) if not job.final]
+    for job in unfinished:
+        if local and job.host not in ("", here):
+            raise SetError(f"job {job.job_id} of {run_set.name} runs on {job.host}, which cannot be seen from {here}",
+                           hint=f"run this command on {job.host}")
+    wanted = {job.job_id for job in unfinished}
+    return sorted(wanted | ours if local else wanted - ours)
+
+
+def _job_of(run_set: RunSet, record: SubmissionRecord, jobs: Mapping[str, Job]) -> str:
+    """The id of the job that `record` made, from the scheduler or from the job's own files; "" without a trace."""
+    known = {other.job_id for other in submissions(run_set.layout) if other.job_id}
+    named = [job.id for job in jobs.values() if job.name == record.job_name and job.id not in known]
+    if named:
+        return named[0]
+    for job in _recorded_jobs(run_set.layout):
+        if job.job_id not in known and job.started_ms >= record.requested_ms:
+            return job.job_id
+    return ""
+
+
+def _look_for(run_set: RunSet, scheduler: Scheduler, record: SubmissionRecord, pauses: Iterable[float],
+              pause: Callable[[float], None]) -> Job | None:
+    for pause_s in pauses:
+        pause(pause_s)
+        try:
+            jobs = scheduler.jobs(names=[record.job_name])
+        except SchedulerError:
+            continue  # still no answer; the next look may get one
+        job_id = _job_of(run_set, record, jobs)
+        if job_id:
+            return jobs.get(job_id) or Job(job_id, record.job_name, "UNKNOWN")
+    return None
+
+
+def missing_runs(run_set: RunSet) -> list[int]:
+    """The runs that have no result that counts."""
+    found = ((run, read(RunRecord, run_set.layout.run_state(run))) for run in range(1, run_set.record.nexp + 1))
+    return [run for run, record in found if not (isinstance(record, RunRecord) and record.done)]
+
+
+def _refuse_finished(run_set: RunSet) -> None:
+    if not missing_runs(run_set):
+        raise SetError(f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
+                       hint=f"orchestrator score {run_set.layout.root}")
+
+
+def _already(run_set: RunSet, job: Job) -> SetError:
+    root = run_set.layout.root
+    return SetError(f"job {job.id} ({job.state}) of {run_set.name} is alive; a set has one job at a time",
+                    hint=f"orchestrator watch {root}, or end it: orchestrator cancel {root}")
+
+
+def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerUnknown:
+    return SchedulerUnknown(
+        f"{message}\n  It is unknown whether set {run_set.name} has a job now. Nothing will be submitted twice.",
+        argv=error.argv, returncode=error.returncode, stdout=error.stdout, stderr=error.stderr,
+        hint=f"orchestrator status {run_set.layout.root}; when the scheduler answers again and shows no job: "
+             f"orchestrator resume {run_set.layout.root}")
+
+
+def _next_number(layout: Layout) -> int:
+    return max(numbered(layout.submissions), default=0) + 1
+
+
+def _record(run_set: RunSet, record: SubmissionRecord) -> None:
+    path = run_set.layout.submission(record.number)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write(record, path)
+    except OSError as error:
+        room = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise SetError(f"{path} cannot be written: {error.strerror or error}",
+                       hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}") from error
+
+
+def mark_cancelled(run_set: RunSet, job_id: str) -> None:
+    """Note in the submission of `job_id` that it was cancelled here: a job that never started leaves no other trace."""
+    for record in submissions(run_set.layout):
+        if record.job_id == job_id:
+            _record(run_set, replace(record, cancelled_ms=_now_ms()))
+
+
+def open_set(root: Path) -> RunSet:
+    """The set in `root`. Raises SetError when there is none or its set.json cannot be used."""
+    layout = Layout(root)
+    record = read(SetRecord, layout.set_file)
+    if isinstance(record, SetRecord):
+        return RunSet(layout, record)
+    if isinstance(record, Finding):
+        raise SetError(f"{record}", hint="the set's results may be fine all the same: orchestrator score " + str(root))
+    raise SetError(f"{root} is no set: it has no set.json", hint="orchestrator status lists the sets")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+

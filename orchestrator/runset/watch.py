@@ -1,0 +1,98 @@
+"""Looking at one set again and again, cheaply: its small files, of logs only what is new, the scheduler rarely."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.runset.files import SetFiles, read_files
+from orchestrator.runset.picture import SetPicture, ask_all, picture
+from orchestrator.runset.progress import KeptLogs
+
+if TYPE_CHECKING:
+    from orchestrator.runset.submit import RunSet
+    from orchestrator.scheduler import Job, Scheduler
+
+SHORTEST_S, LONGEST_S = 0.5, 5.0
+FIRST_QUERY_S, STEADY_QUERY_S = 3.0, 90.0
+"""Pauses between questions to Slurm: short after the submission, then at most 40 an hour."""
+
+QUIET_S = 60.0
+"""A job whose log grew within this time is alive; Slurm is not asked then."""
+
+LOST_S = 15.0
+"""A job can be gone before its last files are seen here: NFS clients keep attributes for some seconds (acregmax)."""
+
+
+class Watch:
+    """Repeated looks at one set. `interval_s` None adapts to the length of the runs."""
+
+    def __init__(self, run_set: RunSet, scheduler: Scheduler, interval_s: float | None = None) -> None:
+        self.run_set = run_set
+        self.scheduler = scheduler
+        self.interval_s = interval_s
+        self.logs = KeptLogs()
+        self.queries = 0
+        self._answer: dict[str, Job] | None = {}
+        self._about: tuple[str, bool] | None = None
+        self._next_query = 0.0
+        self._pause_s = FIRST_QUERY_S
+        self._lost_since = 0.0
+
+    def look(self) -> SetPicture:
+        """The set as it is now."""
+        files = read_files(self.run_set.layout.root)
+        if not files.settled and self._due(files):
+            self._ask(files)
+            files = read_files(self.run_set.layout.root)  # so that the files are newer than the answer
+        return picture(files, self._answer, self.logs)
+
+    def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
+        """Looks until the set no longer changes by itself; the last one is its final state."""
+        while True:
+            one = self.look()
+            yield one
+            if not one.live and not self._may_reappear(one):
+                return
+            pause(self._interval(one))
+
+    def _due(self, files: SetFiles) -> bool:
+        if self.scheduler.name == "local":  # a look at /proc
+            return True
+        about = (files.job_id, files.awaited)
+        if about != self._about:
+            self._about, self._pause_s = about, FIRST_QUERY_S
+            return True
+        return time.monotonic() >= self._next_query and not self._growing(files)
+
+    def _ask(self, files: SetFiles) -> None:
+        self._answer = ask_all([files], self.scheduler)
+        self.queries += 1
+        # Jitter: the watchers of a whole lab should not ask in step.
+        self._next_query = time.monotonic() + self._pause_s * random.uniform(0.9, 1.1)
+        self._pause_s = min(self._pause_s * 1.5, STEADY_QUERY_S)
+
+    def _growing(self, files: SetFiles) -> bool:
+        job = files.job
+        if job is None or files.awaited or not job.run or not job.attempt:
+            return False
+        try:
+            return time.time() - os.stat(files.layout.node_log(job.run, job.attempt, 0)).st_mtime < QUIET_S
+        except OSError:
+            return False
+
+    def _may_reappear(self, one: SetPicture) -> bool:
+        if one.state != "lost" or self.scheduler.name == "local":
+            return False
+        self._lost_since = self._lost_since or time.monotonic()
+        return time.monotonic() - self._lost_since < LOST_S
+
+    def _interval(self, one: SetPicture) -> float:
+        """A fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
+        if self.interval_s is not None:
+            return self.interval_s
+        walls = [run.seconds for run in one.runs if run.seconds]
+        return min(LONGEST_S, max(SHORTEST_S, max(walls, default=0.0) / 50))

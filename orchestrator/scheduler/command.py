@@ -1,0 +1,75 @@
+"""Running one scheduler command: clean environment, hard time-out, an answer or an error with everything in it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.errors import SchedulerError, SchedulerUnknown
+
+KEPT_SLURM = frozenset({"SLURM_CONF"})
+"""Where the client finds its cluster. Every other SLURM_*/SBATCH_* variable of the caller would change what we ask for:
+a shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes options from SBATCH_*."""
+
+SCHEDULER_PREFIXES = ("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SALLOC_", "SRUN_", "PMI_", "PMIX_")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said. Never raises on odd bytes: undecodable ones are replaced."""
+
+    argv: list[str]
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def words(self) -> str:
+        """The last thing it complained about, on one line."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit code {self.returncode} and no message"
+
+
+def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without what a scheduler's commands would read as options."""
+    return {name: value for name, value in env.items()
+            if name in KEPT_SLURM or not name.startswith(SCHEDULER_PREFIXES)}
+
+
+def ask(argv: list[str], *, timeout_s: float, env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None) -> Answer:
+    """Run `argv` in exactly `env` (default: the caller's, cleaned) and return its answer, whatever its exit code.
+
+    Raises SchedulerError when the program does not exist, SchedulerUnknown when it does not answer in `timeout_s`.
+    """
+    if env is None:
+        # Seconds since 1970 instead of the local time zone, and messages in English.
+        env = {**without_scheduler_variables(os.environ), "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, env=env, cwd=cwd,
+                              encoding="utf-8", errors="replace", check=False)
+    except FileNotFoundError as error:
+        raise SchedulerError(f"`{argv[0]}` is not on PATH", argv=argv,
+                             hint="run this on a login node of the cluster, or use a site file with `scheduler: local`"
+                             ) from error
+    except PermissionError as error:
+        raise SchedulerError(f"`{argv[0]}` cannot be run: {error.strerror}", argv=argv) from error
+    except subprocess.TimeoutExpired as error:
+        raise SchedulerUnknown(f"`{shlex.join(argv[:1])}` did not answer within {timeout_s:g} s", argv=argv,
+                               hint="the state is unknown, which is no error of the set: ask again later") from error
+    return Answer(argv, done.returncode, done.stdout, done.stderr)
+
+
+def refused(answer: Answer, what: str, *, hint: str = "") -> SchedulerError:
+    """The error for a command that answered with a failure."""
+    return SchedulerError(f"{what}: {answer.words}", argv=answer.argv, returncode=answer.returncode,
+                          stdout=answer.stdout, stderr=answer.stderr, hint=hint)
+
+
+def unknown(answer: Answer, what: str, *, hint: str = "ask again later") -> SchedulerUnknown:
+    """The error for an answer from which nothing follows."""
+    return SchedulerUnknown(f"{what}: {answer.words}", argv=answer.argv, returncode=answer.returncode,
+                            stdout=answer.stdout, stderr=answer.stderr, hint=hint)

@@ -1,0 +1,169 @@
+"""Jobs as processes of this machine: the bundle's `run_with_docker.sh` in a session of its own.
+
+A job id is `local-<pid>-<start>`; `start` is the process's start time in clock ticks since boot (field 22 of
+/proc/PID/stat), so a recycled pid is never taken for the job. The id is in the job's environment as ORCH_JOB_ID, the
+name as ORCH_JOB_NAME: whoever reads /proc finds every job and every process that a job started, without a record.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.errors import SchedulerError
+from orchestrator.scheduler import Job, Request
+
+JOB_ID = re.compile(r"^local-(\d+)-(\d+)$")
+AFTER_KILL_S = 10.0
+
+# The process names itself before it becomes the script, so that nobody has to guess its pid: same pid, same start time.
+LAUNCH = r"""
+read -r stat < /proc/$$/stat; set -f; fields=(${stat##*) })
+export ORCH_JOB_ID="local-$$-${fields[19]}"
+script=$1 output=$2
+exec bash "$script" > "${output//%j/$ORCH_JOB_ID}" 2>&1
+"""
+
+
+class Local:
+    """This machine. A job that is over is not known any more, as in Slurm after a while: its files tell the rest."""
+
+    name = "local"
+
+    def command(self, request: Request) -> list[str]:
+        """What runs, for people: the launcher in front of it only sets ORCH_JOB_ID."""
+        return ["bash", str(request.script), *request.options]
+
+    def submit(self, request: Request) -> str:
+        """Start the job and return its id. Raises SchedulerError when it cannot start."""
+        argv = ["bash", "-c", LAUNCH, "orchestrator-job", str(request.script), request.output]
+        try:
+            process = subprocess.Popen(argv, cwd=request.workdir, start_new_session=True, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                       env={**request.env, "ORCH_JOB_NAME": request.job_name})
+        except OSError as error:
+            raise SchedulerError(f"cannot start {request.script}: {error.strerror or error}", argv=argv) from error
+        process.returncode = 0  # it outlives us on purpose; without this, Popen warns when it is collected
+        start = _start_ticks(process.pid)
+        if start is None:
+            raise SchedulerError(f"{request.script} ended at once", argv=argv, hint=f"see {request.workdir}")
+        return f"local-{process.pid}-{start}"
+
+    def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
+        """The jobs of this machine that run now and have one of the names or ids: at most one pass over /proc."""
+        # An id needs no look into an environment, which is empty for a moment while the launcher becomes the script.
+        found = {job_id: _running(job_id) for job_id in ids if _pid(job_id) is not None}
+        wanted = frozenset(names)
+        if wanted:
+            found |= {job.id: job for job in _leaders() if job.name in wanted}
+        return found
+
+    def cancel(self, job_id: str, grace_s: float) -> bool:
+        """TERM to the job's first process, which closes the set; after `grace_s` seconds KILL to all it started."""
+        leader = _pid(job_id)
+        if leader is not None:
+            _send(leader, signal.SIGTERM)
+            _until(lambda: _pid(job_id) is None, grace_s)
+        return _until(lambda: not _kill_members(job_id), AFTER_KILL_S)
+
+
+def _pid(job_id: str) -> int | None:
+    """The pid of a job that runs, or None."""
+    match = JOB_ID.match(job_id)
+    if not match:
+        raise SchedulerError(f"{job_id!r} is not a job of this machine (local-<pid>-<start>)")
+    pid, start = int(match.group(1)), int(match.group(2))
+    return pid if _start_ticks(pid) == start else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """Fields of /proc/PID/stat from the third one (state) on; None for a process that is gone or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    fields = text[text.rindex(")") + 2:].split()
+    if fields[0] not in "ZX":
+        return fields
+    with suppress(ChildProcessError):  # only its parent can take it off the process table
+        os.waitpid(pid, os.WNOHANG)
+    return None
+
+
+def _start_ticks(pid: int) -> int | None:
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _environments() -> Iterator[tuple[int, dict[str, str]]]:
+    """(pid, ORCH_* variables) of every process of ours that has some."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            raw = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        if b"ORCH_JOB_NAME=" in raw:
+            ours = (item for item in raw.split(b"\0") if item.startswith(b"ORCH_"))
+            pairs = (item.decode(errors="replace").partition("=") for item in ours)
+            yield int(name), {key: value for key, _, value in pairs}
+
+
+def _running(job_id: str, name: str = "") -> Job:
+    ticks = int(job_id.rpartition("-")[2])
+    return Job(job_id, name, "RUNNING", start_ms=_started_ms(ticks), nodes=os.uname().nodename)
+
+
+def _leaders() -> Iterator[Job]:
+    for pid, env in _environments():
+        fields = _stat(pid)
+        if fields is None:
+            continue
+        job_id = f"local-{pid}-{fields[19]}"
+        # Before the launcher has become the script its environment lacks the id; it leads its session from the start.
+        if env.get("ORCH_JOB_ID", job_id if int(fields[3]) == pid else "") == job_id:
+            yield _running(job_id, env["ORCH_JOB_NAME"])
+
+
+def _started_ms(ticks: int) -> int:
+    since_boot_s = ticks / os.sysconf("SC_CLK_TCK")
+    return int((time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot_s) * 1000)
+
+
+def members(job_id: str) -> list[int]:
+    """Pids of everything that carries the job's id, also of what moved to a session of its own."""
+    return [pid for pid, env in _environments() if env.get("ORCH_JOB_ID") == job_id and _stat(pid)]
+
+
+def _kill_members(job_id: str) -> bool:
+    """KILL to all members; False when there are none."""
+    found = members(job_id)
+    for pid in found:
+        _send(pid, signal.SIGKILL)
+    return bool(found)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        raise SchedulerError(f"process {pid} belongs to another user", hint="ask its owner to cancel it") from error
+
+
+def _until(done: Callable[[], bool], limit_s: float) -> bool:
+    deadline, pause_s = time.monotonic() + limit_s, 0.02
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 0.5)
+    return True

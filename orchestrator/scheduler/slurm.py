@@ -1,0 +1,193 @@
+"""Slurm, through its commands: sbatch, squeue, scontrol, scancel. The controller uses them in this file only.
+
+Written for Slurm 22.05 to 25.11: fixed formats only (no --json), no accounting database (sacct) needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+from orchestrator.errors import SchedulerUnknown
+from orchestrator.scheduler import Job, Request
+from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
+
+QUERY_S = 20.0
+SUBMIT_S = 60.0
+AFTER_KILL_S = 60.0
+"""How long a job may take to go after a plain scancel (KillWait is 30 s by default), before we call it stuck."""
+
+RECORD, FIELD = "\x1e", "\x1f"
+"""ASCII record and unit separators: job names may hold everything else, newlines too. The name is the last field."""
+FIELDS = "%i", "%T", "%S", "%e", "%N", "%r", "%j"
+FORMAT = RECORD + FIELD.join(FIELDS)
+
+JOB_ID = re.compile(r"^(\d+)(?:;\S*)?$")
+NAMES_LIMIT = 100_000
+"""Bytes of names on one command line. Linux refuses a single argument above 128 KiB (execve(2), MAX_ARG_STRLEN)."""
+
+NO_ANSWER = re.compile(
+    r"timed out|unable to contact|connection (?:refused|reset)|transport endpoint|zero bytes were transmitted"
+    r"|temporarily unable|communication (?:connection )?failure|try again|i/o error|message (?:send|receive) failure"
+    r"|slurm_?ctld|protocol authentication|munge|signal|rate limit", re.IGNORECASE)
+"""Failures that come from the way to the controller or from its load. slurm_errno.c has their texts. The request may
+have arrived all the same, so they mean unknown."""
+
+NO_CLUSTER = re.compile(r"configuration source|slurm\.conf", re.IGNORECASE)
+CLUSTER_HINT = "are you on a login node of the cluster? Otherwise set SLURM_CONF to its slurm.conf"
+
+
+class Slurm:
+    """The cluster that the commands on PATH (and SLURM_CONF) talk to."""
+
+    name = "slurm"
+
+    def command(self, request: Request) -> list[str]:
+        """The sbatch call for `request`."""
+        return ["sbatch", "--parsable", f"--job-name={request.job_name}", f"--output={request.output}",
+                f"--chdir={request.workdir}", "--export=ALL", *request.options, str(request.script)]
+
+    def submit(self, request: Request) -> str:
+        """Submit once and return the job id.
+
+        The job gets `request.env` and nothing else of ours: `--export=ALL` exports the environment of sbatch, which is
+        exactly that. (`--export=NAME=VALUE,...` cannot carry a comma.)
+        Raises SchedulerError when Slurm says no, SchedulerUnknown when it cannot be told.
+        """
+        cluster = {name: os.environ[name] for name in KEPT_SLURM if name in os.environ}
+        answer = ask(self.command(request), timeout_s=SUBMIT_S, env={**request.env, **cluster})
+        if answer.returncode == 0:
+            return _job_id(answer)
+        if NO_ANSWER.search(answer.stderr) or answer.returncode < 0:
+            raise unknown(answer, "sbatch failed on the way to the Slurm controller")
+        if NO_CLUSTER.search(answer.stderr):
+            raise refused(answer, "Slurm's commands do not know their cluster", hint=CLUSTER_HINT)
+        raise refused(answer, "Slurm refused the job",
+                      hint="correct the site file (partition, account, qos, time limit, ...) and submit again")
+
+    def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
+        """All jobs that Slurm remembers with one of the names or ids, by id: one squeue, however many.
+
+        A job leaves Slurm's memory MinJobAge (300 s) after its end. Raises SchedulerUnknown without a readable answer.
+        """
+        wanted_names, wanted_ids = frozenset(names), frozenset(ids)
+        if not wanted_names and not wanted_ids:
+            return {}
+        found = self._queue(wanted_names, wanted_ids)
+        return {job.id: job for job in found if job.name in wanted_names or job.id in wanted_ids}
+
+    def _queue(self, names: frozenset[str], ids: frozenset[str]) -> list[Job]:
+        argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={FORMAT}"]
+        # squeue filters after it has loaded every job, so a filter saves output, not work. --jobs fails as a whole when
+        # one id is forgotten, and --jobs with --name means "and": then all jobs are listed and picked from here.
+        joined = ",".join(sorted(names))
+        if not ids and len(joined) < NAMES_LIMIT:
+            argv.append(f"--name={joined}")
+        answer = ask(argv, timeout_s=QUERY_S)
+        if answer.returncode != 0:
+            return self._show(answer)
+        return parse_queue(answer)
+
+    def _show(self, failed: Answer) -> list[Job]:
+        """scontrol's word where squeue has none: another program, the same controller."""
+        answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=QUERY_S)
+        if answer.returncode != 0:
+            lost = NO_CLUSTER.search(failed.stderr)
+            raise unknown(failed, "squeue does not answer", hint=CLUSTER_HINT if lost else "ask again later")
+        return parse_show(answer)
+
+    def cancel(self, job_id: str, grace_s: float) -> bool:
+        """End the job: TERM to its batch script, which closes the set, and a plain scancel after `grace_s` seconds.
+
+        Returns whether the job is over. Raises SchedulerError/SchedulerUnknown when scancel or squeue fails.
+        """
+        job = self._one(job_id)
+        if job is None or not job.alive:
+            return True
+        if not job.waiting:
+            _signal(["scancel", "--signal=TERM", "--batch", job_id])
+            if self._over(job_id, grace_s):
+                return True
+        _signal(["scancel", job_id])
+        return self._over(job_id, AFTER_KILL_S)
+
+    def _one(self, job_id: str) -> Job | None:
+        return self.jobs(ids=[job_id]).get(job_id)
+
+    def _over(self, job_id: str, limit_s: float) -> bool:
+        deadline, pause_s = time.monotonic() + limit_s, 0.25
+        while True:
+            try:
+                job = self._one(job_id)
+            except SchedulerUnknown:
+                job = Job(job_id, "", "UNKNOWN")  # a busy controller: keep asking until the deadline
+            if job is None or not job.alive:
+                return True
+            if time.monotonic() + pause_s > deadline:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 5.0)
+
+
+def _signal(argv: list[str]) -> None:
+    answer = ask(argv, timeout_s=QUERY_S)
+    ended = re.search(r"already completing or completed|invalid job id|not running", answer.stderr, re.IGNORECASE)
+    if answer.returncode == 0 or ended:
+        return
+    if NO_ANSWER.search(answer.stderr):
+        raise unknown(answer, "scancel did not reach the Slurm controller")
+    raise refused(answer, "Slurm refused to cancel the job", hint="only its owner or an operator may cancel a job")
+
+
+def _job_id(answer: Answer) -> str:
+    # A site's wrapper around sbatch may print lines of its own: the id is a line alone.
+    matches = [match for line in answer.stdout.splitlines() if (match := JOB_ID.match(line.strip()))]
+    if len(matches) != 1:
+        raise unknown(answer, "sbatch printed no job id")
+    return matches[0].group(1)
+
+
+def parse_queue(answer: Answer) -> list[Job]:
+    """Jobs from squeue's output in FORMAT. Raises SchedulerUnknown for anything else."""
+    head, *records = answer.stdout.split(RECORD)
+    rows = [record.removesuffix("\n").split(FIELD, len(FIELDS) - 1) for record in records]
+    if head.strip() or any(len(row) != len(FIELDS) for row in rows):
+        raise unknown(answer, "squeue's answer cannot be read")
+    return [Job(id=row[0].strip(), state=row[1], start_ms=_time_ms(row[2]), end_ms=_time_ms(row[3]), nodes=row[4],
+                reason="" if row[5] == "None" else row[5], name=row[6]) for row in rows]
+
+
+def parse_show(answer: Answer) -> list[Job]:
+    """Jobs from `scontrol --oneliner show job`. Raises SchedulerUnknown when something else is in it."""
+    if answer.stdout.startswith("No jobs"):
+        return []
+    # One job per line, except that a job name may hold line ends.
+    texts = re.split(r"(?m)^(?=JobId=)", answer.stdout)
+    return [_shown(text, answer) for text in texts if text.strip()]
+
+
+def _shown(text: str, answer: Answer) -> Job:
+    names = re.match(r"JobId=(\d+)\S* (?:Array\S+ )*JobName=(.*?) UserId=", text, re.DOTALL)
+    state = re.search(r" JobState=(\w+)", text)
+    if not names or not state:
+        raise unknown(answer, "scontrol's answer cannot be read")
+
+    def value(key: str) -> str:
+        match = re.search(rf" {key}=(\S+)", text)
+        return match.group(1) if match and match.group(1) not in ("None", "(null)") else ""
+
+    return Job(id=names.group(1), name=names.group(2), state=state.group(1), reason=value("Reason"),
+               start_ms=_time_ms(value("StartTime")), end_ms=_time_ms(value("EndTime")), nodes=value("NodeList"))
+
+
+def _time_ms(text: str) -> int:
+    """Slurm's time: seconds since 1970 (SLURM_TIME_FORMAT=%s) or local ISO time; 0 for N/A, Unknown and the like."""
+    if text.isdigit():
+        return int(text) * 1000
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return 0

@@ -1,0 +1,59 @@
+"""Sets for the controller's tests: real ones of the built-in workload on this machine, and written ones."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from controller_parts import SITE, Commands
+
+from orchestrator.scheduler.local import Local
+
+
+@pytest.fixture(autouse=True)
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No site of whoever runs the tests, and a working directory without one."""
+    monkeypatch.delenv("ORCHESTRATOR_SITE", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Path]:
+    """A site file of this machine; whatever its sets left running is ended afterwards."""
+    log_dir = tmp_path / "sets"
+    log_dir.mkdir()
+    path = tmp_path / "local.yaml"
+    path.write_text(SITE.format(log_dir=log_dir))
+    yield path
+    for folder in log_dir.iterdir():
+        if (folder / "set.json").is_file():
+            for job_id in Local().jobs(names=[f"orch-{folder.name}"]):
+                Local().cancel(job_id, 0.1)
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(capfd)
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """`fake("sbatch", body)`: a program of that name on PATH, whose calls are logged; returns the log."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def make(name: str, body: str) -> Path:
+        log = folder / f"{name}.calls"
+        path = folder / name
+        path.write_text(f'#!/bin/bash\nprintf "%s\\n" "$*" >>{log}\n{body}\n')
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return log
+
+    return make

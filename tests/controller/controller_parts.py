@@ -1,0 +1,99 @@
+"""What the controller's tests share: the command line, waiting, and sets written as a loop would leave them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli import main
+from orchestrator.runset.records import (
+    JobRecord,
+    RunRecord,
+    SetRecord,
+    SubmissionRecord,
+    write,
+)
+
+SITE = """kind: site
+scheduler: local
+log_dir: {log_dir}
+container:
+  engine: none
+tunables: "off"
+clear_caches: false
+"""
+
+
+def until(done: Callable[[], Any], limit_s: float = 30.0) -> Any:
+    """Poll `done` until it gives something true; fail after `limit_s`."""
+    deadline = time.monotonic() + limit_s
+    while not (result := done()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+    return result
+
+
+class Commands:
+    """The command line, called in this process."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self.capfd = capfd
+        self.code = 0
+        self.out = ""
+        self.err = ""
+
+    def __call__(self, *argv: str | Path) -> Commands:
+        self.capfd.readouterr()
+        try:
+            self.code = main([str(word) for word in argv])
+        except SystemExit as exit_:  # argparse
+            self.code = int(exit_.code or 0)
+        self.out, self.err = self.capfd.readouterr()
+        assert "Traceback" not in self.err
+        return self
+
+    def json(self, *argv: str | Path) -> Any:
+        """The JSON that a successful command prints."""
+        self(*argv, "--json")
+        assert self.code == 0, self.err
+        return json.loads(self.out)
+
+
+def write_set(log_dir: Path, name: str, *, nexp: int = 3, scheduler: str = "slurm", done: int = 0,
+              job: JobRecord | None = None, submission: SubmissionRecord | None = None) -> Path:
+    """A set as a loop would leave it: `done` good runs of `nexp`."""
+    root = log_dir / name
+    for folder in ("submissions", "jobs", "results"):
+        (root / folder).mkdir(parents=True)
+    write(SetRecord(set_id=name, system="S", workload="w", nexp=nexp, job_name=f"orch-{name}", scheduler=scheduler,
+                    target=0.5, metric="eval_accuracy", nodes=1, gpus_per_node=8, engine="none"), root / "set.json")
+    for run in range(1, nexp + 1):
+        attempt = root / "runs" / str(run) / "attempt_1"
+        if run <= done:
+            attempt.mkdir(parents=True)
+            good = RunRecord(run=run, attempt=1, state="success", outcome="success", start_ms=1_000,
+                             end_ms=61_000 + run, nodes=["n1"])
+            write(good, attempt / "state.json")
+            write(good, attempt.parent / "state.json")
+            log = mllog("run_start", 1_000, None) + mllog("run_stop", 61_000 + 1_000 * run, None, status="success")
+            (attempt.parent / f"result_{run}.txt").write_text(log)
+            (attempt / "node_0.log").write_text(log)
+        else:
+            attempt.parent.mkdir(parents=True)
+            write(RunRecord(run=run, state="queued"), attempt.parent / "state.json")
+    if job:
+        write(job, root / "jobs" / f"{job.job_id}.json")
+    if submission:
+        write(submission, root / "submissions" / f"{submission.number}.json")
+    return root
+
+
+def mllog(key: str, time_ms: int, value: Any, **metadata: Any) -> str:
+    record = {"namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value,
+              "metadata": metadata}
+    return f":::MLLOG {json.dumps(record)}\n"

@@ -1,0 +1,157 @@
+"""The controller on a real Slurm: the one-machine cluster of the lab."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from controller_parts import Commands, until, write_set
+
+from orchestrator.errors import ExitCode, SchedulerError
+from orchestrator.runset.records import RunRecord, SubmissionRecord, read, write
+from orchestrator.runset.submit import open_set, settle, submissions
+from orchestrator.scheduler import Request
+from orchestrator.scheduler.command import ask
+from orchestrator.scheduler.slurm import Slurm, parse_show
+
+if TYPE_CHECKING:
+    from conftest import Lab
+
+pytestmark = pytest.mark.lab
+
+SYSTEM = ("local_2x2x8", "builtin")
+
+
+@pytest.fixture
+def shared(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of this test's own on the storage that all nodes see; this process talks to the lab's Slurm."""
+    monkeypatch.setenv("SLURM_CONF", lab.env["SLURM_CONF"])
+    path = lab.shared / f"controller-{uuid.uuid4().hex[:8]}"
+    path.mkdir()
+    yield path
+    names = [f"orch-{folder.name}" for folder in path.iterdir()]
+    for job in Slurm().jobs(names=names).values():
+        if job.alive:
+            Slurm().cancel(job.id, 0.1)
+    subprocess.run(["rm", "-rf", str(path)], check=True)
+
+
+@pytest.fixture
+def lab_site(shared: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "lab.yaml"
+    path.write_text(f'kind: site\nscheduler: slurm\nlog_dir: {shared}\ncontainer:\n  engine: none\ntunables: "off"\n'
+                    "clear_caches: false\ntime_limit: \"00:10:00\"\n")
+    return path
+
+
+def script(shared: Path, body: str) -> Path:
+    path = shared / "job.sh"
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    return path
+
+
+def request_for(shared: Path, body: str, name: str, *options: str) -> Request:
+    env = {"PATH": os.environ["PATH"], "HOME": "/tmp", "MARK": "a,b 'c'"}
+    return Request(script(shared, body), name, shared, env, str(shared / "job_%j.out"), options)
+
+
+def test_submit_query_cancel(shared: Path) -> None:
+    name = f"orch-{shared.name}"
+    body = 'trap "echo closed; exit" TERM; env -0 >env; touch up\nwhile :; do sleep 0.1; done'
+    job_id = Slurm().submit(request_for(shared, body, name))
+    [job] = Slurm().jobs(names=[name, "orch-nobody"]).values()
+    assert (job.id, job.alive) == (job_id, True)
+    until((shared / "up").exists)
+    job = Slurm().jobs(ids=[job_id])[job_id]
+    assert (job.state, job.name) == ("RUNNING", name)
+    assert job.start_ms > 1_600_000_000_000
+    inside = dict(pair.split("=", 1) for pair in (shared / "env").read_text().split("\0") if pair)
+    assert inside["MARK"] == "a,b 'c'"
+    assert "PYTEST_CURRENT_TEST" not in inside
+    assert Slurm().cancel(job_id, 20)
+    assert (shared / f"job_{job_id}.out").read_text().endswith("closed\n")
+    assert not Slurm().jobs(ids=[job_id])[job_id].alive
+
+
+def test_a_deaf_job_is_ended_by_force(shared: Path) -> None:
+    body = 'trap "" TERM; touch up\nwhile :; do sleep 0.1; done'
+    job_id = Slurm().submit(request_for(shared, body, f"orch-{shared.name}"))
+    until((shared / "up").exists)
+    assert Slurm().cancel(job_id, 0.5)
+
+
+def test_odd_job_names_and_both_commands_agree(shared: Path) -> None:
+    name = f"orch-{shared.name}\n| a=b UserId=x"
+    job_id = Slurm().submit(request_for(shared, "sleep 60", name, "--hold"))
+    try:
+        seen = Slurm().jobs(ids=[job_id])[job_id]
+        assert seen.state == "PENDING"
+        assert seen.reason == "JobHeldUser"
+        answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=20)
+        shown = {job.id: job for job in parse_show(answer)}
+        assert shown[job_id].state == seen.state
+        assert seen.name.startswith(f"orch-{shared.name}\n")
+    finally:
+        assert Slurm().cancel(job_id, 1)
+
+
+def test_refusal(shared: Path) -> None:
+    with pytest.raises(SchedulerError, match="nvalid partition") as caught:
+        Slurm().submit(request_for(shared, "true", "orch-x", "--partition=nosuch"))
+    assert caught.value.exit_code == ExitCode.SCHEDULER
+
+
+def test_a_job_without_a_recorded_answer_is_found(shared: Path) -> None:
+    """The controller died after Slurm took the job: the intent is all there is, and the name finds the job."""
+    run_set = open_set(write_set(shared, f"s-{shared.name}"))
+    name = run_set.record.job_name
+    run_set.layout.bundle.mkdir()
+    write(SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=1), run_set.layout.submission(1))
+    job_id = Slurm().submit(request_for(run_set.layout.root, "sleep 60", name))
+    live = settle(run_set, Slurm())
+    assert live is not None
+    assert live.id == job_id
+    assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [("submitted", job_id)]
+
+
+def test_a_set_on_two_nodes(cli: Commands, lab_site: Path) -> None:
+    assert cli("run", *SYSTEM, "--site", lab_site, "--nexp", "3").code in (ExitCode.OK, ExitCode.NO_SCORE), cli.err
+    [one] = cli.json("status", "--site", lab_site)
+    assert (one["state"], one["done"]) == ("complete", 3), one
+    assert '"key": "run_stop"' in cli("logs", one["set"]).out
+    assert cli("resume", one["set"]).code == ExitCode.SET_STATE
+
+
+def test_cancel_and_resume(cli: Commands, lab_site: Path) -> None:
+    said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3", "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
+    root = Path(said["set"])
+
+    def hangs() -> bool:
+        run = read(RunRecord, root / "runs/2/state.json")
+        return isinstance(run, RunRecord) and run.state == "running"
+
+    until(hangs, 60)
+    [one] = cli.json("status", "--site", lab_site)
+    assert (one["state"], one["job_state"], one["current_run"]) == ("running", "RUNNING", 2)
+    assert cli("resume", root).code == ExitCode.SET_STATE
+    assert cli("cancel", root).code == ExitCode.OK, cli.err
+    assert "is gone; 1 of 3 runs are done" in cli.out
+    assert not Slurm().jobs(ids=[said["job_id"]])[said["job_id"]].alive
+    assert cli.json("status", root)["state"] == "cancelled"
+    assert cli("resume", root).code == ExitCode.OK, cli.err
+    assert cli("watch", root).code == ExitCode.OK, cli.err
+    assert [run["attempt"] for run in cli.json("status", root)["runs"]] == [1, 2, 1]
+
+
+def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands, lab_site: Path) -> None:
+    lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
+    said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
+    [one] = cli.json("status", "--site", lab_site)
+    assert (one["state"], one["reason"]) == ("pending", "JobHeldUser")
+    assert cli("cancel", said["set"]).code == ExitCode.OK, cli.err
+    assert cli.json("status", said["set"])["state"] == "cancelled"

@@ -1,0 +1,233 @@
+"""What people are told when something is not as it should be, and the exit code with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from controller_parts import SITE, Commands, write_set
+
+from orchestrator.errors import ExitCode
+from orchestrator.runset import submit as submission
+from orchestrator.runset.records import JobRecord, SubmissionRecord
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def log_dir(site: Path) -> Path:
+    return site.parent / "sets"
+
+
+def test_no_site(cli: Commands) -> None:
+    assert cli("status").code == ExitCode.BAD_INPUT
+    assert "--site, $ORCHESTRATOR_SITE, ./site.yaml" in cli.err
+    assert cli("submit", "local_2x2x8", "builtin").code == ExitCode.BAD_INPUT
+    assert cli("watch").code == ExitCode.BAD_INPUT
+    assert "which set is meant has to be said" in cli.err
+
+
+def test_site_order(cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def site(path: Path, name: str) -> Path:
+        (tmp_path / name).mkdir()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SITE.format(log_dir=tmp_path / name))
+        return path
+
+    site(tmp_path / "config/orchestrator/site.yaml", "in-config")
+    assert "in-config" in cli("status").err
+    site(tmp_path / "work/site.yaml", "in-cwd")
+    assert "in-cwd" in cli("status").err
+    monkeypatch.setenv("ORCHESTRATOR_SITE", str(site(tmp_path / "env.yaml", "in-env")))
+    assert "in-env" in cli("status").err
+    assert "in-option" in cli("status", "--site", site(tmp_path / "option.yaml", "in-option")).err
+    monkeypatch.setenv("ORCHESTRATOR_SITE", "/nowhere/site.yaml")
+    assert cli("status").code == ExitCode.BAD_INPUT
+    assert "ORCHESTRATOR_SITE: there is no file /nowhere/site.yaml" in cli.err
+
+
+def test_which_set(cli: Commands, site: Path, log_dir: Path) -> None:
+    for name in ("a-w-20260101-000000-0001", "a-w-20260102-000000-0002", "b-w-20250101-000000-0003"):
+        write_set(log_dir, name)
+
+    def found(*words: str | Path) -> str:
+        return str(cli.json("status", *words, "--site", site)["set_id"])
+
+    assert found("b") == "b-w-20250101-000000-0003"
+    assert found("a-w-20260102") == "a-w-20260102-000000-0002"
+    assert found(log_dir / "b-w-20250101-000000-0003") == "b-w-20250101-000000-0003"
+    assert cli("logs", "--site", site).code == ExitCode.BAD_INPUT  # the newest one
+    assert "a-w-20260102-000000-0002" in cli.err
+    assert cli("status", "a-w", "--site", site).code == ExitCode.BAD_INPUT
+    assert "`a-w` is the beginning of 2 sets:\n    a-w-20260102-000000-0002\n    a-w-20260101" in cli.err
+    assert cli("status", "a-w-20260103-000000-0002", "--site", site).code == ExitCode.BAD_INPUT
+    assert "did you mean a-w-20260102-000000-0002?" in cli.err
+    assert cli("status", "nowhere/else", "--site", site).code == ExitCode.BAD_INPUT
+    assert "nowhere/else is no set: there is no such folder" in cli.err
+    assert cli("status", log_dir).code == ExitCode.BAD_INPUT
+    assert "is no set but holds 3" in cli.err
+
+
+def test_a_path_needs_no_site(cli: Commands, log_dir: Path) -> None:
+    root = write_set(log_dir, "s", scheduler="local", done=3)
+    assert cli.json("status", root)["done"] == 3
+    assert cli("resume", root).code == ExitCode.SET_STATE
+    assert "all 3 runs of s are done" in cli.err
+    assert f"hint: orchestrator score {root}" in cli.err
+
+
+def test_no_set_yet(cli: Commands, site: Path) -> None:
+    assert cli("status", "--site", site).code == ExitCode.OK
+    assert "there is no set in" in cli.err
+    assert cli.json("status", "--site", site) == []
+    assert cli("watch", "--site", site).code == ExitCode.BAD_INPUT
+
+
+def test_log_dir_is_missing(cli: Commands, site: Path, log_dir: Path) -> None:
+    log_dir.rmdir()
+    try:
+        for command in (["status"], ["watch"], ["submit", "local_2x2x8", "builtin"]):
+            assert cli(*command, "--site", site).code == ExitCode.SET_STATE
+            assert str(log_dir) in cli.err
+        assert f"mkdir -p {log_dir}" in cli.err
+    finally:
+        log_dir.mkdir()
+
+
+@pytest.fixture
+def read_only(log_dir: Path) -> Iterator[None]:
+    """The log directory without the right to write; for root, who has every right, on a read-only file system."""
+    if os.geteuid() != 0:
+        log_dir.chmod(0o555)
+        yield
+        log_dir.chmod(0o755)
+        return
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(log_dir)], capture_output=True).returncode != 0:
+        pytest.skip("this root may not mount")
+    yield
+    subprocess.run(["umount", str(log_dir)], check=True)
+
+
+@pytest.mark.usefixtures("read_only")
+def test_log_dir_is_not_writable(cli: Commands, site: Path, log_dir: Path) -> None:
+    assert cli("submit", "local_2x2x8", "builtin", "--site", site).code == ExitCode.SET_STATE
+    assert f"ls -ld {log_dir}" in cli.err
+
+
+@pytest.fixture
+def small_disk(log_dir: Path) -> Iterator[None]:
+    """The log directory on a file system of 64 KiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(log_dir)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield
+    subprocess.run(["umount", str(log_dir)], check=True)
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_disk_full(cli: Commands, site: Path, log_dir: Path) -> None:
+    assert cli("submit", "local_2x2x8", "builtin", "--site", site).code == ExitCode.SET_STATE
+    assert "No space left on device; nothing was created" in cli.err
+    assert f"df -h {log_dir}" in cli.err
+    assert list(log_dir.iterdir()) == []
+
+
+def test_a_damaged_set_is_shown_and_named(cli: Commands, site: Path, log_dir: Path) -> None:
+    root = write_set(log_dir, "s")
+    (root / "set.json").write_text('{"nexp": ')
+    assert cli("status", root).code == ExitCode.SET_STATE
+    assert re.search(r"s/set.json: is no JSON", cli.err)
+    [one] = cli.json("status", "--site", site)
+    assert (one["set_id"], one["state"]) == ("s", "damaged")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--nexp", "0"], "'0' is not a whole number above 0"),
+    (["--nexp", "ten"], "'ten' is not a whole number above 0"),
+    (["--env", "A"], "'A' is not NAME=VALUE"),
+    (["--env", "1A=2"], "'1A=2' is not NAME=VALUE"),
+])
+def test_bad_arguments(cli: Commands, words: list[str], said: str) -> None:
+    assert cli("submit", "local_2x2x8", "builtin", *words).code == ExitCode.BAD_INPUT
+    assert said in cli.err
+
+
+def test_nothing_to_cancel(cli: Commands, log_dir: Path) -> None:
+    root = write_set(log_dir, "s", scheduler="local")
+    assert cli("cancel", root).code == ExitCode.SET_STATE
+    assert "set s has no job to cancel" in cli.err
+
+
+def test_logs_say_what_there_is(cli: Commands, log_dir: Path) -> None:
+    root = write_set(log_dir, "s", done=1)
+    (root / "runs/1/attempt_1/node_0.log").write_bytes(b"one\xff\n")
+    assert cli("logs", root).code == ExitCode.OK
+    assert "one" in cli.out
+    assert cli("logs", root, "--node", "n1").code == ExitCode.OK
+    for words, said in ((["--run", "9"], "s has runs 1 to 3, not 9"), (["--run", "2"], "run 2 has not started yet"),
+                        (["--attempt", "2"], "run 1 has attempts 1, not 2"),
+                        (["--node", "n2"], "has no node 'n2'; its nodes by rank: n1"),
+                        (["--node", "1"], "has no node '1'"), (["--job"], "no job of s has printed anything yet")):
+        assert cli("logs", root, *words).code == ExitCode.BAD_INPUT
+        assert said in cli.err
+
+
+def test_a_silent_scheduler_is_said(cli: Commands, log_dir: Path, site: Path, fake: Callable[[str, str], Path]) -> None:
+    fake("squeue", "exit 1")
+    fake("scontrol", "exit 1")
+    root = write_set(log_dir, "s", submission=SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1),
+                     job=JobRecord(job_id="7", state="running", run=1, attempt=1, started_ms=2))
+    assert cli("status", "--site", site).code == ExitCode.OK
+    assert "the scheduler does not answer" in cli.err
+    assert "running" in cli.out
+    for command in ("resume", "cancel"):
+        assert cli(command, root).code == ExitCode.UNKNOWN
+        assert "squeue does not answer" in cli.err
+
+
+def test_submit_refused_and_unknown(cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path],
+                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "LOOK_AGAIN_S", (0.0,))
+    path = tmp_path / "slurm.yaml"
+    (tmp_path / "slurm-sets").mkdir()
+    path.write_text(SITE.format(log_dir=tmp_path / "slurm-sets").replace("local", "slurm", 1))
+    fake("squeue", "true")
+    fake("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2; exit 1')
+    assert cli("submit", "local_2x2x8", "builtin", "--site", path).code == ExitCode.SCHEDULER
+    assert "Slurm refused the job: sbatch: error: Batch job submission failed: Invalid partition" in cli.err
+    [one] = cli.json("status", "--site", path)
+    assert one["state"] == "refused"
+    fake("sbatch", "echo Submitted")
+    assert cli("resume", one["set"]).code == ExitCode.UNKNOWN
+    assert "Nothing will be submitted twice" in cli.err
+    assert cli.json("status", one["set"])["state"] == "unknown"
+
+
+def test_dry_run_makes_nothing(cli: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "slurm.yaml"
+    (tmp_path / "slurm-sets").mkdir()
+    path.write_text(SITE.format(log_dir=tmp_path / "slurm-sets").replace("local", "slurm", 1))
+    assert cli("submit", "local_2x2x8", "builtin", "--site", path, "--nexp", "4", "--dry-run").code == ExitCode.OK
+    assert re.search(r"NEXP=4 sbatch --parsable --job-name=orch-local_2x2x8-builtin-\S+ --output=\S+/job_%j.out",
+                     cli.out)
+    assert list((tmp_path / "slurm-sets").iterdir()) == []
+
+
+def test_exit_codes_are_documented() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (DOCS / "exit-codes.md").read_text(), re.MULTILINE)
+    assert rows == [(str(code.value), code.name) for code in ExitCode]
+
+
+def test_commands_are_documented(cli: Commands) -> None:
+    text = (DOCS / "commands.md").read_text()
+    for name in ("submit", "run", "status", "watch", "logs", "cancel", "resume", "demo"):
+        assert f"\n## {name}\n" in text
+        options = set(re.findall(r"--[a-z][a-z-]+", cli(name, "--help").out.split("\noptions:")[-1]))
+        section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        missing = {option for option in options - {"--help", "--site", "--json"} if option not in section}
+        assert not missing, f"docs/commands.md, {name}: {missing}"
+        assert "example:" in cli.out

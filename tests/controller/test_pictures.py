@@ -1,0 +1,260 @@
+"""The state of a set, from its files and the scheduler's word."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from controller_parts import mllog, write_set
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import SchedulerUnknown
+from orchestrator.runset.files import read_files, set_folders
+from orchestrator.runset.judge import STATES
+from orchestrator.runset.picture import ask_all, look, picture
+from orchestrator.runset.progress import (
+    TAIL_BYTES,
+    KeptLogs,
+    Logs,
+    LogTail,
+    last_evaluation,
+    minutes,
+    olympic_mean,
+)
+from orchestrator.runset.records import (
+    Finding,
+    JobRecord,
+    RunRecord,
+    SetRecord,
+    SubmissionRecord,
+    read,
+    write,
+)
+from orchestrator.runset.submit import open_set
+from orchestrator.runset.watch import Watch
+from orchestrator.scheduler import Job
+
+SENT = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1_000)
+OWN = JobRecord(job_id="7", state="running", run=2, attempt=1, started_ms=2_000)
+
+
+def job(state: str, reason: str = "") -> dict[str, Job]:
+    return {"7": Job("7", "orch-s", state, reason)}
+
+
+@pytest.mark.parametrize(("submission", "own", "jobs", "state", "reason"), [
+    (None, None, {}, "new", ""),
+    (SENT, None, job("PENDING", "Priority"), "pending", "Priority"),
+    (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "pending", "REQUEUE_HOLD: JobHeldUser"),
+    (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
+    (SENT, None, job("RUNNING"), "starting", ""),
+    (SENT, None, job("CANCELLED"), "cancelled", "job 7 is CANCELLED and has written no state"),
+    (SENT, None, job("NODE_FAIL"), "lost",
+     "job 7 is NODE_FAIL and has written no state; it printed nothing (no job_7.out)"),
+    (SENT, None, {}, "lost", "job 7 is gone and has written no state; it printed nothing (no job_7.out)"),
+    (SENT, None, None, "pending", "the scheduler does not answer; the job has written nothing yet"),
+    (SubmissionRecord(number=1, state="unknown", error="time-out"), None, {}, "unknown", "time-out"),
+    (SubmissionRecord(number=1, state="unknown"), None, job("RUNNING"), "starting", ""),
+    (SubmissionRecord(number=1, state="intended"), None, {}, "unknown", "the submission was interrupted"),
+    (SubmissionRecord(number=1, state="refused", error="no"), None, {}, "refused", "no"),
+    (SubmissionRecord(number=1, state="submitted", job_id="7", cancelled_ms=5), None, {}, "cancelled",
+     "cancelled before it started"),
+    (SENT, OWN, job("RUNNING"), "running", ""),
+    (SENT, OWN, job("COMPLETING"), "ending", ""),
+    (SENT, OWN, job("REQUEUED"), "pending", "REQUEUED"),
+    (SENT, OWN, job("TIMEOUT"), "lost", "job 7 is TIMEOUT without having closed the set"),
+    (SENT, OWN, {}, "lost", "job 7 is gone without having closed the set"),
+    (SENT, OWN, None, "running", "the scheduler does not answer; this is what the job's files say"),
+    (SENT, JobRecord(job_id="7", state="time_limit", reason="near", started_ms=2_000), None, "time_limit", "near"),
+    (SENT, JobRecord(job_id="7", state="complete", started_ms=2_000), job("RUNNING"), "complete", ""),
+    # a resumed set: the old job is closed, the new one waits
+    (SubmissionRecord(number=2, state="submitted", job_id="8", requested_ms=9_000),
+     JobRecord(job_id="7", state="cancelled", started_ms=2_000), {"8": Job("8", "orch-s", "PENDING", "Resources")},
+     "pending", "Resources"),
+    # refused after an earlier job: what that one left still holds
+    (SubmissionRecord(number=2, state="refused", requested_ms=9_000),
+     JobRecord(job_id="7", state="cancelled", reason="TERM", started_ms=2_000), {}, "cancelled", "TERM"),
+    # `sbatch job.sh` by hand: no submission at all
+    (None, OWN, job("RUNNING"), "running", ""),
+])
+def test_state(tmp_path: Path, submission: SubmissionRecord | None, own: JobRecord | None, jobs: dict[str, Job] | None,
+               state: str, reason: str) -> None:
+    files = read_files(write_set(tmp_path, "s", submission=submission, job=own))
+    one = picture(files, jobs, Logs())
+    assert (one.state, one.reason) == (state, reason)
+    assert one.state in STATES
+    assert not one.findings
+
+
+def test_progress_of_a_running_set(tmp_path: Path) -> None:
+    root = write_set(tmp_path, "s", nexp=5, done=3, submission=SENT,
+                     job=JobRecord(job_id="7", state="running", run=4, attempt=2, started_ms=2_000))
+    attempt = root / "runs/4/attempt_2"
+    attempt.mkdir()
+    running = RunRecord(run=4, attempt=2, state="running", start_ms=1_000)
+    write(running, attempt / "state.json")
+    write(running, attempt.parent / "state.json")
+    (attempt / "node_0.log").write_text(mllog("eval_accuracy", 5, 0.75, samples_count=64) + ":::MLLOG {torn")
+    one = picture(read_files(root), job("RUNNING"), Logs())
+    assert (one.done, one.failed, one.current, one.attempt, one.attempts) == (3, 0, 4, 2, 5)
+    assert one.evaluation is not None
+    assert (one.evaluation.value, one.evaluation.samples) == (0.75, 64)
+    # run_stop - run_start is 61, 62 and 63 s: the middle one is left
+    assert one.projected == pytest.approx(62 / 60)
+
+
+def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
+    root = write_set(tmp_path, "s", submission=SENT)
+    (root / "job_7.out").write_text("one\norchestrator: error: no such image\n\n")
+    one = picture(read_files(root), {}, Logs())
+    assert one.reason == "job 7 is gone and has written no state; its last words: orchestrator: error: no such image"
+
+
+def test_one_query_for_all_sets_and_none_for_closed_ones(tmp_path: Path) -> None:
+    class Counting:
+        name = "slurm"
+        asked: list[tuple[list[str], list[str]]] = []
+
+        def jobs(self, *, names: list[str], ids: list[str]) -> dict[str, Job]:
+            self.asked.append((names, ids))
+            return {}
+
+    closed = JobRecord(job_id="1", state="complete", started_ms=1)
+    sets = [read_files(write_set(tmp_path, "a", submission=SENT)), read_files(write_set(tmp_path, "b", job=OWN)),
+            read_files(write_set(tmp_path, "c", job=closed)), read_files(write_set(tmp_path, "d", scheduler="local"))]
+    assert ask_all(sets, Counting()) == {}
+    assert Counting.asked == [(["orch-a"], ["7"])]
+    assert ask_all(sets[2:], Counting()) == {}
+    assert len(Counting.asked) == 1
+
+
+def test_no_answer_is_not_gone(tmp_path: Path) -> None:
+    class Silent:
+        name = "slurm"
+
+        def jobs(self, **_: object) -> dict[str, Job]:
+            raise SchedulerUnknown("no answer")
+
+    [one] = look([write_set(tmp_path, "s", submission=SENT, job=OWN)], [Silent()])
+    assert (one.state, one.job_state, one.live) == ("running", "no answer", True)
+
+
+def test_watching_asks_slurm_rarely(tmp_path: Path) -> None:
+    """One question while the log of the current run grows, however many looks, and none more when the set is closed."""
+    class Counting:
+        name = "slurm"
+        asked = 0
+
+        def jobs(self, **_: object) -> dict[str, Job]:
+            self.asked += 1
+            return job("RUNNING")
+
+    own = JobRecord(job_id="7", state="running", run=1, attempt=1, started_ms=2_000)
+    run_set = open_set(write_set(tmp_path, "s", submission=SENT, job=own))
+    log = run_set.layout.node_log(1, 1, 0)
+    log.parent.mkdir()
+    log.write_text("output")
+    scheduler = Counting()
+    watch = Watch(run_set, scheduler, 1.0)
+    looks = 0
+
+    def pause(seconds: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 50:
+            write(JobRecord(job_id="7", state="complete", started_ms=2_000), run_set.layout.job("7"))
+
+    assert [one.state for one in watch.pictures(pause)] == ["running"] * 50 + ["complete"]
+    assert scheduler.asked == 1
+
+
+def test_newest_set_first_whatever_its_system(tmp_path: Path) -> None:
+    for name in ("a-w-20260101-000000-0001", "z-w-20250101-000000-0002", "b-w-20260101-000001-0003", "other", ".tmp"):
+        (tmp_path / name).mkdir()
+    names = [path.name for path in set_folders(tmp_path)]
+    assert [name[0] for name in names if name != "work"] == ["b", "a", "z", "o"]
+    assert set_folders(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(("content", "problem"), [
+    ("", "is no JSON"), ("[]", "is not a JSON object"), ("\xff", "is no JSON"), ("{", "is no JSON"),
+    ('{"nexp": 3, "scheduler": "slurm"}', "lacks `set_id`"),
+    ('{"set_id": "s", "nexp": "3", "scheduler": "slurm"}', '`nexp` is "3", not int'),
+    ('{"set_id": "s", "nexp": true, "scheduler": "slurm"}', "`nexp` is true, not int"),
+    ('{"set_id": "s", "nexp": 3, "scheduler": "slurm", "schema": 9}', "newer version"),
+])
+def test_a_damaged_set_is_a_finding(tmp_path: Path, content: str, problem: str) -> None:
+    root = write_set(tmp_path, "s")
+    (root / "set.json").write_text(content, encoding="latin-1")
+    found = read(SetRecord, root / "set.json")
+    assert isinstance(found, Finding)
+    assert problem in str(found)
+    [one] = look([root], [])
+    assert one.state == "damaged"
+
+
+def test_unknown_members_are_ignored_and_damaged_runs_named(tmp_path: Path) -> None:
+    root = write_set(tmp_path, "s", done=1)
+    path = root / "set.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "from_the_future": 1}))
+    (root / "runs/2/state.json").write_text("{")
+    one = picture(read_files(root), {}, Logs())
+    assert one.done == 1
+    assert [finding.path.name for finding in one.findings] == ["state.json"]
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_any_bytes_around_an_evaluation(before: bytes, after: bytes) -> None:
+    line = mllog("eval_accuracy", 5, 0.25).encode()
+    found = last_evaluation(before + line + after.replace(b":", b"."))
+    assert found is not None
+    assert found.value == 0.25
+
+
+def test_the_tail_is_read_once_in_pieces_of_any_size(tmp_path: Path) -> None:
+    text = "".join(f"noise {i}\n" + mllog("eval_accuracy", i, i / 8) for i in range(300)).encode()
+    path, random_ = tmp_path / "log", random.Random(1)
+    tail, at = LogTail(path), 0
+    assert tail.look() is None
+    while at < len(text):
+        step = random_.randint(1, 900)
+        with open(path, "ab") as file:
+            file.write(text[at:at + step])
+        at += step
+        seen = tail.look()
+        assert seen == last_evaluation(text[:at].rpartition(b"\n")[0])
+
+
+def test_a_huge_log_costs_its_tail(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with open(path, "wb") as file:
+        file.write(mllog("run_start", 1_000, None).encode())
+        file.seek(1 << 30)
+        end = mllog("eval_accuracy", 1, 0.5) + mllog("run_stop", 61_000, None, status="success")
+        file.write(b"\n" + end.encode())
+    before = os.times().user
+    assert KeptLogs().evaluation(path) is not None
+    assert minutes(path) == 1.0
+    assert os.times().user - before < 0.5
+    assert TAIL_BYTES <= 64 * 1024
+
+
+def test_times_of_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(mllog("run_start", 0, None) + mllog("run_start", 30_000, None) +
+                    mllog("run_stop", 90_000, None, status="success"))
+    assert minutes(path) == 1.0  # the last run_start before the first run_stop
+    path.write_text(path.read_text() + mllog("run_stop", 99_000, None, status="aborted"))
+    assert minutes(path) is None
+    assert minutes(tmp_path / "missing") is None
+
+
+def test_olympic_mean() -> None:
+    assert olympic_mean([3.0, 1.0, 2.0, 9.0]) == 2.5
+    assert olympic_mean([3.0, 1.0, 2.0], failed=1) == 2.5
+    assert olympic_mean([1.0, 2.0]) is None
+    assert olympic_mean([1.0, 2.0, 3.0, 4.0], failed=2) is None

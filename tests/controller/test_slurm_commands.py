@@ -1,0 +1,166 @@
+"""Slurm's commands when they answer oddly: programs of the same names on PATH that do what real ones could do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import SchedulerError, SchedulerUnknown
+from orchestrator.scheduler import Job, Request, slurm
+from orchestrator.scheduler.slurm import Slurm
+
+Fake = Callable[[str, str], Path]
+ROW = r"\x1e{}\x1f{}\x1f1795224286\x1fN/A\x1flab[1-8]\x1f{}\x1f{}\n"
+
+
+def request_in(tmp_path: Path) -> Request:
+    return Request(tmp_path / "job.sh", "orch-x", tmp_path, {"PATH": os.environ["PATH"], "A": "1,2"},
+                   str(tmp_path / "job_%j.out"))
+
+
+@pytest.mark.parametrize(("said", "job_id"), [("17", "17"), ("17;cluster", "17"), ("Welcome to the site!\\n17", "17")])
+def test_sbatch_prints_the_id(fake: Fake, tmp_path: Path, said: str, job_id: str) -> None:
+    calls = fake("sbatch", f'printf "{said}\\n"')
+    assert Slurm().submit(request_in(tmp_path)) == job_id
+    assert calls.read_text().split() == [
+        "--parsable", "--job-name=orch-x", f"--output={tmp_path}/job_%j.out", f"--chdir={tmp_path}", "--export=ALL",
+        f"{tmp_path}/job.sh"]
+
+
+@pytest.mark.parametrize("body", [
+    "true",
+    'echo "Submitted, thank you"',
+    'printf "17\\n18\\n"',
+    'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1',
+    'echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller" >&2; exit 1',
+    'echo "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying" >&2; exit 1',
+    "kill -9 $$",
+], ids=["empty", "words", "two ids", "socket", "no controller", "throttled", "killed"])
+def test_unclear_answers_are_unknown(fake: Fake, tmp_path: Path, body: str) -> None:
+    fake("sbatch", body)
+    with pytest.raises(SchedulerUnknown):
+        Slurm().submit(request_in(tmp_path))
+
+
+def test_no_answer_in_time_is_unknown(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake("sbatch", "echo 17; exec sleep 60")
+    monkeypatch.setattr(slurm, "SUBMIT_S", 0.2)
+    with pytest.raises(SchedulerUnknown, match="did not answer within 0.2 s"):
+        Slurm().submit(request_in(tmp_path))
+
+
+def test_refusal_keeps_what_was_said(fake: Fake, tmp_path: Path) -> None:
+    fake("sbatch", 'printf "sbatch: error: invalid partition specified: gpu\\n'
+                   'sbatch: error: Batch job submission failed: Invalid partition name specified\\n" >&2; exit 1')
+    with pytest.raises(SchedulerError, match="Invalid partition name specified") as caught:
+        Slurm().submit(request_in(tmp_path))
+    assert not isinstance(caught.value, SchedulerUnknown)
+    assert caught.value.returncode == 1
+    assert "partition specified: gpu" in caught.value.stderr
+    assert caught.value.argv[0] == "sbatch"
+
+
+def test_slurm_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SchedulerError, match="`squeue` is not on PATH"):
+        Slurm().jobs(names=["orch-x"])
+
+
+def test_callers_slurm_variables_do_not_reach_the_commands(fake: Fake, tmp_path: Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SBATCH_PARTITION", "SLURM_JOB_ID", "SQUEUE_FORMAT", "SLURM_CLUSTERS"):
+        monkeypatch.setenv(name, "leak")
+    monkeypatch.setenv("SLURM_CONF", "/etc/here")
+    seen = tmp_path / "seen"
+    fake("sbatch", f"env >{seen}; echo 17")
+    fake("squeue", f"env >>{seen}")
+    Slurm().submit(request_in(tmp_path))
+    Slurm().jobs(names=["orch-x"])
+    text = seen.read_text()
+    assert "leak" not in text
+    assert text.count("SLURM_CONF=/etc/here") == 2
+    assert text.count("A=1,2") == 1
+
+
+def test_one_query_for_many_jobs(fake: Fake) -> None:
+    calls = fake("squeue", "printf '" + ROW.format(4, "RUNNING", "None", "orch-a") +
+                 ROW.format(5, "PENDING", "Priority", "orch-b") + ROW.format(6, "RUNNING", "None", "other") + "'")
+    jobs = Slurm().jobs(names=["orch-a", "orch-b", "orch-c"])
+    assert jobs == {"4": Job("4", "orch-a", "RUNNING", "", 1795224286000, 0, "lab[1-8]"),
+                    "5": Job("5", "orch-b", "PENDING", "Priority", 1795224286000, 0, "lab[1-8]")}
+    assert calls.read_text().count("\n") == 1
+    assert "--name=orch-a,orch-b,orch-c" in calls.read_text()
+
+
+def test_nothing_is_asked_about_nothing(fake: Fake) -> None:
+    calls = fake("squeue", "exit 1")
+    assert Slurm().jobs() == {}
+    assert not calls.exists()
+
+
+def test_odd_names_of_others_do_not_disturb(fake: Fake) -> None:
+    fake("squeue", "printf '" + ROW.format(3, "RUNNING", "None", r"two\nlines | \xff") +
+         ROW.format("4_[1-9]", "PENDING", "None", "array") + ROW.format(5, "RUNNING", "None", "x") + "'")
+    assert list(Slurm().jobs(ids=["5"])) == ["5"]
+
+
+@pytest.mark.parametrize("body", [
+    "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
+    "echo garbage",
+    r"printf '\x1e4\x1fRUNNING\n'",
+    "kill -9 $$",
+], ids=["no controller", "garbage", "cut", "killed"])
+def test_unreadable_queue_is_unknown(fake: Fake, body: str) -> None:
+    fake("squeue", body)
+    fake("scontrol", "exit 1")
+    with pytest.raises(SchedulerUnknown):
+        Slurm().jobs(names=["orch-a"])
+
+
+def test_scontrol_is_asked_when_squeue_fails(fake: Fake) -> None:
+    fake("squeue", "exit 1")
+    fake("scontrol", r"""printf 'JobId=7 JobName=orch-t\nx y UserId=root(0) JobState=RUNNING Reason=None Restarts=0 """
+                     r"""StartTime=1795224286 EndTime=Unknown NodeList=lab1 NumNodes=1\n"""
+                     r"""JobId=8 JobName=orch-a UserId=root(0) JobState=PENDING Reason=Resources StartTime=Unknown """
+                     r"""EndTime=Unknown NodeList=(null)\n'""")
+    assert Slurm().jobs(names=["orch-a"]) == {"8": Job("8", "orch-a", "PENDING", "Resources")}
+    assert Slurm().jobs(ids=["7"])["7"].name == "orch-t\nx y"
+
+
+def test_unknown_states_count_as_alive() -> None:
+    assert Job("1", "n", "A_STATE_OF_2030").alive
+    assert not Job("1", "n", "NODE_FAIL").alive
+
+
+def test_cancel_asks_the_batch_script_first(fake: Fake, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
+    calls = fake("scancel", f"touch {over}")
+    assert Slurm().cancel("4", 5)
+    assert calls.read_text() == "--signal=TERM --batch 4\n"
+
+
+def test_cancel_ends_by_force_after_the_grace(fake: Fake, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
+    calls = fake("scancel", f'[[ "$*" == *TERM* ]] || touch {over}')
+    assert Slurm().cancel("4", 0.1)
+    assert calls.read_text() == "--signal=TERM --batch 4\n4\n"
+
+
+def test_cancel_of_a_waiting_job_needs_no_grace(fake: Fake, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, "PENDING", "Priority", "orch-a") + "'")
+    calls = fake("scancel", f"touch {over}")
+    assert Slurm().cancel("4", 60)
+    assert calls.read_text() == "4\n"
+
+
+def test_cancel_of_another_users_job_is_refused(fake: Fake) -> None:
+    fake("squeue", "printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
+    fake("scancel", "echo 'scancel: error: Kill job error on job id 4: Access/permission denied' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="permission denied"):
+        Slurm().cancel("4", 5)

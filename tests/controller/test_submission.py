@@ -1,0 +1,266 @@
+"""Submission happens once, whatever the scheduler answers and whoever else submits."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from controller_parts import write_set
+
+from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
+from orchestrator.runset import submit as submission
+from orchestrator.runset.lock import (
+    FOREIGN_STALE_S,
+    ControllerLock,
+    Holder,
+    read_holder,
+)
+from orchestrator.runset.records import JobRecord, SubmissionRecord, read, write
+from orchestrator.runset.submit import (
+    GRACE_S,
+    RunSet,
+    job_environment,
+    open_set,
+    submissions,
+    submit,
+)
+from orchestrator.scheduler import Job, Request
+
+
+class Cluster:
+    """A scheduler in memory that can lose its answers: `accepts` whether a job comes to be, `answer` what is said."""
+
+    name = "slurm"
+
+    def __init__(self, accepts: bool = True, answer: type[SchedulerError] | None = None) -> None:
+        self.accepts = accepts
+        self.answer = answer
+        self.silent = False
+        self.known: dict[str, Job] = {}
+        self.submitted: list[Request] = []
+
+    def command(self, request: Request) -> list[str]:
+        return ["submit", str(request.script)]
+
+    def submit(self, request: Request) -> str:
+        self.submitted.append(request)
+        job_id = str(100 + len(self.submitted))
+        if self.accepts:
+            self.known[job_id] = Job(job_id, request.job_name, "PENDING")
+        if self.answer:
+            raise self.answer("an odd answer")
+        return job_id
+
+    def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
+        if self.silent:
+            raise SchedulerUnknown("no answer")
+        wanted = {*names}, {*ids}
+        return {key: job for key, job in self.known.items() if job.name in wanted[0] or key in wanted[1]}
+
+    def cancel(self, job_id: str, grace_s: float) -> bool:
+        return self.known.pop(job_id, None) is not None
+
+
+def no_pause(seconds: float) -> None:
+    """The looks follow each other at once."""
+
+
+@pytest.fixture
+def run_set(tmp_path: Path) -> RunSet:
+    return open_set(write_set(tmp_path, "s-w-20261121-101500-0001"))
+
+
+def old(run_set: RunSet) -> None:
+    """Make the last submission older than the grace period."""
+    last = submissions(run_set.layout)[-1]
+    write(replace(last, requested_ms=last.requested_ms - GRACE_S * 1000 - 1), run_set.layout.submission(last.number))
+
+
+def test_the_intent_is_on_disk_before_the_scheduler_is_asked(run_set: RunSet) -> None:
+    seen = []
+
+    class Looking(Cluster):
+        def submit(self, request: Request) -> str:
+            seen.append(read(SubmissionRecord, run_set.layout.submission(1)))
+            return super().submit(request)
+
+    record = submit(run_set, Looking())
+    assert (seen[0].state, seen[0].job_name) == ("intended", f"orch-{run_set.name}")
+    assert (record.state, record.job_id) == ("submitted", "101")
+    assert submissions(run_set.layout) == [record]
+    assert not run_set.layout.lock.exists()
+
+
+def test_a_lost_answer_of_an_accepted_job_is_found_by_name(run_set: RunSet) -> None:
+    record = submit(run_set, Cluster(answer=SchedulerUnknown), pause=no_pause)
+    assert (record.state, record.job_id) == ("submitted", "101")
+
+
+def test_a_refusal_that_was_none_is_found_by_name(run_set: RunSet) -> None:
+    assert submit(run_set, Cluster(answer=SchedulerError), pause=no_pause).job_id == "101"
+
+
+def test_a_job_that_started_and_ended_meanwhile_is_found_by_its_own_file(run_set: RunSet) -> None:
+    class Quick(Cluster):
+        def submit(self, request: Request) -> str:
+            job = JobRecord(job_id="7", state="failed", started_ms=int(time.time() * 1000) + 5)
+            write(job, run_set.layout.job("7"))
+            raise SchedulerUnknown("no answer")
+
+    assert submit(run_set, Quick(), pause=no_pause).job_id == "7"
+
+
+def test_no_answer_and_no_job_is_unknown_and_nothing_is_submitted_again(run_set: RunSet) -> None:
+    cluster = Cluster(accepts=False, answer=SchedulerUnknown)
+    with pytest.raises(SchedulerUnknown, match="unknown whether set .* has a job") as caught:
+        submit(run_set, cluster, pause=no_pause)
+    assert "orchestrator resume" in caught.value.hint
+    assert [record.state for record in submissions(run_set.layout)] == ["unknown"]
+    with pytest.raises(SchedulerUnknown, match="submission 1 got no answer"):
+        submit(run_set, cluster, pause=no_pause)
+    assert len(cluster.submitted) == 1
+
+
+def test_after_the_grace_period_an_answering_scheduler_is_believed(run_set: RunSet) -> None:
+    cluster = Cluster(accepts=False, answer=SchedulerUnknown)
+    with pytest.raises(SchedulerUnknown):
+        submit(run_set, cluster, pause=no_pause)
+    old(run_set)
+    cluster.silent = True
+    with pytest.raises(SchedulerUnknown):
+        submit(run_set, cluster, pause=no_pause)
+    assert len(cluster.submitted) == 1
+    cluster.silent, cluster.accepts, cluster.answer = False, True, None
+    assert submit(run_set, cluster).number == 2
+    assert [record.state for record in submissions(run_set.layout)] == ["refused", "submitted"]
+
+
+def test_a_job_that_appears_late_is_adopted(run_set: RunSet) -> None:
+    cluster = Cluster(accepts=False, answer=SchedulerUnknown)
+    with pytest.raises(SchedulerUnknown):
+        submit(run_set, cluster, pause=no_pause)
+    cluster.known["55"] = Job("55", f"orch-{run_set.name}", "RUNNING")
+    with pytest.raises(SetError, match=r"job 55 \(RUNNING\) .* is alive"):
+        submit(run_set, cluster)
+    assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [("submitted", "55")]
+
+
+def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> None:
+    name = f"orch-{run_set.name}"
+    write(SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=int(time.time() * 1000)),
+          run_set.layout.submission(1))
+    cluster = Cluster()
+    cluster.known["9"] = Job("9", name, "PENDING")
+    with pytest.raises(SetError, match="job 9"):
+        submit(run_set, cluster)
+    assert cluster.submitted == []
+
+
+def test_what_a_killed_controller_was_writing_is_removed(run_set: RunSet) -> None:
+    (run_set.layout.submissions / ".1.json.tmp.4711").write_text("{")
+    submit(run_set, Cluster())
+    assert [path.name for path in run_set.layout.submissions.iterdir()] == ["1.json"]
+
+
+def test_refused_is_on_record(run_set: RunSet) -> None:
+    with pytest.raises(SchedulerError, match="odd"):
+        submit(run_set, Cluster(accepts=False, answer=SchedulerError), pause=no_pause)
+    [record] = submissions(run_set.layout)
+    assert (record.state, record.error) == ("refused", "an odd answer")
+
+
+def test_two_controllers_at_once_make_one_job(run_set: RunSet) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    class Slow(Cluster):
+        def submit(self, request: Request) -> str:
+            inside.set()
+            assert leave.wait(20)
+            return super().submit(request)
+
+    cluster = Slow()
+    first = threading.Thread(target=submit, args=(run_set, cluster))
+    first.start()
+    try:
+        assert inside.wait(20)
+        with pytest.raises(SetError, match=f"another controller works on .*: process {os.getpid()} on"):
+            submit(run_set, cluster)
+    finally:
+        leave.set()
+        first.join()
+    with pytest.raises(SetError, match="is alive"):
+        submit(run_set, cluster)
+    assert len(cluster.submitted) == 1
+
+
+def test_a_lock_of_a_dead_process_is_taken_over(run_set: RunSet) -> None:
+    stale = Holder(os.uname().nodename, os.getpid(), 1, 0, "x")  # this pid, but another start time
+    run_set.layout.lock.write_text(json.dumps(asdict(stale)))
+    assert submit(run_set, Cluster()).state == "submitted"
+    assert [path.name for path in run_set.layout.root.glob(".controller*")] == []
+
+
+def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> None:
+    now_ms = int(time.time() * 1000)
+    run_set.layout.lock.write_text(json.dumps(asdict(Holder("login7", 4, 5, now_ms, "x"))))
+    with pytest.raises(SetError, match="process 4 on login7"):
+        submit(run_set, Cluster())
+    run_set.layout.lock.write_text(json.dumps(asdict(Holder("login7", 4, 5, now_ms - FOREIGN_STALE_S * 1000 - 1, "x"))))
+    assert submit(run_set, Cluster()).state == "submitted"
+
+
+def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet) -> None:
+    run_set.layout.lock.write_text("{")
+    with pytest.raises(SetError, match="cannot be read"):
+        submit(run_set, Cluster())
+    os.utime(run_set.layout.lock, (1, 1))
+    assert submit(run_set, Cluster()).state == "submitted"
+
+
+def test_who_lost_the_lock_does_not_submit(run_set: RunSet) -> None:
+    with ControllerLock(run_set.layout.lock) as lock:
+        thief = Holder("elsewhere", 1, 1, int(time.time() * 1000), "y")
+        run_set.layout.lock.write_text(json.dumps(asdict(thief)))
+        with pytest.raises(SetError, match="elsewhere"):
+            lock.confirm()
+    assert read_holder(run_set.layout.lock) == thief  # not ours to remove
+
+
+def test_all_done_is_refused(tmp_path: Path) -> None:
+    run_set = open_set(write_set(tmp_path, "s", nexp=2, done=2))
+    with pytest.raises(SetError, match="all 2 runs of s are done"):
+        submit(run_set, Cluster())
+
+
+def test_a_local_job_of_another_host_is_not_doubled(tmp_path: Path) -> None:
+    job = JobRecord(job_id="local-1-2", state="running", host="elsewhere", started_ms=1)
+    run_set = open_set(write_set(tmp_path, "s", scheduler="local", job=job))
+    with pytest.raises(SetError, match="runs on elsewhere"):
+        submit(run_set, Cluster())
+    assert socket.gethostname() != "elsewhere"
+
+
+def test_the_job_environment_is_small(run_set: RunSet) -> None:
+    caller = {"PATH": "/bin", "HOME": "/h", "SLURM_JOB_ID": "4", "HF_TOKEN": "t", "LD_PRELOAD": "x", "SEED": "1"}
+    named = replace(run_set, record=replace(run_set.record, pass_env=["HF_TOKEN", "DATADIR"]))
+    assert job_environment(caller, named) == {"PATH": "/bin", "HOME": "/h", "HF_TOKEN": "t", "NEXP": "3",
+                                              "ORCH_SET_DIR": str(run_set.layout.root)}
+
+
+def test_a_full_disk_before_the_submission_submits_nothing(run_set: RunSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(submission, "write", full)
+    cluster = Cluster()
+    with pytest.raises(SetError, match="1.json cannot be written: No space left") as caught:
+        submit(run_set, cluster)
+    assert "df -h" in caught.value.hint
+    assert cluster.submitted == []
