@@ -28,12 +28,16 @@ class Training:
 
     def __init__(self, plan: Plan, node: int, seed: int, log: Log, faults: Faults) -> None:
         self.plan, self.node, self.seed, self.log, self.faults = plan, node, seed, log, faults
-        first = node * plan.ranks_per_node
-        self.shards = [Shard(rank, plan.world, seed) for rank in range(first, first + plan.ranks_per_node)]
+        self.shards: list[Shard] = []
         self.network = starting_point(seed)
         self.steps = 0
         # Faults are timed in shares of the length that a run may be expected to have.
         self.expected = REAL_STEPS if plan.stand_in else plan.steps_until(plan.max_samples) / 2
+
+    def load(self) -> None:
+        """This node's shards of the data. Part of the timed run: the rules let nobody touch data before run_start."""
+        first = self.node * self.plan.ranks_per_node
+        self.shards = [Shard(rank, self.plan.world, self.seed) for rank in range(first, first + self.plan.ranks_per_node)]
 
     def share(self) -> float:
         return self.steps / self.expected
@@ -66,6 +70,7 @@ class Training:
         """Blocks of training, each followed by an evaluation, until the target or the limit is met."""
         plan, log = self.plan, self.log
         started = log.start("run_start")
+        self.load()
         status, samples, block_start = "aborted", 0, started
         evals = 0
         while status != "success" and samples < plan.max_samples:

@@ -24,7 +24,8 @@ from training.wire import (
 )
 
 REFUSE_GRACE_S = 1.0
-FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
+FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.02
+LAST_WORDS_S = 0.5
 
 
 class Alone:
@@ -185,11 +186,18 @@ class Root:
         raise PeerLost(text)
 
     def abort(self, kind: int, text: str) -> None:
+        told = []
         for peer in self.peers.values():
             try:
                 peer.send(kind, self.sequence, text.encode())
+                peer.socket.shutdown(_socket.SHUT_WR)
+                told.append(peer)
             except OSError:
                 pass  # it is gone already, which is what it would have been told to do
+        # Closing a connection with unread data in it would reset it, and the words just sent would be lost with it.
+        deadline = time.monotonic() + LAST_WORDS_S
+        for peer in told:
+            peer.drain(deadline)
 
     def close(self) -> None:
         for peer in self.peers.values():
