@@ -1,0 +1,60 @@
+"""Check logs against a round's compliance rules: what is wrong, in which file and line, and what it should be.
+
+Takes any folder with result_*.txt (or *.log) files, and set folders. Exits with 0 when nothing is wrong (warnings
+aside), 1 when something is, 2 on unusable input.
+
+example:
+  orchestrator check results/MI355X_1x8x1/llama2_70b_lora --ruleset 6.1.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ExitCode
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.score import Score
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder")
+    parser.add_argument(
+        "--ruleset",
+        metavar="ROUND",
+        default="",
+        help="round whose rules count, such as 6.0.0 (default: what the set says, else by the date of the runs)",
+    )
+    parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
+    parser.add_argument("--json", action="store_true", help="one JSON object, or a list for several folders")
+
+
+def run(args: argparse.Namespace) -> int:
+    from orchestrator.cli.score import folders
+    from orchestrator.mllog.score import score_dir
+
+    scores = [score_dir(folder, ruleset=args.ruleset) for folder in folders(args.folders, args.site)]
+    if args.json:
+        documents = [_document(score) for score in scores]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    else:
+        from orchestrator.mllog.table import check_text
+
+        for score in scores:
+            print(check_text(score))
+    return ExitCode.OK if all(score.compliant and score.seeds_ok for score in scores) else ExitCode.NO_SCORE
+
+
+def _document(score: Score) -> dict[str, object]:
+    findings = [finding for run in score.runs for finding in run.findings] + score.seed_findings
+    return {
+        "directory": score.directory,
+        "benchmark": score.benchmark,
+        "round": score.ruleset,
+        "files": len(score.runs),
+        "compliant": score.compliant,
+        "seeds_ok": score.seeds_ok,
+        "findings": [finding.to_json() for finding in findings],
+    }

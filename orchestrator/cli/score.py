@@ -1,0 +1,81 @@
+"""Score a set of runs: time-to-train, the olympic mean, the RCP test and the verdict, as MLCommons' referee gives them.
+
+Takes any folder with result_*.txt (or *.log) files, and set folders. Without a folder: the newest set of the site.
+A valid score exits with 0, no valid score with 1, unusable input with 2.
+
+example:
+  orchestrator score results/MI355X_1x8x1/llama2_70b_lora --ruleset 6.0.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from orchestrator.errors import ExitCode, OrchestratorError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder")
+    parser.add_argument(
+        "--ruleset",
+        metavar="ROUND",
+        default="",
+        help="round whose rules count, such as 6.0.0 (default: what the set says, else by the date of the runs)",
+    )
+    parser.add_argument(
+        "--window", action="store_true", help="more runs than needed: score the median window of consecutive runs"
+    )
+    parser.add_argument(
+        "--minutes-left",
+        type=float,
+        metavar="N",
+        help="unfinished set: time left in the allocation, to say whether the rest fits",
+    )
+    parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
+    parser.add_argument("--json", action="store_true", help="one JSON object, or a list for several folders")
+
+
+def run(args: argparse.Namespace) -> int:
+    from orchestrator.mllog.score import score_dir
+
+    documents, worst, single = [], ExitCode.OK, len(args.folders) <= 1
+    for folder in folders(args.folders, args.site):
+        try:
+            score = score_dir(folder, ruleset=args.ruleset, window=args.window, minutes_left=args.minutes_left)
+        except OrchestratorError as error:
+            if single:
+                raise
+            print(f"orchestrator score: {error}", file=sys.stderr)
+            documents.append({"directory": folder, "error": error.message})
+            worst = ExitCode.BAD_INPUT
+            continue
+        if not score.valid:
+            worst = max(worst, ExitCode.NO_SCORE)
+        if args.json:
+            documents.append(score.to_json())
+        else:
+            from orchestrator.mllog.table import score_text
+
+            print(score_text(score))
+    if args.json:
+        print(json.dumps(documents[0] if single else documents, indent=2))
+    return worst
+
+
+def folders(named: list[str], site: str | None) -> list[str]:
+    """The folders to work on: paths as they are, else sets of the site by name, else its newest set."""
+    from os.path import exists
+
+    if named and all(exists(name) for name in named):
+        return named
+    return [name if name and exists(name) else _set_folder(name, site) for name in named or [""]]
+
+
+def _set_folder(name: str, site: str | None) -> str:
+    from orchestrator.cli._common import find_site, log_dir_of
+    from orchestrator.runset.find import find_set
+
+    known = find_site(site)
+    return str(find_set(name, log_dir_of(known) if known else None))

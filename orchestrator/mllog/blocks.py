@@ -1,0 +1,99 @@
+"""A log's bytes in blocks that end at a line end, in constant memory, for files of any size and any content.
+
+Line ends are those of the referee's text mode: a line feed, a carriage return, or both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+TOKEN = b":::MLLOG "
+BLOCK = 1 << 20
+LONGEST_LINE = 4 << 20
+"""A line without a line end for longer than this is cut: what stands before its last record is dropped, and a
+record longer than this is damage."""
+
+
+def open_log(path: str) -> BinaryIO:
+    """Open a log for reading, through gzip when its name ends in .gz. Raises OSError."""
+    if path.endswith(".gz"):
+        import gzip
+
+        return gzip.open(path, "rb")
+    return open(path, "rb", buffering=0)
+
+
+def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[tuple[int, bytes, int, int]]:
+    """(file offset of data[0], data, start, end): data[start:end] are whole lines; the last may lack its end.
+
+    The lines that a read cuts in two come as small blocks of their own, so that big blocks are never copied.
+    """
+    offset, carry = 0, b""
+    while data := stream.read(size):
+        # A carriage return at the very end may be half of a \r\n: it waits for the next read.
+        end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+        start = 0
+        if carry and end:
+            start = _first_end(data, carry)
+            line = carry + data[:start]
+            yield offset - len(carry), line, 0, len(line)
+            carry = b""
+        if start < end:
+            yield offset, data, start, end
+        carry = carry + data[end:]
+        offset += len(data)
+        if len(carry) > LONGEST_LINE:
+            carry = _essential(carry)
+    if carry:
+        yield offset - len(carry), carry, 0, len(carry)
+
+
+def _first_end(data: bytes, carry: bytes) -> int:
+    """Where the line that began in `carry` ends in `data`, which holds a line end."""
+    if carry.endswith(b"\r") and not data.startswith(b"\n"):
+        return 0
+    feed = data.find(b"\n")
+    lone = data.find(b"\r", 0, feed if feed >= 0 else len(data))
+    if lone < 0:
+        return feed + 1
+    return lone + 2 if data[lone + 1 : lone + 2] == b"\n" else lone + 1
+
+
+def _essential(line: bytes) -> bytes:
+    """The end of an unfinished line that still matters: from its last token on, or what could begin one."""
+    start = line.rfind(TOKEN)
+    if start < 0:
+        return line[-len(TOKEN) :]
+    if len(line) - start > LONGEST_LINE:
+        # Still damage when the line ends, but no longer growing: half a record stays half a record.
+        return TOKEN + b'{"longer than": "%d bytes' % LONGEST_LINE
+    return line[start:]
+
+
+def count_lines(data: bytes) -> int:
+    """Line ends in `data`: \\n, \\r\\n and a lone \\r each count once."""
+    returns = data.count(b"\r")
+    lines = data.count(b"\n")
+    return lines + returns - data.count(b"\r\n") if returns else lines
+
+
+def line_numbers(path: str, offsets: list[int]) -> dict[int, int]:
+    """The numbers (from 1) of the lines that hold these bytes. Reads the file again: only for messages."""
+    wanted, numbers, lines = sorted(set(offsets), reverse=True), {}, 0
+    with open_log(path) as stream:
+        for base, data, start, end in blocks(stream):
+            position = start
+            while wanted and wanted[-1] < base + end:
+                offset = wanted.pop()
+                lines += count_lines(data[position : max(position, offset - base)])
+                position = max(position, offset - base)
+                numbers[offset] = 1 + lines
+            if not wanted:
+                break
+            lines += count_lines(data[position:end])
+    return numbers | {offset: 1 + lines for offset in wanted}

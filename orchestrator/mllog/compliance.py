@@ -1,0 +1,254 @@
+"""What the referee's compliance checker says about one log, with the line and the words a person needs.
+
+The order of things is the referee's (mlperf_logging/compliance_checker/mlp_compliance): the config `common` first, then
+`<division>_common`, then `<division>_<benchmark>`, each one pass over all records with a state of its own. A config
+that defines a key again withdraws what an earlier one found about that key: that is how a benchmark's rules override
+the common ones, and it decides submissions.
+"""
+
+from __future__ import annotations
+
+from orchestrator.mllog import words
+from orchestrator.mllog.reader import Damage, Log, Record
+from orchestrator.mllog.rules import Condition, Config, Context, KeyRule, Rules
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from orchestrator.mllog.rules import Statement
+
+ERROR = "error"
+WARNING = "warning"
+FATAL = "fatal"
+"""The referee stops with a traceback at such a file: it scores nothing in that folder."""
+
+MOST_PER_RULE = 10
+"""Findings kept for one rule of one key in one file; the last of them says that there are more."""
+MORE = " (and in more lines)"
+
+
+class Finding:
+    """One thing wrong in a file. `line` is 0 when the finding is about the whole file."""
+
+    __slots__ = ("file", "line", "key", "rule", "message", "severity")
+
+    def __init__(self, file: str, line: int, key: str, rule: str, message: str, severity: str = ERROR) -> None:
+        self.file = file
+        self.line = line
+        self.key = key
+        self.rule = rule
+        self.message = message
+        self.severity = severity
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.severity}: {self.key + ': ' if self.key else ''}{self.message}"
+
+
+class Compliance:
+    """The outcome for one log."""
+
+    __slots__ = ("findings",)
+
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+
+    @property
+    def fatal(self) -> bool:
+        return any(finding.severity == FATAL for finding in self.findings)
+
+    @property
+    def compliant(self) -> bool:
+        return all(finding.severity == WARNING for finding in self.findings)
+
+
+def check_log(log: Log, rules: Rules, *, name: str = "") -> Compliance:
+    """Check one log against a round's rules. `name` stands for the file in the findings (default: its path)."""
+    return _Check(log, rules, name or log.path).run()
+
+
+class _Fatal(Exception):
+    """The referee would end with a traceback here."""
+
+    def __init__(self, message: str, record: Record | None = None, key: str = "") -> None:
+        super().__init__(message)
+        self.record = record
+        self.key = key
+
+
+class _Check:
+    def __init__(self, log: Log, rules: Rules, name: str) -> None:
+        self.log = log
+        self.rules = rules
+        self.name = name
+        # A copy: the procedure of one benchmark appends to it.
+        self.records = list(log.records)
+        self.queue: list[str] = []
+        self.keyed: dict[str, list[Finding]] = {}
+        """Findings that a later config withdraws when it defines the key again."""
+        self.lasting: list[Finding] = []
+        self.warnings: list[Finding] = []
+        self.places: dict[Finding, Record | Damage] = {}
+        """Where the findings are. Their line numbers are found at the end, all in one pass over the file."""
+
+    def run(self) -> Compliance:
+        self._report_damage(self.log.damage)
+        if not self.records:
+            self.lasting.append(Finding(self.name, 0, "", "records", "there is no MLLOG record in this file"))
+        self.queue.append("common")
+        try:
+            while self.queue:
+                self._run_config(self.queue.pop(0))
+        except _Fatal as stop:
+            self.lasting.append(self._finding(stop.record, stop.key, "readable", str(stop), FATAL))
+        findings = [*self.lasting, *(finding for group in self.keyed.values() for finding in group), *self.warnings]
+        if findings:
+            self._number_lines(findings)
+        return Compliance(sorted(findings, key=lambda finding: finding.line))
+
+    def _finding(
+        self, entry: Record | Damage | None, key: str, rule: str, message: str, severity: str = ERROR
+    ) -> Finding:
+        finding = Finding(self.name, 0, key, rule, message, severity)
+        if entry:
+            self.places[finding] = entry
+        return finding
+
+    def _number_lines(self, findings: list[Finding]) -> None:
+        placed = [finding for finding in findings if finding in self.places]
+        lines = self.log.lines([self.places[finding] for finding in placed])
+        for finding, line in zip(placed, lines, strict=True):
+            finding.line = line
+
+    def _report_damage(self, damage: list[Damage]) -> None:
+        """The first ones, and the first that the referee stops at."""
+        fatal = next((entry for entry in damage if entry.fatal), None)
+        for entry in damage[:MOST_PER_RULE] + [entry for entry in damage[MOST_PER_RULE:] if entry is fatal]:
+            message = f"damaged record: {entry.message}"
+            if entry.fatal:
+                message += "; mlperf-logging ends with a traceback at such a line and scores nothing in this folder"
+            self.lasting.append(self._finding(entry, "", "record", message, FATAL if entry.fatal else ERROR))
+        if len(damage) > MOST_PER_RULE:
+            self.lasting.append(Finding(self.name, 0, "", "record", f"{len(damage)} damaged records in this file"))
+
+    def _run_config(self, name: str) -> None:
+        config = self.rules.config(name)
+        if config is None:
+            raise _Fatal(words.no_rules(name, self.rules), *self._announcing(name))
+        context = Context()
+        try:
+            for statement in config.begin:
+                statement(context, self.records, self.queue)
+        except Exception as error:  # a procedure of the rules on arbitrary log content: the referee ends here too
+            raise _Fatal(f"the evaluations cannot be put together: {error!r}") from error
+        for key in config.keys:
+            self.keyed.pop(key, None)
+        seen: dict[str, list[Record]] = {key: [] for key in config.keys}
+        met = self._walk(config, context, seen)
+        for key, times in met.items():
+            if times == 0:
+                self._never_met(config.keys[key], seen[key])
+        self._count(config, seen)
+
+    def _announcing(self, config: str) -> tuple[Record | None, str]:
+        """The record that asked for a config, and its key."""
+        key = "submission_division" if config.endswith("_common") else "submission_benchmark"
+        return self.log.first(key), key
+
+    def _walk(self, config: Config, context: Context, seen: dict[str, list[Record]]) -> dict[str, int]:
+        """Apply the rules to the records in file order; how often each key's "at least one" rule was met."""
+        met: dict[str, int] = {}
+        rules = config.keys
+        for record in self.records:
+            key = record.key
+            rule = rules.get(key) if key.__class__ is str else None
+            if rule is None:
+                continue
+            earlier = seen[key]
+            earlier.append(record)
+            context.record = record
+            if rule.acts and not (rule.once and len(earlier) > 1):
+                if rule.before:
+                    self._execute(rule.before, record, context)
+                for condition in rule.checks:
+                    self._test(condition, record, context)
+                if rule.after:
+                    self._execute(rule.after, record, context)
+            if rule.first and len(earlier) == 1:
+                self._test(rule.first, record, context)
+            if rule.any:
+                met[key] = met.get(key, 0) + self._is_met(rule.any, record, context)
+        return met
+
+    def _test(self, condition: Condition, record: Record, context: Context) -> None:
+        try:
+            if condition.holds(context):
+                return
+            message = words.broken(condition.node, context)
+        except Exception as error:  # the referee counts any failure of a rule's expression as "not met"
+            message = words.not_applicable(condition, context, error)
+        self._keyed(record, condition.text, message)
+
+    def _execute(self, statements: list[Statement], record: Record, context: Context) -> None:
+        try:
+            for statement in statements:
+                statement(context, self.records, self.queue)
+        except Exception as error:  # as above
+            self._keyed(record, "value", f"the value {words.shown(record.value)} cannot be used: {error}")
+
+    def _is_met(self, condition: Condition, record: Record, context: Context) -> int:
+        try:
+            return 1 if condition.holds(context) else 0
+        except Exception as error:
+            # The referee does not guard this expression: its traceback ends the whole check.
+            message = (
+                f"the value {words.shown(record.value)} cannot be compared with the target ({error}); "
+                "mlperf-logging ends with a traceback here and scores nothing in this folder"
+            )
+            raise _Fatal(message, record, record.key) from error
+
+    def _never_met(self, rule: KeyRule, records: list[Record]) -> None:
+        text = rule.any.text if rule.any else ""
+        self.lasting.append(self._finding(records[-1], rule.name, text, words.target_missed(rule, records)))
+
+    def _count(self, config: Config, seen: dict[str, list[Record]]) -> None:
+        reported: set[frozenset[str]] = set()
+        for key, rule in config.keys.items():
+            found = seen[key]
+            if rule.required == "EXACTLY_ONE":
+                if len(found) != 1:
+                    self._not_once(rule, found)
+            elif rule.others:
+                alternatives = frozenset([key, *rule.others])
+                if alternatives not in reported and not any(seen[other] for other in alternatives):
+                    self.lasting.append(Finding(self.name, 0, key, rule.required, words.none_of(sorted(alternatives))))
+                reported.add(alternatives)
+            elif len(found) < rule.least:
+                often = "once" if rule.least == 1 else f"{rule.least} times, and is {len(found)} times"
+                self._missing(rule, f"it must be logged at least {often}")
+
+    def _not_once(self, rule: KeyRule, found: list[Record]) -> None:
+        if not found:
+            self._missing(rule, "it must be logged exactly once")
+        elif all(record.value == found[0].value for record in found):
+            message = f"logged {len(found)} times with the same value; once is enough"
+            self.warnings.append(self._finding(found[1], rule.name, rule.required, message, WARNING))
+        else:
+            self._keyed(found[1], rule.required, words.different_values(self.log, found))
+
+    def _missing(self, rule: KeyRule, why: str) -> None:
+        finding = Finding(self.name, 0, rule.name, rule.required, f"`{rule.name}` is missing: {why}")
+        self.keyed.setdefault(rule.name, []).append(finding)
+
+    def _keyed(self, record: Record, rule: str, message: str) -> None:
+        group = self.keyed.setdefault(record.key, [])
+        same = [finding for finding in group if finding.rule == rule]
+        if len(same) < MOST_PER_RULE:
+            group.append(self._finding(record, record.key, rule, message))
+        elif not same[-1].message.endswith(MORE):
+            same[-1].message += MORE

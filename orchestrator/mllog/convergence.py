@@ -1,0 +1,115 @@
+"""What the referee's RCP test reads from one log, which is not what its compliance checker reads.
+
+Source: rcp_checker.read_submission_file. It searches the text of each record for words, in file order, so a record
+counts as an evaluation when `eval_accuracy` stands anywhere in it, and the benchmark must be logged before the
+evaluations. Where it would end with a traceback, `refused` says why.
+"""
+
+from __future__ import annotations
+
+from orchestrator.mllog.rcp import FAILED
+from orchestrator.mllog.reader import BATCH_SIZE, BENCHMARK, EVALUATION, RUN_STOP, Damage, Log, Record
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+COUNTS_SAMPLES = frozenset(
+    {
+        "llama2_70b_lora",
+        "flux1",
+        "llama31_405b",
+        "llama31_8b",
+        "gpt_oss_20b",
+        "deepseekv3_671b",
+        "qwen35_397b_grpo",
+        "dlrmv4",
+        "builtin",
+    }
+)
+"""Benchmarks whose convergence is counted in samples (and the project's own workload); the others count epochs."""
+
+_UNSET = object()
+
+
+class Convergence:
+    """`samples` to converge (epochs for the older benchmarks), FAILED when the run did not converge."""
+
+    __slots__ = ("converged", "samples", "batch_size", "benchmark", "refused", "_last", "_metrics")
+
+    def __init__(self) -> None:
+        self.converged = False
+        self.samples: Any = FAILED
+        self.batch_size: Any = -1
+        self.benchmark: Any = None
+        self.refused = ""
+        self._last: Any = _UNSET
+        self._metrics: dict[Any, dict[Any, Any]] = {}
+
+
+def convergence(log: Log) -> Convergence:
+    """Read one log as the RCP test does. Never raises."""
+    state = Convergence()
+    for entry in log.entries:
+        if not entry.words:
+            continue
+        try:
+            _take(state, entry)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            state.refused = _reason(entry, error)
+            break
+    return state
+
+
+def _reason(entry: Record | Damage, error: Exception) -> str:
+    if isinstance(entry, Damage):
+        return "a damaged record that the RCP test needs"
+    missing = f"no `{error.args[0]}` in the metadata" if isinstance(error, KeyError) and error.args else str(error)
+    return f"the `{entry.key}` record cannot be used by the RCP test: {missing}"
+
+
+def _take(state: Convergence, entry: Record | Damage) -> None:
+    if isinstance(entry, Damage) and not isinstance(entry.json, dict):
+        raise ValueError(entry.message)
+    if entry.words & BATCH_SIZE:
+        state.batch_size = _member(entry, "value")
+    if entry.words & BENCHMARK:
+        state.benchmark = _member(entry, "value")
+        hash(state.benchmark)
+    if entry.words & EVALUATION:
+        _evaluation(state, entry)
+    if entry.words & RUN_STOP and _member(entry, "key") == "run_stop":
+        _stop(state, _member(entry, "metadata"))
+
+
+def _member(entry: Record | Damage, name: str) -> Any:
+    """A member of the record; of a damaged one (its time is no number) only what is asked for must be there."""
+    return getattr(entry, name) if isinstance(entry, Record) else entry.json[name]
+
+
+def _evaluation(state: Convergence, entry: Record | Damage) -> None:
+    metadata = _member(entry, "metadata")
+    if state.benchmark == "stable_diffusion":
+        step, metric = metadata["samples_count"], metadata["metric"]
+        state._metrics.setdefault(step, {})[metric] = _member(entry, "value")
+    elif state.benchmark in COUNTS_SAMPLES:
+        state._last = metadata["samples_count"]
+        _member(entry, "value")
+    else:
+        state._last = round(metadata["epoch_num"], 3)
+
+
+def _stop(state: Convergence, metadata: Any) -> None:
+    state.converged = metadata["status"] == "success"
+    state.samples = FAILED
+    if not state.converged:
+        return
+    if state.benchmark == "stable_diffusion":
+        # The first evaluation that meets both targets counts, not the last one.
+        state._last = min(
+            step for step, value in state._metrics.items() if value["FID"] <= 90.0 and value["CLIP"] >= 0.15
+        )
+    if state._last is _UNSET:
+        raise ValueError("`run_stop` says success, and there is no evaluation before it")
+    state.samples = state._last

@@ -1,0 +1,232 @@
+"""What an unfinished set can still become: the range of its score, its chance to pass RCP, what it may still lose.
+
+The runs to come are drawn 1,000 times, each from what is known: with a weight of four runs from the reference's own
+sample counts (scaled to this batch size), and else from the runs seen so far, those drawn included (a Pólya urn: few
+runs seen leave much open, many little). The time of a run is its samples times the time per sample of a run seen, with
+half a percent of spread, a common drift, and sometimes a slow node's. The draws are seeded: the same
+runs give the same forecast.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+from orchestrator.mllog.olympic import olympic_mean
+from orchestrator.mllog.rcp import FAILED, Table, table
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from orchestrator.mllog.score import RunScore, Score
+
+DRAWS = 1000
+REFERENCE_WEIGHT = 4.0
+SPREAD = 0.005
+DRIFT = 0.012
+"""Relative spread of what all runs to come have in common against those seen: another day, other nodes, other load."""
+SLOW_SHARE = 0.03
+"""How often a run to come is one on a slower node or network, by up to SLOW_BY."""
+SLOW_BY = 0.15
+FALLBACK_SPREAD = 0.12
+"""Relative spread of the samples to converge where there is no reference: about that of the published tables."""
+
+
+def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
+    """The outlook of a set with fewer runs than it needs. Its `text` is a list of sentences."""
+    good = [run for run in score.runs if run.use != "bad" and run.minutes is not None]
+    failed = len(score.runs) - len(good)
+    missing = score.runs_required - len(score.runs)
+    outlook: dict[str, Any] = {
+        "runs_seen": len(score.runs),
+        "runs_missing": missing,
+        "failures_affordable": max(0, score.dropped - failed),
+        "can_become_valid": True,
+        "never_because": _dead(score, failed),
+        "text": [],
+    }
+    outlook["can_become_valid"] = not outlook["never_because"]
+    if outlook["never_because"]:
+        outlook["text"].append(f"this set can no longer become valid: {'; '.join(outlook['never_because'])}")
+        return outlook
+    if good:
+        outlook.update(_draw(score, good, failed, missing))
+    outlook.update(_fit(score, good, missing, minutes_left))
+    outlook["text"] = _text(outlook)
+    return outlook
+
+
+def _dead(score: Score, failed: int) -> list[str]:
+    """What no further run can mend."""
+    reasons = []
+    if failed > score.dropped:
+        reasons.append(f"{failed} runs are bad, {score.dropped} allowed")
+    unreadable = [run.file for run in score.runs if run.fatal]
+    if unreadable:
+        reasons.append(f"mlperf-logging cannot read {', '.join(unreadable)}")
+    if score.rcp and score.rcp.refused and score.runs:
+        reasons.append(score.rcp.message)
+    if not score.is_builtin and score.division == "closed" and not score.seeds_ok:
+        reasons.append("the seed check fails")
+    return reasons
+
+
+class _Urn:
+    """What the runs to come are drawn from."""
+
+    def __init__(self, score: Score, good: list[RunScore]) -> None:
+        self.counts = [
+            float(run.samples) if isinstance(run.samples, (int, float)) and run.samples > 0 else math.nan
+            for run in good
+        ]
+        counted = all(math.isfinite(count) for count in self.counts)
+        if not counted:
+            # No sample counts: the times themselves are drawn, as samples at one minute each.
+            self.counts = [float(run.minutes or 0.0) for run in good]
+        self.rates = [
+            (run.minutes or 0.0) / count for run, count in zip(good, self.counts, strict=True) if count > 0
+        ] or [1.0]
+        self.table = _table(score) if counted else None
+        self.reference = _reference(score.batch_size, self.table) or _spread_around(self.counts)
+        # A submission's own mean may differ from the reference's; the runs seen say by how much.
+        centre = sum(self.reference) / len(self.reference)
+        shift = sum(self.counts) / len(self.counts) / centre
+        weight = len(self.counts) / (len(self.counts) + REFERENCE_WEIGHT)
+        self.reference = [count * (1 + weight * (shift - 1)) for count in self.reference]
+
+    def draw(self, number: int, chance: random.Random) -> tuple[list[float], list[float]]:
+        """(samples, minutes) of `number` runs to come."""
+        counts, minutes, drift = list(self.counts), [], 1 + chance.gauss(0, DRIFT)
+        for _ in range(number):
+            own = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
+            counts.append(chance.choice(counts if own else self.reference))
+            rate = chance.choice(self.rates) * drift * (1 + chance.gauss(0, SPREAD))
+            if chance.random() < SLOW_SHARE:
+                rate *= 1 + chance.random() * SLOW_BY
+            minutes.append(counts[-1] * rate)
+        return counts[len(self.counts) :], minutes
+
+
+def _table(score: Score) -> Table | None:
+    if score.division != "closed" or score.is_builtin or not isinstance(score.benchmark, str):
+        return None
+    return table(score.ruleset, score.benchmark)
+
+
+def _reference(batch_size: Any, points: Table | None) -> list[float]:
+    """The reference's sample counts at the set's batch size; empty where there are none."""
+    try:
+        point = points.point(batch_size)[0] if points else None
+    except TypeError:
+        return []
+    # 19 quantiles of a normal distribution with the point's mean and deviation.
+    return [point.mean + point.stdev * quantile for quantile in _QUANTILES] if point else []
+
+
+def _spread_around(counts: list[float]) -> list[float]:
+    mean = sum(counts) / len(counts)
+    return [mean * (1 + FALLBACK_SPREAD * quantile) for quantile in _QUANTILES]
+
+
+# Standard normal quantiles at 5 %, 10 %, ... 95 %.
+_QUANTILES = (
+    -1.645,
+    -1.282,
+    -1.036,
+    -0.842,
+    -0.674,
+    -0.524,
+    -0.385,
+    -0.253,
+    -0.126,
+    0.0,
+    0.126,
+    0.253,
+    0.385,
+    0.524,
+    0.674,
+    0.842,
+    1.036,
+    1.282,
+    1.645,
+)
+
+
+def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict[str, Any]:
+    urn, chance = _Urn(score, good), random.Random(len(score.runs))
+    seen = [float(run.minutes or 0.0) for run in good]
+    seen_samples = [FAILED if run.samples is None else run.samples for run in score.runs]
+    outcomes, passes = [], 0
+    # One in forty runs fails, a bit more where runs have failed.
+    risk = (failed + 0.25) / (len(score.runs) + 10)
+    valid = 0
+    for _ in range(DRAWS):
+        counts, minutes = urn.draw(missing, chance)
+        lost = sum(chance.random() < risk for _ in counts)
+        if lost:
+            counts[-lost:], minutes = [FAILED] * lost, minutes[:-lost]
+        factor, passed = _rcp(score, urn, [*seen_samples, *counts], failed + lost)
+        passes += passed
+        mean = olympic_mean([*seen, *minutes], failed + lost, score.dropped)
+        if mean is not None and passed:
+            valid += 1
+            outcomes.append(mean * factor)
+    outcomes.sort()
+    answer: dict[str, Any] = {"rcp_pass_chance": passes / DRAWS if urn.table else None, "valid_chance": valid / DRAWS}
+    if outcomes:
+        low, high = outcomes[int(0.03 * len(outcomes))], outcomes[min(len(outcomes) - 1, int(0.97 * len(outcomes)))]
+        answer |= {
+            "score_range_minutes": [outcomes[0], outcomes[-1]],
+            "score_90_minutes": [low, high],
+            "score_middle_minutes": outcomes[len(outcomes) // 2],
+        }
+    return answer
+
+
+def _rcp(score: Score, urn: _Urn, samples: list[Any], failed: int) -> tuple[float, bool]:
+    """(normalisation factor, passed) of a drawn set."""
+    if urn.table is None:
+        return 1.0, True
+    result = urn.table.check(score.batch_size, samples if failed <= score.dropped else None)
+    return (result.factor, True) if result.passed else (1.0, False)
+
+
+def _fit(score: Score, good: list[RunScore], missing: int, minutes_left: float | None) -> dict[str, Any]:
+    """How long the runs to come take, with the time between runs, and whether that fits."""
+    if not good:
+        return {}
+    begins = sorted(run.start for run in good if run.start is not None)
+    each = sum(run.minutes or 0.0 for run in good) / len(good)
+    gaps = sorted((later - earlier) / 60000 for earlier, later in zip(begins, begins[1:], strict=False))
+    # From start to start holds the time between runs, too; the median leaves out the pauses of days.
+    cycle = max(each, gaps[len(gaps) // 2]) if gaps else each
+    answer: dict[str, Any] = {"minutes_per_run": each, "minutes_needed": missing * cycle}
+    if minutes_left is not None:
+        answer |= {"minutes_left": minutes_left, "fits": missing * cycle <= minutes_left}
+    return answer
+
+
+def _text(outlook: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{outlook['runs_missing']} of {outlook['runs_missing'] + outlook['runs_seen']} runs are missing; "
+        f"{outlook['failures_affordable']} more may fail"
+    ]
+    if "score_90_minutes" in outlook:
+        low, high = outlook["score_90_minutes"]
+        lines.append(
+            f"score: {low:.2f} to {high:.2f} minutes with 90 % probability, "
+            f"{outlook['score_range_minutes'][0]:.2f} to {outlook['score_range_minutes'][1]:.2f} in all draws"
+        )
+    if outlook.get("rcp_pass_chance") is not None:
+        lines.append(f"chance to pass the RCP test: {outlook['rcp_pass_chance']:.0%}")
+    if "minutes_needed" in outlook:
+        fits = outlook.get("fits")
+        more = (
+            ""
+            if fits is None
+            else f"; {outlook['minutes_left']:.0f} are left: {'it fits' if fits else 'IT DOES NOT FIT'}"
+        )
+        lines.append(f"the missing runs need about {outlook['minutes_needed']:.0f} minutes{more}")
+    return lines

@@ -1,0 +1,219 @@
+"""Reference convergence points: does a set need as many samples as the reference needs?
+
+Source of every rule: mlperf_logging/rcp_checker/rcp_checker.py. Where its code and the written rules disagree, the code
+decides submissions, so this follows the code: the standard deviation is taken over the whole list of reference runs,
+the mean over the list without its smallest and largest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+
+from orchestrator.mllog.olympic import dropped_per_side
+from orchestrator.mllog.rules import DATA, ROUNDS
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FAILED = 1e9
+"""Samples to converge of a run that did not converge."""
+
+TOLERANCE = 0.0001
+"""Width at which the referee's bisection for the smallest acceptable mean ends."""
+
+RELAXED = {"llama31_405b": 46080}
+"""Samples that the referee takes off the smallest acceptable mean (rounds 5.0.0 and later)."""
+
+
+BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
+
+
+class Point:
+    """A reference convergence point, tabulated or interpolated. `limit` is the smallest acceptable mean."""
+
+    __slots__ = ("batch_size", "mean", "stdev", "limit")
+
+    def __init__(self, batch_size: float, mean: float, stdev: float, limit: float) -> None:
+        self.batch_size = batch_size
+        self.mean = mean
+        self.stdev = stdev
+        self.limit = limit
+
+
+class RcpResult:
+    """Outcome of the test. `point` is what the set was compared with, `factor` the referee's normalisation factor
+    (it applies to a passing set only). `refused`: the referee ends with a traceback instead of an answer."""
+
+    __slots__ = ("passed", "message", "point", "submission_mean", "factor", "refused")
+
+    def __init__(
+        self,
+        passed: bool,
+        message: str,
+        point: Point | None = None,
+        submission_mean: float | None = None,
+        factor: float = 1.0,
+        refused: bool = False,
+    ) -> None:
+        self.passed = passed
+        self.message = message
+        self.point = point
+        self.submission_mean = submission_mean
+        self.factor = factor
+        self.refused = refused
+
+    def to_json(self) -> dict[str, Any]:
+        point = self.point
+        return {
+            "pass": self.passed,
+            "message": self.message,
+            "batch_size": point.batch_size if point else None,
+            "mean": point.mean if point else None,
+            "stdev": point.stdev if point else None,
+            "min_acceptable_mean": point.limit if point else None,
+            "submission_mean": self.submission_mean,
+        }
+
+
+class Table:
+    """The reference points of one benchmark in one round, all of them and those left after pruning."""
+
+    def __init__(self, benchmark: str, raw: list[list[Any]], runs: int, t95: dict[str, float]) -> None:
+        self.benchmark = benchmark
+        self.runs = runs
+        self._t95 = t95
+        self.points = [self._tabulated(batch_size, samples) for batch_size, samples in raw]
+        self.pruned = self._prune(self.points)
+
+    def _tabulated(self, batch_size: float, samples: list[float]) -> Point:
+        rejected = dropped_per_side(self.benchmark)
+        ordered = sorted(samples)
+        kept = ordered[rejected : len(ordered) - rejected]
+        mean = sum(kept) / len(kept)
+        centre = sum(ordered) / len(ordered)
+        stdev = math.sqrt(sum((value - centre) ** 2 for value in ordered) / len(ordered))
+        return Point(batch_size, mean, stdev, self._limit(mean, stdev, len(kept)))
+
+    def _limit(self, mean: float, stdev: float, reference_runs: int) -> float:
+        """The smallest mean that a one-sided t-test at 0.05 does not tell from the reference's.
+
+        The referee bisects from (0, mean) down to a width of 1e-4; the same bisection with the closed form of its
+        test gives the same number, and so the same verdict for a set right at the limit.
+        """
+        if stdev == 0:
+            return mean
+        runs = self.runs - 2
+        spread = stdev * math.sqrt(1 / reference_runs + 1 / runs)
+        exact = mean - self._t95[str(reference_runs + runs - 2)] * spread
+        low, high = 0.0, mean
+        middle = (low + high) / 2
+        while high - low > TOLERANCE:
+            if middle > exact:
+                high = middle
+            else:
+                low = middle
+            middle = (low + high) / 2
+        return middle
+
+    def between(self, batch_size: float, low: Point, high: Point) -> Point:
+        """The point interpolated at `batch_size`."""
+        mean = _interpolate(batch_size, low.batch_size, low.mean, high.batch_size, high.mean)
+        stdev = _interpolate(batch_size, low.batch_size, low.stdev, high.batch_size, high.stdev)
+        return Point(batch_size, mean, stdev, self._limit(mean, stdev, self.runs * 2))
+
+    def _prune(self, points: list[Point]) -> list[Point]:
+        """Drop what is smaller than the fastest converging batch size, then points above their neighbours' line."""
+        fastest = min(points, key=lambda point: point.mean)
+        kept = [point for point in points if point.batch_size >= fastest.batch_size]
+        index = 1
+        while index < len(kept) - 1:
+            low, point, high = kept[index - 1 : index + 2]
+            line = _interpolate(point.batch_size, low.batch_size, low.mean, high.batch_size, high.mean)
+            if point.mean > line:
+                # The referee looks at the same position again, and never at an earlier one: not quite a convex hull.
+                del kept[index]
+            else:
+                index += 1
+        return kept
+
+    def check(self, batch_size: Any, samples: list[Any] | None) -> RcpResult:
+        """Test a set: its batch size, and each run's samples to converge (FAILED for a failed one); None when more
+        runs failed than may. Never raises: what the referee cannot handle is `refused`."""
+        if batch_size == -1:
+            return RcpResult(False, "Could not detect global_batch_size")
+        if samples is None:
+            return RcpResult(False, "Insufficient convergence")
+        try:
+            return self._check(batch_size, samples)
+        except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+            return RcpResult(
+                False, f"batch size {batch_size!r} or the samples to converge are not numbers: {error}", refused=True
+            )
+
+    def _check(self, batch_size: Any, samples: list[Any]) -> RcpResult:
+        point, message = self.point(batch_size)
+        if point is None:
+            return RcpResult(False, message)
+        result = self._compare(point, samples, message)
+        if not result.passed and message == BELOW_ALL:
+            result.message = _missing(batch_size)
+        return result
+
+    def point(self, batch_size: Any) -> tuple[Point | None, str]:
+        """The point that a batch size is compared with, and the referee's message for it. TypeError for no number."""
+        same = next((point for point in self.pruned if point.batch_size == batch_size), None)
+        if same:
+            return same, "RCP found"
+        smaller = [point for point in self.pruned if 0 < point.batch_size < batch_size]
+        larger = [point for point in self.pruned if batch_size < point.batch_size < 1e9]
+        if smaller and larger:
+            return self.between(batch_size, smaller[-1], larger[0]), "RCP Interpolation"
+        if larger:
+            return larger[0], BELOW_ALL
+        return None, _missing(batch_size) if smaller else "Cannot find any RCPs"
+
+    def _compare(self, point: Point, samples: list[Any], message: str) -> RcpResult:
+        limit = point.limit - RELAXED.get(self.benchmark, 0)
+        rejected = dropped_per_side(self.benchmark)
+        kept = sorted(samples)[rejected : len(samples) - rejected]
+        if not kept:
+            return RcpResult(False, f"too few runs for the RCP test ({len(samples)})", point)
+        mean = float(sum(kept)) / len(kept)
+        # The referee's own arithmetic at the limit: mean / (mean / limit).
+        passed = mean >= point.mean / (point.mean / limit)
+        shown = Point(point.batch_size, point.mean, point.stdev, limit)
+        ratio = point.mean / mean if mean else math.inf
+        factor = 1.0 if ratio < 1 else ratio
+        return RcpResult(passed, message, shown, mean, factor)
+
+
+def _missing(batch_size: Any) -> str:
+    return f"Missing RCP, please submit RCP with BS = {batch_size}"
+
+
+def _interpolate(x: float, x0: float, y0: float, x1: float, y1: float) -> float:
+    return (y1 - y0) / (x1 - x0) * (x - x0) + y0
+
+
+_TABLES: dict[str, dict[str, Any]] = {}
+_READY: dict[tuple[str, str], Table] = {}
+
+
+def table(ruleset: str, benchmark: str) -> Table | None:
+    """The table of a benchmark in a round such as `6.0.0`; None if the round has none."""
+    if ruleset not in ROUNDS:
+        return None
+    if ruleset not in _TABLES:
+        with open(os.path.join(DATA, f"rcp-{ruleset}.json"), encoding="utf-8") as file:
+            _TABLES[ruleset] = json.load(file)
+    raw = _TABLES[ruleset]
+    if benchmark not in raw["tables"]:
+        return None
+    key = (ruleset, benchmark)
+    if key not in _READY:
+        _READY[key] = Table(benchmark, raw["tables"][benchmark], raw["submission_runs"][benchmark], raw["t95"])
+    return _READY[key]

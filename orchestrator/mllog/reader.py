@@ -1,0 +1,391 @@
+"""One pass over the bytes of a log: every record that matters, in file order, and what is damaged.
+
+The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the token `:::MLLOG ` may stand
+anywhere in a line, the LAST one of a line counts, what follows it is stripped of white space and must be one JSON
+value. Text is Latin-1, so no byte can fail. `read_log` never raises on any content; only a file that cannot be opened
+or read raises.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from itertools import accumulate
+
+from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
+from orchestrator.mllog.repeats import Repeats
+from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DENSE = 1024
+"""A block whose first 64 KiB hold a record per this many bytes is cut at the tokens; others are searched for them."""
+MANY = 400
+"""A dense block with this many records is worth learning the shapes of its statistics."""
+
+EVALUATIONS = ("eval_accuracy", "eval_error")
+
+# The RCP test of the referee searches the text of every record for these words, whatever its key is.
+EVALUATION, RUN_STOP, BATCH_SIZE, BENCHMARK = 1, 2, 4, 8
+_WORDS = (
+    (b"eval_accuracy", EVALUATION),
+    (b"eval_error", EVALUATION),
+    (b"run_stop", RUN_STOP),
+    (b"global_batch_size", BATCH_SIZE),
+    (b"submission_benchmark", BENCHMARK),
+)
+
+# What runs measure never comes twice.
+_MEASURED = ("eval_accuracy", "eval_error", "seed", "tracked_stats", "train_loss")
+
+# Stands between the records when a block's records are parsed as one JSON array. A text that closes the array early
+# or runs into the next record cannot keep the separators where they belong, which is checked.
+_SEPARATOR = ',"<record boundary 7c41b6>",'
+
+
+class Record:
+    """One MLLOG record. `time` is in Unix milliseconds; `words` the RCP test's words in its text (EVALUATION, ...)."""
+
+    __slots__ = ("time", "key", "value", "metadata", "words", "offset", "lines")
+
+    def __init__(
+        self, time: float, key: Any, value: Any, metadata: Any, words: int, offset: int, lines: int = 0
+    ) -> None:
+        self.time = time
+        self.key = key
+        self.value = value
+        self.metadata = metadata
+        self.words = words
+        self.offset = offset
+        self.lines = lines
+
+
+class Damage:
+    """A line with the token that is not a record. `fatal`: the referee does not report it but stops there."""
+
+    __slots__ = ("message", "fatal", "words", "offset", "lines", "json")
+
+    def __init__(self, message: str, fatal: bool, words: int, offset: int, lines: int, json: Any = None) -> None:
+        self.message = message
+        self.fatal = fatal
+        self.words = words
+        self.offset = offset
+        self.lines = lines
+        self.json = json
+        """The object, where the line holds one: the RCP test reads it whatever else is wrong with it."""
+
+
+class Log:
+    """What one file says. Times are Unix milliseconds; a member is None where the file does not say it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.entries: list[Record | Damage] = []
+        """Records and damaged lines in file order, without the statistics that no rule looks at."""
+        self.records: list[Record] = []
+        self.by_key: dict[Any, list[Record]] = {}
+        """The records of each key that is a text."""
+        self.damage: list[Damage] = []
+        self.statistics: list[Record] = []
+        """`tracked_stats` and `train_loss`: those with a throughput; all others too with `read_log(..., full=True)`."""
+
+    def line(self, entry: Record | Damage) -> int:
+        """The line number of an entry, from 1. Reads the file again."""
+        return self.lines([entry])[0]
+
+    def lines(self, entries: list[Record | Damage]) -> list[int]:
+        """The line numbers of several entries, in one more pass over the file."""
+        numbers = line_numbers(self.path, [entry.offset for entry in entries])
+        return [numbers[entry.offset] + entry.lines for entry in entries]
+
+    def with_key(self, key: str) -> list[Record]:
+        return self.by_key.get(key, [])
+
+    def first(self, key: str) -> Record | None:
+        return self.by_key[key][0] if key in self.by_key else None
+
+    def last(self, key: str) -> Record | None:
+        return self.by_key[key][-1] if key in self.by_key else None
+
+    def _last(self, key: str) -> Any:
+        return self.by_key[key][-1].value if key in self.by_key else None
+
+    @property
+    def benchmark(self) -> Any:
+        return self._last("submission_benchmark")
+
+    @property
+    def division(self) -> Any:
+        return self._last("submission_division")
+
+    @property
+    def batch_size(self) -> Any:
+        """The last `global_batch_size`."""
+        return self._last("global_batch_size")
+
+    @property
+    def gradient_accumulation(self) -> Any:
+        return self._last("gradient_accumulation_steps")
+
+    @property
+    def seeds(self) -> list[tuple[Any, Any, Any]]:
+        """(metadata.file, metadata.lineno, value) of every `seed`."""
+        found = []
+        for record in self.with_key("seed"):
+            metadata = record.metadata if isinstance(record.metadata, dict) else {}
+            found.append((metadata.get("file"), metadata.get("lineno"), record.value))
+        return found
+
+    @property
+    def evaluations(self) -> list[tuple[float, Any, Any]]:
+        """(time, samples_count or epoch_num, value) of every evaluation, in file order."""
+        found = []
+        wanted = self.with_key("eval_accuracy")
+        if "eval_error" in self.by_key:
+            wanted = [record for record in self.records if record.key in EVALUATIONS]
+        for record in wanted:
+            if isinstance(record.metadata, dict):
+                metadata = record.metadata
+                found.append((record.time, metadata.get("samples_count", metadata.get("epoch_num")), record.value))
+        return found
+
+    @property
+    def throughput(self) -> list[tuple[float, float]]:
+        """(time, samples per second) where the run logged it."""
+        found = []
+        for record in self.statistics:
+            rate = record.value.get("throughput") if isinstance(record.value, dict) else None
+            if isinstance(rate, (int, float)) and not isinstance(rate, bool):
+                found.append((record.time, float(rate)))
+        return found
+
+    @property
+    def start_stop(self) -> tuple[float | None, float | None]:
+        """`run_start` and `run_stop` times as the referee takes them: it walks the records until it holds both."""
+        starts, stops = self.with_key("run_start"), self.with_key("run_stop")
+        if len(starts) <= 1 and len(stops) <= 1:
+            return starts[0].time if starts else None, stops[0].time if stops else None
+        start = stop = None
+        for record in self.records:
+            if record.key == "run_start":
+                start = record.time
+            elif record.key == "run_stop":
+                stop = record.time
+            if start is not None and stop is not None:
+                break
+        return start, stop
+
+    @property
+    def minutes(self) -> float | None:
+        """Time to train in minutes."""
+        start, stop = self.start_stop
+        return None if start is None or stop is None else (stop - start) / 60 / 1000
+
+    @property
+    def status(self) -> Any:
+        """`metadata.status` of the last `run_stop`."""
+        stop = self.last("run_stop")
+        return stop.metadata.get("status") if stop and isinstance(stop.metadata, dict) else None
+
+
+def read_log(path: str, *, shapes: Shapes | None = None, full: bool = False) -> Log:
+    """Read one log (plain or .gz). `shapes`, shared between the logs of a set, saves learning them again.
+
+    `full` keeps all training statistics (for charts) instead of skipping them. Raises OSError, and EOFError or
+    zlib.error for a damaged .gz file.
+    """
+    collecting = gc.isenabled()
+    # Half of the time of a big parse goes into collecting garbage that cannot exist: records make no cycles.
+    gc.disable()
+    try:
+        return _read(path, shapes or Shapes(), full)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read(path: str, shapes: Shapes, full: bool) -> Log:
+    log = Log(path)
+    with open_log(path) as stream:
+        for offset, data, start, end in blocks(stream):
+            position = data.find(TOKEN, start, end)
+            if position < 0:
+                continue
+            head = min(end, start + 65536)
+            many = data.count(TOKEN, start, head)
+            if many * DENSE > head - start:
+                _read_dense(log, data[start:end], offset + start, shapes, full)
+            else:
+                _read_sparse(log, data, position, end, offset, shapes, full)
+    return log
+
+
+def _read_dense(log: Log, block: bytes, offset: int, shapes: Shapes, full: bool) -> None:
+    """Cut the block at every token. Most of it is records."""
+    blanked = not full and block.count(TOKEN) >= MANY
+    if blanked:
+        block = shapes.blank(block)
+    pieces = block.split(TOKEN)
+    texts, lines, returns = [], 0, b"\r" in block
+    places: list[tuple[int, int]] = []
+    starts = list(accumulate(map(len, pieces)))
+    last = len(pieces) - 1
+    for index in range(1, len(pieces)):
+        piece = pieces[index]
+        end = piece.find(b"\n")
+        if returns:
+            lone = piece.find(b"\r", 0, end if end >= 0 else len(piece))
+            end = lone if lone >= 0 else end
+        if blanked:
+            # Offsets inside a blanked block mean nothing: keep the block's offset and count the lines in it.
+            lines += count_lines(pieces[index - 1])
+        if end >= 0:
+            texts.append(piece[:end])
+        elif index == last:
+            texts.append(piece)
+        else:
+            continue  # another token follows on the same line, and the last one counts
+        places.append((offset, lines) if blanked else (offset + starts[index - 1] + 9 * (index - 1), 0))
+    _add(log, texts, places, shapes.repeats, full)
+
+
+def _read_sparse(log: Log, data: bytes, position: int, end: int, offset: int, shapes: Shapes, full: bool) -> None:
+    """Search the block for tokens. Most of it is console text, and none of it is copied."""
+    texts: list[bytes] = []
+    places: list[tuple[int, int]] = []
+    while position >= 0:
+        text, start, stop = _line_rest(data, position, end)
+        places.append((offset + start, 0))
+        texts.append(text)
+        position = data.find(TOKEN, stop, end)
+    if not full:
+        wanted = shapes.unknown(texts)
+        texts, places = [texts[index] for index in wanted], [places[index] for index in wanted]
+    _add(log, texts, places, shapes.repeats, full)
+
+
+def _line_rest(data: bytes, position: int, limit: int) -> tuple[bytes, int, int]:
+    """(text after the line's last token, that token's position, where the line ends)"""
+    end = data.find(b"\n", position, limit)
+    end = limit if end < 0 else end
+    lone = data.find(b"\r", position, end)
+    end = end if lone < 0 else lone
+    start = data.rfind(TOKEN, position, end)
+    return data[start + len(TOKEN) : end], start, end
+
+
+def _add(log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: Repeats, full: bool) -> None:
+    """Append what the texts hold to the log, in their order."""
+    find = repeats.find
+    known = [find(text) for text in texts]
+    new = [index for index, found in enumerate(known) if found is None]
+    parsed = dict(zip(new, _parse_all([texts[index] for index in new]), strict=True))
+    for index, found in enumerate(known):
+        offset, lines = places[index]
+        if found:
+            time, (key, value, metadata, words) = found
+            entry = Record(time, key, value, metadata, words, offset, lines)
+        else:
+            made = _entry(*parsed[index], offset, lines)
+            if made.__class__ is Damage:
+                log.entries.append(made)
+                log.damage.append(made)
+                continue
+            entry = made
+            if entry.key not in _MEASURED:
+                repeats.keep(texts[index], entry.time, (entry.key, entry.value, entry.metadata, entry.words))
+        key = entry.key
+        if key.__class__ is str:
+            if key in SKIPPED_KEYS:
+                if full or entry.value.__class__ is dict and "throughput" in entry.value:
+                    log.statistics.append(entry)
+                if not entry.words:
+                    continue
+            if key in log.by_key:
+                log.by_key[key].append(entry)
+            else:
+                log.by_key[key] = [entry]
+        log.entries.append(entry)
+        log.records.append(entry)
+
+
+def _parse_all(texts: list[bytes]) -> list[tuple[Any, int]]:
+    """(JSON value or the exception, words of the RCP test) of each text."""
+    told = _words(texts)
+    return [(value, told.get(index, 0)) for index, value in enumerate(_parse(texts))]
+
+
+def _entry(value: Any, words: int, offset: int, lines: int) -> Record | Damage:
+    try:
+        return Record(float(value["time_ms"]), value["key"], value["value"], value["metadata"], words, offset, lines)
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        return _damage(error, value, words, offset, lines)
+
+
+def _words(texts: list[bytes]) -> dict[int, int]:
+    """Which texts hold words of the RCP test: index -> the words' bits. One search of all texts per word."""
+    told: dict[int, int] = {}
+    together = b"\n".join(texts)
+    ends = list(accumulate(map(len, texts)))
+    for word, bit in _WORDS:
+        position = together.find(word)
+        if position < 0:
+            continue
+        # Text i ends at ends[i] plus the i line feeds before it.
+        index = 0
+        while position >= 0:
+            while position >= ends[index] + index:
+                index += 1
+            told[index] = told.get(index, 0) | bit
+            position = together.find(word, ends[index] + index)
+    return told
+
+
+def _parse(texts: list[bytes]) -> list[Any]:
+    """The JSON value of each text; the exception where there is none."""
+    return _parse_together(texts) or [_parse_one(text) for text in texts]
+
+
+def _parse_together(texts: list[bytes]) -> list[Any] | None:
+    """All texts as one JSON array, which is half the price; None if any of them is not exactly one JSON value."""
+    joined = _SEPARATOR.encode().join(texts).decode("latin-1")
+    if joined.count(_SEPARATOR) != len(texts) - 1:
+        return None
+    try:
+        values = json.loads(f"[{joined}]")
+    except (ValueError, RecursionError):
+        return None
+    separator = _SEPARATOR[2:-2]
+    if len(values) != 2 * len(texts) - 1 or values[1::2].count(separator) != len(texts) - 1:
+        return None
+    return values[::2]
+
+
+def _parse_one(text: bytes) -> Any:
+    try:
+        return json.loads(text.decode("latin-1").strip())
+    except (ValueError, RecursionError) as error:
+        return error
+
+
+def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -> Damage:
+    """What the referee reports (not fatal) or stops at (fatal)."""
+    message, fatal, json_value = "", True, None
+    if isinstance(value, RecursionError):
+        message = "the JSON is nested too deeply"
+    elif isinstance(value, ValueError):
+        message, fatal = f"not one JSON object: {value}", False
+    elif value is None:
+        message, fatal = "the record is null", False
+    elif not isinstance(value, dict):
+        message = f"the record is not a JSON object but {type(value).__name__}"
+    elif isinstance(error, KeyError):
+        message = f"the record has no {error.args[0]!r}"
+    else:
+        # A text that is no number is reported; a null, a list or a number beyond all floats ends the referee.
+        message, fatal = f"`time_ms` is not a number: {str(value['time_ms'])[:40]}", not isinstance(error, ValueError)
+        json_value = value
+    return Damage(message, fatal, words, offset, lines, json_value)

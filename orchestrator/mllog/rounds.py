@@ -1,0 +1,40 @@
+"""Which round's rules a set is scored by, when nobody says so."""
+
+from __future__ import annotations
+
+from orchestrator.errors import InputError
+from orchestrator.mllog.rules import ROUNDS, rules
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+DEFAULT = "6.0.0"
+
+# Unix milliseconds: until when runs belong to a round. 5.0 was handed in in May 2025, 5.1 in October 2025.
+_UNTIL = ((1_751_328_000_000, "5.0.0"), (1_767_225_600_000, "5.1.0"))
+
+
+def chosen_round(text: str) -> str:
+    """A round as users write it (`6.0.0`, `6.0`, `v6.0`). Raises InputError for one without rules here."""
+    version = text.removeprefix("v")
+    version = f"{version}.0" if version.count(".") == 1 else version
+    if version not in ROUNDS:
+        raise InputError(f"there are no rules for round {text!r} here", hint=f"--ruleset takes {', '.join(ROUNDS)}")
+    return version
+
+
+def guess_round(benchmark: Any, starts: list[float]) -> tuple[str, str]:
+    """(round, why): by the date of the runs, and by which rounds have the benchmark."""
+    first = min(starts, default=None)
+    round_, why = DEFAULT, "the default"
+    for until, name in _UNTIL:
+        if first is not None and 0 < first < until:
+            round_, why = name, "from the date of the runs"
+            break
+    if isinstance(benchmark, str) and benchmark not in rules(round_).benchmarks:
+        having = [name for name in ROUNDS if benchmark in rules(name).benchmarks]
+        if having:
+            return having[-1], f"the newest that has {benchmark}"
+    return round_, why

@@ -1,0 +1,192 @@
+"""Why a set is slow: is it the samples it needs or the time per sample, which run, which evaluation, what lies between.
+
+Each finding is a dictionary with `kind`, `text` and the numbers behind the text. Nothing is reported below the
+thresholds, so a sound set gets two lines: its convergence and its throughput.
+"""
+
+from __future__ import annotations
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from orchestrator.mllog.score import RunScore, Score
+
+SLOW_RUN = 1.02
+"""A run that needs this much more time per sample than the median run is named."""
+SLOW_INTERVAL = 1.10
+"""The same for one stretch between two evaluations against the median stretch of its run."""
+LONG_GAP = 3.0
+LONG_GAP_MINUTES = 5.0
+"""A pause between runs is named when it is longer than this, and this many times the median pause."""
+SLOW_INIT = 1.5
+
+
+def explain(score: Score) -> list[dict[str, Any]]:
+    """Findings about where the time of a set goes, the weightiest kind first."""
+    runs = [run for run in score.runs if _positive(run.minutes) and run.converged]
+    if not runs:
+        return []
+    return [*_convergence(score), *_rates(runs), *_intervals(runs), *_gaps(runs), *_initialisation(runs)]
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def median(values: list[float]) -> float:
+    """The middle one; the mean of the two in the middle of an even number."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _convergence(score: Score) -> list[dict[str, Any]]:
+    result = score.rcp
+    if not result or not result.point or not _positive(result.submission_mean) or result.submission_mean is None:
+        return []
+    ratio = result.submission_mean / result.point.mean
+    if ratio >= 1:
+        text = f"samples to converge: {ratio:.3f} x the reference, which costs {ratio - 1:.1%} of the time"
+    else:
+        text = f"samples to converge: {ratio:.3f} x the reference: faster than it, which normalisation takes back"
+    return [
+        {
+            "kind": "convergence",
+            "text": text,
+            "ratio": ratio,
+            "samples": result.submission_mean,
+            "reference": result.point.mean,
+        }
+    ]
+
+
+def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
+    """Samples per second of each run from its evaluations; runs well below the median are named."""
+    rates = {run.file: run.samples / (run.minutes * 60) for run in runs if _positive(run.samples) and run.minutes}
+    if not rates:
+        return []
+    middle = median(list(rates.values()))
+    found: list[dict[str, Any]] = [
+        {
+            "kind": "throughput",
+            "samples_per_second": middle,
+            "runs": rates,
+            "text": f"throughput: {middle:.4g} samples/s in the median run, evaluations included",
+        }
+    ]
+    for name, rate in sorted(rates.items(), key=lambda item: item[1]):
+        if middle / rate >= SLOW_RUN:
+            found.append(
+                {
+                    "kind": "slow_run",
+                    "run": name,
+                    "ratio": middle / rate,
+                    "text": f"{name}: {middle / rate - 1:.1%} slower per sample than the median run",
+                }
+            )
+    longest = max(runs, key=lambda run: run.samples if _positive(run.samples) else 0)
+    counts = [float(run.samples) for run in runs if _positive(run.samples)]
+    if _positive(longest.samples) and longest.samples > 1.1 * median(counts):
+        times = longest.samples / median(counts)
+        found.append(
+            {
+                "kind": "slow_convergence",
+                "run": longest.file,
+                "ratio": longest.samples / median(counts),
+                "text": f"{longest.file}: needed {times:.2f} x the samples of the median run",
+            }
+        )
+    return found
+
+
+def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
+    """The slowest stretch between two evaluations of each run, where it stands out."""
+    found = []
+    for run in runs:
+        stretches = []
+        for (before, first, _), (after, last, _) in zip(run.evaluations, run.evaluations[1:], strict=False):
+            if _positive(last) and _positive(first) and last > first and after > before:
+                stretches.append(((after - before) / 60000 / (last - first), last, (after - before) / 60000))
+        if len(stretches) < 3:
+            continue
+        usual = median([stretch[0] for stretch in stretches])
+        slow, samples, minutes = max(stretches)
+        if slow / usual >= SLOW_INTERVAL:
+            found.append(
+                {
+                    "kind": "slow_interval",
+                    "run": run.file,
+                    "samples": samples,
+                    "ratio": slow / usual,
+                    "minutes": minutes,
+                    "text": f"{run.file}: the stretch up to {samples} samples took {slow / usual:.2f} x "
+                    f"the usual time ({minutes:.2f} minutes)",
+                }
+            )
+    return sorted(found, key=lambda item: -item["ratio"])[:5]
+
+
+def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
+    """The time from a run's end to the next one's start, in launch order. Overlapping runs have no gaps."""
+    ordered = sorted(
+        (run for run in runs if run.start is not None and run.stop is not None), key=lambda run: run.start or 0.0
+    )
+    gaps = [
+        ((later.start - earlier.stop) / 60000, earlier.file, later.file)
+        for earlier, later in zip(ordered, ordered[1:], strict=False)
+        if later.start is not None and earlier.stop is not None
+    ]
+    if not gaps or all(gap < 0 for gap, _, _ in gaps):
+        return []
+    usual = median([gap for gap, _, _ in gaps])
+    found: list[dict[str, Any]] = [
+        {
+            "kind": "gaps",
+            "median_minutes": usual,
+            "text": f"between runs: {usual:.1f} minutes in the median "
+            "(container, caches, initialisation; not part of the score)",
+        }
+    ]
+    for gap, earlier, later in gaps:
+        if gap > LONG_GAP_MINUTES and gap > LONG_GAP * max(usual, 0.0):
+            found.append(
+                {
+                    "kind": "long_gap",
+                    "after": earlier,
+                    "before": later,
+                    "minutes": gap,
+                    "text": f"{gap:.0f} minutes between {earlier} and {later}",
+                }
+            )
+    return found
+
+
+def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
+    times = {
+        run.file: (run.start - run.init_start) / 60000
+        for run in runs
+        if run.start is not None and run.init_start is not None
+    }
+    if not times:
+        return []
+    usual = median(list(times.values()))
+    found: list[dict[str, Any]] = [
+        {
+            "kind": "initialisation",
+            "median_minutes": usual,
+            "runs": times,
+            "text": f"initialisation: {usual:.2f} minutes in the median (not part of the score)",
+        }
+    ]
+    for name, minutes in times.items():
+        if usual > 0 and minutes / usual >= SLOW_INIT and minutes - usual > 1:
+            found.append(
+                {
+                    "kind": "slow_initialisation",
+                    "run": name,
+                    "minutes": minutes,
+                    "text": f"{name}: initialisation took {minutes:.1f} minutes",
+                }
+            )
+    return found

@@ -1,0 +1,163 @@
+"""The logs of a set: in a folder of anybody's result files, or in a set folder of ours (docs/set-folder.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from orchestrator.errors import InputError
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class RunFile:
+    """One log that counts as a run. `name` is what messages call it; `number` the run's number in a set folder."""
+
+    __slots__ = ("path", "name", "number")
+
+    def __init__(self, path: str, name: str, number: int | None = None) -> None:
+        self.path = path
+        self.name = name
+        self.number = number
+
+
+class Source:
+    """What a folder holds. `described` is set.json of a set folder ({} for a plain folder)."""
+
+    __slots__ = ("directory", "files", "described", "unscored", "pending")
+
+    def __init__(self, directory: str, files: list[RunFile], described: dict[str, Any] | None = None) -> None:
+        self.directory = directory
+        self.files = files
+        self.described = described or {}
+        self.unscored: list[dict[str, Any]] = []
+        """Attempts that failed for reasons of the infrastructure: on record, not scored."""
+        self.pending: list[int] = []
+        """Runs of a set folder that have no result yet."""
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.described)
+
+
+def find_source(directory: str) -> Source:
+    """Find the logs in `directory`. Raises InputError when there is none."""
+    directory = os.path.abspath(directory)
+    if not os.path.isdir(directory):
+        raise InputError(
+            f"{directory}: {'this is a file' if os.path.exists(directory) else 'there is no such folder'}",
+            hint="give a folder with result_*.txt files, or a set folder",
+        )
+    if os.path.isfile(os.path.join(directory, "set.json")):
+        return _set_folder(directory)
+    return _plain_folder(directory)
+
+
+def _plain_folder(directory: str) -> Source:
+    try:
+        names = sorted(os.listdir(directory), key=natural)
+    except OSError as error:
+        raise InputError(f"{directory}: {error.strerror}") from error
+    results = [name for name in names if name.startswith("result_") and name.endswith((".txt", ".txt.gz"))]
+    chosen = results or [name for name in names if name.endswith((".log", ".log.gz")) and not name.startswith(".")]
+    files = [
+        RunFile(os.path.join(directory, name), name) for name in chosen if os.path.isfile(os.path.join(directory, name))
+    ]
+    if not files:
+        raise InputError(
+            f"{directory}: no result_*.txt or *.log file in this folder", hint=_where_else(directory, names)
+        )
+    return Source(directory, files)
+
+
+def _where_else(directory: str, names: list[str]) -> str:
+    for name in names:
+        below = os.path.join(directory, name)
+        if os.path.isdir(below) and any(entry.startswith("result_") for entry in os.listdir(below)):
+            return f"orchestrator score {below}"
+    return "give the folder that holds the logs of one set, or a set folder (it has a set.json)"
+
+
+def natural(name: str) -> tuple[str, int, str]:
+    """Sort key that puts result_10 after result_9."""
+    stem = name.split(".", 1)[0]
+    digits = stem[len(stem.rstrip("0123456789")) :]
+    return stem.rstrip("0123456789"), int(digits[:18] or -1), name
+
+
+def _set_folder(directory: str) -> Source:
+    described = read_json(os.path.join(directory, "set.json"))
+    if not described:
+        raise InputError(
+            f"{os.path.join(directory, 'set.json')}: this is not a set's description",
+            hint="a set folder is made by `orchestrator submit`; for other logs give a folder without set.json",
+        )
+    source = Source(directory, [], described)
+    for number in _run_numbers(directory, described):
+        _add_run(source, os.path.join(directory, "runs", str(number)), number)
+    if not source.files and not source.pending and not source.unscored:
+        raise InputError(
+            f"{directory}: the set has no runs yet", hint=f"orchestrator status {os.path.basename(directory)}"
+        )
+    return source
+
+
+def _run_numbers(directory: str, described: dict[str, Any]) -> list[int]:
+    wanted = described.get("nexp")
+    numbers = set(range(1, wanted + 1)) if isinstance(wanted, int) and 0 < wanted < 10000 else set()
+    runs = os.path.join(directory, "runs")
+    if os.path.isdir(runs):
+        numbers |= {int(name) for name in os.listdir(runs) if name.isdecimal()}
+    return sorted(numbers)
+
+
+def _add_run(source: Source, folder: str, number: int) -> None:
+    state = read_json(os.path.join(folder, "state.json"))
+    lost = state.get("outcome") in ("infrastructure", "interrupted")
+    path = next(
+        (
+            path
+            for path in (os.path.join(folder, f"result_{number}.txt{end}") for end in ("", ".gz"))
+            if os.path.isfile(path)
+        ),
+        "",
+    )
+    if path and not lost:
+        source.files.append(RunFile(path, os.path.basename(path), number))
+    else:
+        source.pending.append(number)
+    source.unscored += _failed_attempts(folder, number)
+
+
+def _failed_attempts(folder: str, number: int) -> list[dict[str, Any]]:
+    found = []
+    names = (
+        sorted((name for name in os.listdir(folder) if name.startswith("attempt_")), key=natural)
+        if os.path.isdir(folder)
+        else []
+    )
+    for name in names:
+        state = read_json(os.path.join(folder, name, "state.json"))
+        if state.get("outcome") in ("infrastructure", "interrupted"):
+            found.append(
+                {
+                    "run": number,
+                    "attempt": state.get("attempt"),
+                    "outcome": state["outcome"],
+                    "reason": state.get("reason", ""),
+                }
+            )
+    return found
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """A JSON object from a file; {} when the file is missing or is not one (a reader may meet anything)."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            value = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,109 @@
+"""Scores and findings as plain text for people."""
+
+from __future__ import annotations
+
+from orchestrator.mllog.score import RunScore, Score
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_USE = {
+    "counted": "",
+    "fastest": "dropped: fastest",
+    "slowest": "dropped: slowest",
+    "bad": "bad run",
+    "outside": "outside the window",
+}
+
+
+def columns(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Rows in aligned columns; the first column to the left, the others to the right but the last."""
+    widths = [max(len(row[index]) for row in [header, *rows]) for index in range(len(header))]
+    last = len(header) - 1
+    lines = []
+    for row in [header, *rows]:
+        cells = [
+            cell.ljust(width) if index in (0, last) else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def number(value: Any, digits: int = 0) -> str:
+    """A number for a table; a dash when there is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "-" if value is None else str(value)
+    return f"{value:.{digits}f}" if digits else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def score_text(score: Score) -> str:
+    """The whole report of one set."""
+    lines = [
+        score.directory,
+        f"{score.benchmark} · round {score.ruleset} ({score.ruleset_from}) · {score.division} division"
+        f" · batch size {number(None if score.batch_size == -1 else score.batch_size)}",
+        "",
+    ]
+    lines += columns(["file", "minutes", "samples", "seed", "status", ""], [_row(run) for run in score.runs])
+    lines.append("")
+    lines += [
+        f"{attempt['outcome']}: run {attempt['run']}, attempt {attempt['attempt']}: {attempt['reason']} (not scored)"
+        for attempt in score.unscored
+    ]
+    lines += _arithmetic(score)
+    lines += _findings(score)
+    if score.forecast:
+        lines += ["", "forecast:", *(f"  {line}" for line in score.forecast["text"])]
+    if score.why:
+        lines += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
+    lines += [f"note: {note}" for note in score.notes]
+    lines += ["", score.verdict]
+    return "\n".join(lines)
+
+
+def _row(run: RunScore) -> list[str]:
+    status = str(run.status) if run.status is not None else "no run_stop"
+    remark = _USE.get(run.use, run.use)
+    if not run.compliant and not run.use == "bad":
+        remark = "not compliant"
+    return [run.file, number(run.minutes, 3), number(run.samples), number(run.seed), status, remark]
+
+
+def _arithmetic(score: Score) -> list[str]:
+    lines = []
+    if score.olympic_mean is not None:
+        counted = sum(run.use == "counted" for run in score.runs)
+        lines.append(f"olympic mean of {counted} runs: {score.olympic_mean:.4f} minutes")
+    if result := score.rcp:
+        lines.append(f"RCP test: {'passed' if result.passed else 'failed'}: {result.message}")
+        if result.point and result.submission_mean is not None:
+            lines.append(
+                f"  samples to converge {result.submission_mean:.1f}, reference {result.point.mean:.1f}, "
+                f"at least {result.point.limit:.1f} needed"
+            )
+        if result.passed and score.valid:
+            lines.append(f"score: {score.olympic_mean:.4f} x {result.factor:.6f} = {score.minutes:.4f} minutes")
+    return lines
+
+
+def _findings(score: Score) -> list[str]:
+    findings = [finding for run in score.runs for finding in run.findings] + score.seed_findings
+    if not findings:
+        return []
+    shown = [f"  {finding}" for finding in findings[:12]]
+    if len(findings) > 12:
+        shown.append(f"  and {len(findings) - 12} more: orchestrator check {score.directory}")
+    return ["", "findings:", *shown]
+
+
+def check_text(score: Score) -> str:
+    """All findings of one set, one per line."""
+    findings = [finding for run in score.runs for finding in run.findings] + score.seed_findings
+    bad = sum(not run.compliant for run in score.runs)
+    seeds = "seeds ok" if score.seeds_ok else "seed check fails"
+    what = f"{score.directory}: {score.benchmark}, round {score.ruleset}"
+    summary = f"{what}: {len(score.runs)} files, {bad} not compliant, {seeds}"
+    return "\n".join([*(str(finding) for finding in findings), summary])

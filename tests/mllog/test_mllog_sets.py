@@ -1,0 +1,198 @@
+"""Scoring our own set folders (docs/set-folder.md), unfinished ones, and the built-in workload."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mllog_referee as referee
+import pytest
+
+from orchestrator.cli import main
+from orchestrator.errors import InputError
+from orchestrator.mllog.score import score_dir
+
+MI355X = "v5.1/AMD/MI355X_EPYC_9575F_pytorch/llama2_70b_lora"
+
+
+def state(folder: Path, **members: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "state.json").write_text(json.dumps({"schema": 1, **members}), encoding="utf-8")
+
+
+def make_set(folder: Path, logs: list[bytes], nexp: int, **described: Any) -> Path:
+    folder.mkdir()
+    document = {
+        "schema": 1,
+        "set_id": folder.name,
+        "nexp": nexp,
+        "benchmark": "llama2_70b_lora",
+        "ruleset": "5.1.0",
+        **described,
+    }
+    (folder / "set.json").write_text(json.dumps(document), encoding="utf-8")
+    for number in range(1, nexp + 1):
+        run = folder / "runs" / str(number)
+        if number <= len(logs):
+            state(run, run=number, attempt=1, state="success", outcome="success")
+            (run / f"result_{number}.txt").write_bytes(logs[number - 1])
+        else:
+            state(run, run=number, attempt=0, state="queued", outcome="")
+    return folder
+
+
+@pytest.fixture
+def logs(published: dict[str, Path]) -> list[bytes]:
+    return [(published[MI355X] / f"result_{index}.txt").read_bytes() for index in range(10)]
+
+
+def test_a_complete_set_folder_scores_like_the_folder_of_its_logs(
+    logs: list[bytes], published: dict[str, Path], tmp_path: Path
+) -> None:
+    score = score_dir(str(make_set(tmp_path / "set", logs, 10)))
+    assert score.minutes == score_dir(str(published[MI355X])).minutes
+    assert (score.ruleset, score.ruleset_from) == ("5.1.0", "set.json")
+    assert [run.file for run in score.runs] == [f"result_{number}.txt" for number in range(1, 11)]
+
+
+def test_failed_attempts_are_listed_and_not_scored(
+    logs: list[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_set(tmp_path / "set", logs, 10)
+    state(
+        folder / "runs" / "3" / "attempt_1",
+        run=3,
+        attempt=1,
+        state="failed",
+        outcome="infrastructure",
+        reason="node n2 is gone",
+    )
+    state(folder / "runs" / "3" / "attempt_2", run=3, attempt=2, state="success", outcome="success")
+    score = score_dir(str(folder))
+    assert score.valid
+    assert score.unscored == [{"run": 3, "attempt": 1, "outcome": "infrastructure", "reason": "node n2 is gone"}]
+    assert main(["score", str(folder)]) == 0
+    assert "infrastructure: run 3, attempt 1: node n2 is gone (not scored)" in capsys.readouterr().out
+
+
+def test_a_result_of_a_lost_run_does_not_count(logs: list[bytes], tmp_path: Path) -> None:
+    folder = make_set(tmp_path / "set", logs, 10)
+    state(folder / "runs" / "5", run=5, attempt=3, state="failed", outcome="infrastructure", reason="hung")
+    score = score_dir(str(folder))
+    assert score.pending == [5] and len(score.runs) == 9 and not score.valid
+
+
+def test_an_unfinished_set_gets_the_forecast(
+    logs: list[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_set(tmp_path / "set", logs[:4], 10)
+    assert main(["score", str(folder), "--minutes-left", "20"]) == 1
+    text = capsys.readouterr().out
+    assert "6 of 10 runs are missing; 1 more may fail" in text
+    assert "IT DOES NOT FIT" in text and "chance to pass the RCP test" in text
+    assert text.rstrip().splitlines()[-1].startswith("no valid score yet: 4 result files, exactly 10 are needed")
+
+
+def test_a_set_without_any_result_yet(logs: list[bytes], tmp_path: Path) -> None:
+    score = score_dir(str(make_set(tmp_path / "set", [], 10)))
+    assert not score.valid and score.pending == list(range(1, 11))
+    assert score.to_json()["rcp"] is None and score.verdict.startswith("no valid score yet")
+
+
+def test_a_set_with_more_runs_is_scored_by_its_median_window(logs: list[bytes], tmp_path: Path) -> None:
+    extra = logs[4].replace(b'"time_ms": 17', b'"time_ms": 18').replace(b'"lineno": ', b'"lineno": 9')
+    score = score_dir(str(make_set(tmp_path / "set", [*logs, extra], 11)))
+    assert score.valid and score.window is not None
+    assert len(score.window["windows"]) == 2
+    assert score.minutes == max(window["score_minutes"] for window in score.window["windows"])
+
+
+def test_broken_state_files_are_no_reason_to_fail(logs: list[bytes], tmp_path: Path) -> None:
+    folder = make_set(tmp_path / "set", logs, 10)
+    (folder / "runs" / "2" / "state.json").write_bytes(b"\xff{")
+    (folder / "runs" / "4" / "state.json").write_text("[]", encoding="utf-8")
+    assert score_dir(str(folder)).valid
+
+
+def test_a_broken_set_json_is_said(tmp_path: Path) -> None:
+    (tmp_path / "set.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="not a set's description"):
+        score_dir(str(tmp_path))
+
+
+def builtin(index: int, minutes: float, status: str = "success", stand_in: bool = False) -> bytes:
+    """A log as the built-in workload writes it."""
+    start = 1_790_000_000_000 + index * 100_000
+    stop = start + int(minutes * 60000)
+    rows: list[tuple[int, str, Any, dict[str, Any]]] = [
+        (start - 50, "submission_benchmark", "builtin", {"stand_in": True} if stand_in else {}),
+        (start - 50, "submission_division", "open", {}),
+        (start - 40, "seed", 7 + index, {}),
+        (start - 30, "global_batch_size", 64, {}),
+        (start, "run_start", None, {}),
+        (stop - 10, "eval_accuracy", 0.1, {"samples_count": 640}),
+        (stop, "run_stop", None, {"samples_count": 640, "status": status}),
+    ]
+    return b"".join(
+        b":::MLLOG "
+        + json.dumps(
+            {
+                "namespace": "",
+                "time_ms": time,
+                "event_type": "POINT_IN_TIME",
+                "key": key,
+                "value": value,
+                "metadata": {"file": "train.py", "lineno": 1, **metadata},
+            }
+        ).encode()
+        + b"\n"
+        for time, key, value, metadata in rows
+    )
+
+
+def test_the_built_in_workload_scores_without_rcp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [builtin(index, 0.02 + index / 1000) for index in range(10)]
+    folder = make_set(tmp_path / "set", runs, 10, benchmark="builtin", ruleset="6.0.0")
+    assert main(["score", str(folder), "--json"]) == 0
+    score = json.loads(capsys.readouterr().out)
+    assert score["score_minutes"] == pytest.approx(sum(run["minutes"] for run in score["runs"][1:9]) / 8, abs=1e-12)
+    assert score["rcp"] is None and score["normalization_factor"] is None
+    assert "not an MLPerf benchmark: RCP and compliance rules do not apply" in score["verdict"]
+    assert [run["samples"] for run in score["runs"]] == [640] * 10
+
+
+def test_built_in_runs_that_fail(tmp_path: Path) -> None:
+    one = [builtin(index, 0.02, "aborted" if index == 3 else "success") for index in range(10)]
+    assert score_dir(str(make_set(tmp_path / "one", one, 10, benchmark="builtin"))).valid
+    two = [builtin(index, 0.02, "aborted" if index < 2 else "success") for index in range(10)]
+    score = score_dir(str(make_set(tmp_path / "two", two, 10, benchmark="builtin")))
+    assert not score.valid and "2 bad runs (result_1.txt, result_2.txt), 1 allowed" in score.verdict
+
+
+def test_a_plain_folder_of_the_built_in_workload(tmp_path: Path) -> None:
+    for index in range(5):
+        (tmp_path / f"run_{index}.log").write_bytes(builtin(index, 0.02 + index / 1000, stand_in=True))
+    score = score_dir(str(tmp_path))
+    assert score.valid and score.runs_required == 5
+    assert any(note.startswith("stand-in") for note in score.notes)
+
+
+def test_the_open_division_has_no_seed_check_and_no_rcp(published: dict[str, Path], write_logs: Any) -> None:
+    """All logs say `open`: the open rules count, and neither equal seeds nor a strange batch size fails the set."""
+
+    def opened(data: bytes) -> bytes:
+        data = data.replace(b'"submission_division", "value": "closed"', b'"submission_division", "value": "open"')
+        data = data.replace(b'"global_batch_size", "value": 8', b'"global_batch_size", "value": 4096')
+        # The open rules of this benchmark ask for epochs.
+        return b"\n".join(
+            line.replace(b'"samples_count"', b'"epoch_num": 1, "samples_count"') if b'"eval_accuracy"' in line else line
+            for line in data.split(b"\n")
+        )
+
+    files = {path.name: opened(path.read_bytes()) for path in published[MI355X].iterdir()}
+    files["result_1.txt"] = files["result_2.txt"]
+    folder = str(write_logs(files))
+    score, answer = score_dir(folder, ruleset="5.1.0"), referee.judge(folder, "llama2_70b_lora", "5.1.0", "open")
+    assert score.valid and answer.valid and score.division == "open" and score.rcp is None
+    assert score.minutes == score.olympic_mean == pytest.approx(answer.olympic_mean, abs=1e-9)
