@@ -7,6 +7,7 @@
     ├── SchedulerError           the scheduler refused a request; carries the failed command
     │   └── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
     ├── SetError                 a set's folder is missing, unreadable or in the wrong state for the request
+    ├── EngineError              a container engine failed or did not answer (orchestrator/container/image.py)
     └── InputError               logs or files given to score/check cannot be used
 """
 
@@ -25,7 +26,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     """Unusable input: command line, descriptor, site file, folder, log."""
     SCHEDULER = 3
-    """The scheduler refused or failed."""
+    """The scheduler refused or failed; for `images`, `prepare` and `tune`: a node or its engine did not answer."""
     UNKNOWN = 4
     """The scheduler did not answer; the state is unknown. Safe to ask again."""
     SET_STATE = 5

@@ -25,6 +25,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("resume", "submit the runs that a set still lacks"),
     "score": ("score", "time-to-train per run and the score of a set or a folder of logs"),
     "check": ("check", "compliance findings of a set or a folder of logs, per file and line"),
+    "images": ("images", "which image every node has; pull it once, bring it onto all of them"),
+    "code": ("code", "copy the benchmark's code out of a system's image"),
+    "prepare": ("prepare", "download and convert a workload's data; or check what is there"),
+    "published": ("published", "the published results, to compare with"),
+    "tune": ("tune", "host settings of the nodes: plan, apply, verify, revert, status"),
+    "compare": ("compare", "sets and published entries against each other, with how sure the difference is"),
+    "report": ("report", "one self-contained page about a set; also Markdown, CSV and JSON"),
+    "package": ("package", "the submission tree of one or more sets, checked before it is written"),
     "demo": ("demo", "the whole path with no Slurm, Docker, GPU or root"),
 }
 

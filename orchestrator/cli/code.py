@@ -1,0 +1,45 @@
+"""Copy the benchmark's code (/workspace/code) out of a system's image, to read it or to change it.
+
+The image is not run. To use changed code, name its folder in the site file: `code: {WORKLOAD: /path}`.
+
+example:
+  orchestrator code MI325X_08x08x32 flux1 -o ./code
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from orchestrator.cli._common import add_json, add_site, find_site, note, print_json
+from orchestrator.errors import ExitCode
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("system", metavar="SYSTEM", help="a name of `orchestrator systems`, or a YAML file")
+    parser.add_argument("workload", metavar="WORKLOAD", help="a workload of that system")
+    parser.add_argument("-o", "--output", metavar="DIR", help="new folder (default: ./code-SYSTEM-WORKLOAD)")
+    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
+    parser.add_argument("--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else "
+                                                                        "/var/run/docker.sock)")
+    add_site(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.container.code import copy_code, default_folder
+    from orchestrator.model import load_entry
+
+    entry = load_entry(args.system, args.workload, round=args.round, site=find_site(args.site))
+    target = Path(args.output).expanduser() if args.output else default_folder(entry.system, entry.workload)
+    copied = copy_code(entry.image, entry.code_dir, target, address=args.engine)
+    for name in copied.left_out:
+        note(f"left out, because it points out of the folder or is a device: {name}")
+    if args.json:
+        print_json({"folder": str(copied.folder.resolve()), "reference": entry.image, "image": copied.image.to_json(),
+                    "code_dir": entry.code_dir, "files": copied.files, "bytes": copied.bytes,
+                    "left_out": copied.left_out})
+    else:
+        print(f"{copied.folder}: {copied.files} files, {copied.bytes / 1e6:.1f} MB, "
+              f"from {entry.image} ({copied.image.id})")
+    return ExitCode.OK

@@ -1,0 +1,141 @@
+"""Prepare a workload's data with the published steps, in the workload's container; or check what is there.
+
+A step that is done is skipped and one that died runs again, on whatever machine. Before anything is downloaded the free
+space is compared with the published sizes. The Hugging Face token (llama2_70b_lora) comes from --hf-token-file or from
+HF_TOKEN; it goes to the step through standard input and is in no argument, no log and no file of ours.
+Exit code: 0 all is there, 1 a step failed or a part is missing, 2 unusable input.
+
+example:
+  orchestrator prepare llama2_70b_lora --site site.yaml --hf-token-file ~/.hf_token
+  orchestrator prepare flux1 --dry-run          # the commands
+  orchestrator prepare llama31_8b --check       # what is there, what is missing
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._common import add_json, add_site, need_site, note, print_json, print_table
+from orchestrator.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from orchestrator.prepare.plan import Plan
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("workload", metavar="WORKLOAD", help="llama2_70b_lora, llama31_8b, flux1, or a YAML file")
+    add_site(parser)
+    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest with published steps)")
+    parser.add_argument("--check", action="store_true", help="change nothing: what is there, and are the sizes right")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing: print the commands")
+    parser.add_argument("--with", dest="extra", metavar="STEP", action="append", default=[],
+                        help="also run this optional step (flux1: reclaim); may be repeated")
+    parser.add_argument("--hf-token-file", metavar="FILE", help="file with the token, readable by you alone")
+    parser.add_argument("--force-space", action="store_true", help="go on although the space is too small")
+    parser.add_argument("--image", metavar="REF", default="", help="image of the steps (default: the workload's)")
+    parser.add_argument("--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else "
+                                                                        "/var/run/docker.sock)")
+    parser.add_argument("--verbose", action="store_true", help="show the steps' output on standard error")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.model import load_site
+    from orchestrator.prepare.plan import make_plan
+
+    site = load_site(need_site(args.site))
+    plan = make_plan(args.workload, site, round=args.round, image=args.image, extra=args.extra)
+    if args.check:
+        return _check(plan, args)
+    if args.dry_run:
+        return _show(plan, args)
+    return _prepare(plan, args)
+
+
+def _check(plan: Plan, args: Namespace) -> int:
+    from orchestrator.prepare.space import gigabytes
+    from orchestrator.prepare.tree import check_tree
+
+    found = check_tree(plan)
+    wrong = [one for one in found if one.state != "ok"]
+    if args.json:
+        print_json({"workload": plan.workload, "round": plan.round, "complete": not wrong,
+                    "folders": {name: str(path) for name, path in plan.folders.items()},
+                    "parts": [one.to_json() for one in found]})
+    else:
+        print_table(["state", "size", "published", "path", "what"],
+                    [[one.state, gigabytes(one.bytes) if one.bytes >= 0 else "-",
+                      gigabytes(one.expected) if one.expected else "-", str(one.full), one.what] for one in found],
+                    right=("size", "published"))
+        print(f"{plan.workload} {plan.round}: " + (f"{len(wrong)} of {len(found)} parts are not as published" if wrong
+                                                   else f"all {len(found)} parts are there"))
+        if wrong:
+            note(f"hint: orchestrator prepare {plan.workload} downloads what is missing")
+    return ExitCode.NO_SCORE if wrong else ExitCode.OK
+
+
+def _show(plan: Plan, args: Namespace) -> int:
+    from orchestrator.prepare.space import gigabytes, spaces
+    from orchestrator.prepare.step import command_line
+    from orchestrator.prepare.work import outlook
+
+    reports, room = outlook(plan), spaces(plan)
+    if args.json:
+        print_json({"workload": plan.workload, "round": plan.round, "image": plan.image, "source": plan.part.source,
+                    "space": [one.to_json() for one in room],
+                    "steps": [{**report.to_json(), "command": command_line(plan, step)}
+                              for report, step in zip(reports, plan.steps, strict=True)]})
+        return ExitCode.OK
+    print(f"# {plan.workload} {plan.round}, from: {plan.part.source}")
+    for one in room:
+        print(f"# {one}{'' if one.enough else ' (not enough)'}")
+    for report, step in zip(reports, plan.steps, strict=True):
+        print(f"\n# {step.name}: {step.what} ({report.why if report.due else 'done, is skipped'})")
+        print(command_line(plan, step))
+    note(f"needs {gigabytes(sum(part.bytes for part in plan.part.space))} in all; nothing was changed")
+    return ExitCode.OK
+
+
+def _prepare(plan: Plan, args: Namespace) -> int:
+    from orchestrator.prepare.secret import read_secret
+    from orchestrator.prepare.step import secrets_needed
+    from orchestrator.prepare.work import outlook, prepare
+
+    due = [step for step, report in zip(plan.steps, outlook(plan), strict=True) if report.due]
+    secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due, {})}
+    if due:
+        _check_space(plan, force=args.force_space)
+    reports = prepare(plan, secrets, address=args.engine, tell=note, output=_shown if args.verbose else _hidden)
+    failed = [report for report in reports if report.due]
+    if args.json:
+        print_json({"workload": plan.workload, "round": plan.round, "complete": not failed,
+                    "state_folder": str(plan.state_folder), "steps": [report.to_json() for report in reports]})
+    elif failed:
+        print(f"{plan.workload}: {failed[0].name} is not done: {failed[0].why}")
+        note(f"hint: look at {plan.state_folder / failed[0].name}.log; the same command goes on from there")
+    else:
+        print(f"{plan.workload}: all {len(reports)} steps are done")
+        note(f"hint: orchestrator prepare {plan.workload} --check compares with the published tree")
+    return ExitCode.NO_SCORE if failed else ExitCode.OK
+
+
+def _shown(piece: bytes) -> None:
+    sys.stderr.buffer.write(piece)
+    sys.stderr.buffer.flush()
+
+
+def _hidden(piece: bytes) -> None:
+    """The log has it."""
+
+
+def _check_space(plan: Plan, *, force: bool) -> None:
+    from orchestrator.prepare.space import spaces
+
+    small = [one for one in spaces(plan) if not one.enough]
+    if small and not force:
+        raise InputError("not enough space: " + "; ".join(map(str, small)),
+                         hint="name a larger file system in the site's data section; --force-space tries all the same")
+    for one in small:
+        note(f"warning: {one}")

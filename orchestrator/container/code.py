@@ -1,0 +1,141 @@
+"""Copying the code out of an image: a container is made, never started, read, and removed."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.container.image import EngineError, Image
+from orchestrator.container.local import engine, find_image
+from orchestrator.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+
+@dataclass
+class Copied:
+    """What was copied. `left_out` names links that leave the folder, and device files."""
+
+    folder: Path
+    image: Image
+    files: int = 0
+    bytes: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "") -> Copied:
+    """Copy the folder `code_dir` of the image `reference` to `target`, which must not exist (or be an empty folder).
+
+    `target` appears whole or not at all. Raises UsageError, InputError or EngineError.
+    """
+    if not hasattr(tarfile, "data_filter"):
+        raise UsageError("this Python cannot extract archives safely", hint="use Python 3.11.4 or newer")
+    _check_target(target)
+    with engine(address, timeout_s=300) as client:
+        image = find_image(client, reference)
+        if image is None:
+            raise EngineError(f"the engine does not have {reference}",
+                              hint=f"orchestrator images pull --image {reference}")
+        # Beside the target, so that the last step is a rename.
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.tmp.", dir=target.parent))
+        try:
+            copied = _copy(client, image, code_dir, work)
+            _put(work / Path(code_dir).name, target)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    copied.folder = target
+    return copied
+
+
+def _check_target(target: Path) -> None:
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise UsageError(f"{target} exists and is not a folder", hint="name another folder: -o DIR")
+    try:
+        used = target.is_dir() and any(target.iterdir())
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror}", hint="name another folder: -o DIR") from error
+    if used:
+        raise UsageError(f"{target} is not empty; nothing in it is overwritten", hint="name another folder: -o DIR")
+
+
+def _put(source: Path, target: Path) -> None:
+    if not source.is_dir():
+        raise InputError(f"{source.name} is no folder in this image")
+    with suppress(FileNotFoundError):
+        target.rmdir()
+    try:
+        source.rename(target)
+    except OSError as error:
+        raise InputError(f"{target}: {error.strerror}", hint="name another folder: -o DIR") from error
+
+
+def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Copied:
+    from docker.errors import NotFound
+
+    # A command is needed for an image that names none; it never runs.
+    made = client.api.create_container(image.id, command=["true"], labels={"orchestrator": "code"})
+    try:
+        pieces, _ = client.api.get_archive(made["Id"], code_dir)
+        copied = Copied(work, image)
+        with tarfile.open(fileobj=io.BufferedReader(_Pieces(iter(pieces)), 1 << 20), mode="r|") as tar:
+            for member in tar:
+                _extract(tar, member, work, copied)
+        return copied
+    except NotFound as error:
+        raise InputError(f"there is no {code_dir} in {', '.join(image.tags) or image.id}") from error
+    except tarfile.TarError as error:
+        raise EngineError(f"the engine's archive of {code_dir} cannot be read: {error}") from error
+    finally:
+        client.api.remove_container(made["Id"], v=True, force=True)
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, work: Path, copied: Copied) -> None:
+    """Extract one member with Python's `data` filter: nothing outside `work`, no devices, no owner, no set-uid bits."""
+    try:
+        tar.extract(member, work, filter="data")
+    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError, tarfile.SpecialFileError):
+        copied.left_out.append(member.name)
+    except tarfile.FilterError as error:
+        raise InputError(f"the image's archive is not to be trusted: {error}") from error
+    except KeyError as error:  # a hard link to something that was left out
+        copied.left_out.append(f"{member.name} ({error})")
+    else:
+        copied.files += member.isfile()
+        copied.bytes += member.size if member.isfile() else 0
+
+
+class _Pieces(io.RawIOBase):
+    """The engine's pieces as one file to read."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def default_folder(system: str, workload: str) -> Path:
+    """Where `orchestrator code` puts the code when no folder is named."""
+    return Path(os.curdir) / f"code-{system}-{workload}"

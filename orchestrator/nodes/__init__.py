@@ -1,0 +1,1 @@
+"""Naming nodes, and running one command on many of them."""

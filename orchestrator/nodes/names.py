@@ -1,0 +1,102 @@
+"""Node names as people and Slurm write them: `a,b`, `node[01-08,12]`, and names with an address, `n1=ssh://me@host:2222`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.errors import UsageError
+
+MAX_NODES = 10_000
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_ADDRESS = re.compile(r"(unix:///[^\s,]+|(ssh|tcp)://[^\s,/]+)")
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node by name. `address` says how to reach it, where that is not its name: `ssh://[user@]host[:port]` for a
+    command, `unix:///socket` or `tcp://host:port` for its container engine; "" otherwise."""
+
+    name: str
+    address: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def parse_nodes(text: str) -> list[Node]:
+    """Return the nodes that `text` names, in its order. Raises UsageError for a wrong, an empty or a repeated name."""
+    nodes = [node for word in _words(text) for node in _nodes_of(word)]
+    if not nodes:
+        raise UsageError(f"{text!r} names no node", hint="write names such as node1,node2 or node[1-8]")
+    seen: set[str] = set()
+    for node in nodes:
+        if node.name in seen:
+            raise UsageError(f"node {node.name} stands twice in {text!r}")
+        seen.add(node.name)
+    return nodes
+
+
+def expand(text: str) -> list[str]:
+    """Return the names in Slurm's short form: `n[1-3],m` gives n1 n2 n3 m. Raises UsageError when it is none."""
+    return [name for word in _words(text) for name in _names_of(word)]
+
+
+def expand_all(texts: Iterable[str]) -> list[str]:
+    """Return the names of several such texts, each name once."""
+    return list(dict.fromkeys(name for text in texts for name in expand(text)))
+
+
+def _nodes_of(word: str) -> list[Node]:
+    name, equals, address = word.partition("=")
+    if not equals:
+        return [Node(one) for one in _names_of(word)]
+    if not _ADDRESS.fullmatch(address):
+        raise UsageError(f"{word!r}: {address!r} is not an address",
+                         hint="accepted: NAME=ssh://[user@]host[:port], NAME=unix:///path/of/the/engine.sock")
+    return [Node(_checked(name, word), address)]
+
+
+def _words(text: str) -> list[str]:
+    """Split at commas and blanks that are not inside brackets."""
+    words, depth = [""], 0
+    for character in text:
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character in ", \t\n" and depth <= 0:
+            words.append("")
+        else:
+            words[-1] += character
+    return [word for word in words if word]
+
+
+def _names_of(word: str) -> list[str]:
+    names = [""]
+    for position, part in enumerate(re.split(r"\[([^\[\]]*)\]", word)):
+        choices = _choices(part, word) if position % 2 else [part]
+        if len(names) * len(choices) > MAX_NODES:
+            raise UsageError(f"{word!r} names more than {MAX_NODES} nodes")
+        names = [name + choice for name in names for choice in choices]
+    return [_checked(name, word) for name in names]
+
+
+def _choices(inside: str, word: str) -> list[str]:
+    choices: list[str] = []
+    for piece in inside.split(","):
+        found = _RANGE.fullmatch(piece.strip())
+        if not found:
+            raise UsageError(f"{word!r}: [{inside}] is not a range", hint="write it as Slurm does: node[1-4,7]")
+        first, last = found[1], found[2] or found[1]
+        if not int(first) <= int(last) < int(first) + MAX_NODES:
+            raise UsageError(f"{word!r}: {piece} runs backwards or names more than {MAX_NODES} nodes")
+        choices += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return choices
+
+
+def _checked(name: str, word: str) -> str:
+    # A name that begins with "-" would be an option to srun.
+    if not _NAME.fullmatch(name) or len(name) > 253:
+        raise UsageError(f"{word!r}: {name!r} is not a node's name")
+    return name

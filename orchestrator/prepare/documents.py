@@ -1,0 +1,119 @@
+"""The documents in prepare/: one per workload, with the published steps of each round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from orchestrator.errors import UsageError
+from orchestrator.model.documents import DataPart, MountPart, Part
+from orchestrator.model.fields import AbsolutePath, Line, Name, RelativePath, Round, Variable, refuse
+from orchestrator.model.problems import validate
+from orchestrator.model.source import Document, read
+from orchestrator.resources import data_dir
+
+
+def _below(text: str) -> str:
+    if text.strip("./") == "":
+        raise refuse(f"{text!r} is the data folder itself, which is never deleted")
+    return text
+
+
+class PathPart(Part):
+    """A file or folder below `$variable`."""
+
+    variable: Variable
+    path: RelativePath
+
+
+class CleanPart(Part):
+    """What a half-done step leaves and its next try deletes first."""
+
+    variable: Variable
+    path: Annotated[RelativePath, AfterValidator(_below)]
+
+
+class SpacePart(Part):
+    """Bytes that the whole preparation needs below `$variable`."""
+
+    variable: Variable
+    bytes: Annotated[int, Field(ge=0)]
+
+
+class StepPart(Part):
+    """One step: bash text that runs in a container of its own, in `workdir`, and ends at its first failing command.
+
+    `secret` names a variable that the step needs and that must not be seen; `leaves` must be there, and not be empty,
+    after it (the published `bash <(curl ...)` ends well when curl does not); an `optional` step runs on request only.
+    """
+
+    name: Name
+    what: Line
+    run: Annotated[str, Field(min_length=1)]
+    workdir: AbsolutePath | None = None
+    secret: Variable | None = None
+    leaves: list[PathPart] = []
+    clean: list[CleanPart] = []
+    optional: bool = False
+
+
+class PreparationRound(Part):
+    """The steps of one round, and what they leave."""
+
+    source: Line
+    space: list[SpacePart] = []
+    mounts: list[MountPart] = Field(min_length=1)
+    workdir: AbsolutePath
+    devices: list[AbsolutePath] = []
+    security_opt: list[Line] = []
+    steps: list[StepPart] = Field(min_length=1)
+    tree: list[DataPart] = Field(min_length=1)
+
+
+class Preparation(Part):
+    """prepare/<workload>.yaml"""
+
+    kind: Literal["preparation"]
+    name: Name
+    rounds: dict[Round, PreparationRound] = Field(min_length=1)
+
+
+def names() -> list[str]:
+    """Return the workloads that have a published preparation."""
+    return sorted(path.stem for path in data_dir("prepare").glob("*.yaml"))
+
+
+def load_preparation(name: str) -> tuple[Document, Preparation]:
+    """Return the preparation of workload `name`, or that in the file `name`.
+
+    Raises UsageError when there is none, DescriptorError with every problem of a wrong document.
+    """
+    path = Path(name) if "/" in name or name.endswith(".yaml") else data_dir("prepare") / f"{name}.yaml"
+    if "/" not in name and not path.is_file():
+        raise UsageError(f"no preparation is published for {name!r}; there is one for: {', '.join(names())}")
+    document = read(path)
+    preparation = validate(document, Preparation)
+    if preparation is not None:
+        for key, part in preparation.rounds.items():
+            _check(document, key, part)
+    document.check()
+    if preparation is None:
+        raise AssertionError("a document without problems was not built")
+    return document, preparation
+
+
+def _check(document: Document, key: str, part: PreparationRound) -> None:
+    """Note what single values cannot tell: variables without a mount, and steps of the same name."""
+    known = {mount.variable for mount in part.mounts}
+    used: list[tuple[tuple[str | int, ...], str]] = [(("space", at), one.variable) for at, one in enumerate(part.space)]
+    used += [(("tree", at), one.variable) for at, one in enumerate(part.tree)]
+    for position, step in enumerate(part.steps):
+        used += [(("steps", position, "leaves", at), one.variable) for at, one in enumerate(step.leaves)]
+        used += [(("steps", position, "clean", at), one.variable) for at, one in enumerate(step.clean)]
+        if step.name in [other.name for other in part.steps[:position]]:
+            document.add(("rounds", key, "steps", position, "name"), f"{step.name} stands twice")
+    for where, variable in used:
+        if variable not in known:
+            document.add(("rounds", key, *where), f"{variable} is not mounted; mounted: {', '.join(sorted(known))}")

@@ -1,0 +1,103 @@
+"""What is to be done for one workload on one site: folders, image, steps. Nothing is touched here."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.model import Site
+    from orchestrator.prepare.documents import CleanPart, PathPart, PreparationRound, StepPart
+
+STATE_FOLDER = ".orchestrator-prepare"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One workload's preparation with the site's folders."""
+
+    workload: str
+    round: str
+    image: str
+    part: PreparationRound
+    folders: dict[str, Path]
+    """Host folder of each variable, as the site gives it."""
+    steps: tuple[StepPart, ...]
+
+    @property
+    def state_folder(self) -> Path:
+        """Where states and logs of the steps are: in the data folder, so that any machine can go on."""
+        return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
+
+    def binds(self) -> dict[str, str]:
+        """Return host folder -> folder in the container."""
+        return {str(self.folders[mount.variable] / (mount.subpath or "")): mount.container
+                for mount in self.part.mounts}
+
+    def host_path(self, part: PathPart | CleanPart) -> Path:
+        return self.folders[part.variable] / part.path
+
+    def container_path(self, part: PathPart | CleanPart) -> str:
+        """Where the path is in the container. Raises UsageError when no mount shows it."""
+        for mount in self.part.mounts:
+            inside = Path(part.path).is_relative_to(mount.subpath) if mount.subpath else True
+            if mount.variable == part.variable and inside:
+                return str(Path(mount.container) / (Path(part.path).relative_to(mount.subpath or ".")))
+        raise UsageError(f"{part.variable}/{part.path} is in no mount of the preparation")
+
+    def workdir(self, step: StepPart) -> str:
+        return step.workdir or self.part.workdir
+
+    def text(self, step: StepPart, *, again: bool) -> str:
+        """Return the bash text of `step`; `again`: what an earlier try left half-done is deleted first."""
+        removed = [self.container_path(one) for one in step.clean] if again else []
+        return (f"rm -rf -- {shlex.join(removed)}\n" if removed else "") + step.run
+
+    def fingerprint(self, step: StepPart) -> str:
+        """A hash of what the step does; a step that was done under another one is done again."""
+        return hashlib.sha256(f"{self.workdir(step)}\0{step.run}".encode()).hexdigest()
+
+
+def make_plan(workload: str, site: Site, *, round: str | None = None, image: str = "",  # noqa: A002
+              extra: Sequence[str] = (), systems_dirs: Sequence[Path] = ()) -> Plan:
+    """Return the plan for `workload`: a name, or a preparation file. `round` None takes the newest.
+
+    `extra` names optional steps that are wanted. Raises UsageError or DescriptorError.
+    """
+    from orchestrator.model import Catalogue
+    from orchestrator.prepare.documents import load_preparation
+
+    _, preparation = load_preparation(workload)
+    chosen = round or max(preparation.rounds, key=lambda one: tuple(map(int, one.split("."))))
+    if chosen not in preparation.rounds:
+        raise UsageError(f"no preparation of {preparation.name} is published for round {chosen}; "
+                         f"there is one for: {', '.join(sorted(preparation.rounds))}")
+    part = preparation.rounds[chosen]
+    unknown = [name for name in extra if name not in [step.name for step in part.steps]]
+    if unknown:
+        optional = [step.name for step in part.steps if step.optional]
+        raise UsageError(f"there is no step {', '.join(unknown)}; optional ones: {', '.join(optional) or 'none'}")
+    if not image:
+        known = Catalogue([*systems_dirs, *site.systems_dirs]).workload(preparation.name)[1]
+        image = known.rounds[chosen].image if chosen in known.rounds else ""
+    if not image:
+        raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
+    steps = tuple(step for step in part.steps if not step.optional or step.name in extra)
+    return Plan(preparation.name, chosen, image, part, _folders(preparation.name, part, site), steps)
+
+
+def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Path]:
+    given = site.data.get(workload, {})
+    wanted = list(dict.fromkeys(mount.variable for mount in part.mounts))
+    missing = [variable for variable in wanted if variable not in given]
+    if missing:
+        shown = ", ".join(f"{variable}: /shared/data/{workload}" for variable in missing)
+        raise UsageError(f"the site file does not say where {' and '.join(missing)} of {workload} is",
+                         hint=f"add to it: data: {{{workload}: {{{shown}}}}}")
+    return {variable: Path(given[variable]) for variable in wanted}

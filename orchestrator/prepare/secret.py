@@ -1,0 +1,86 @@
+"""A token on its way to a step: from a file or the environment to the step's standard input, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+
+MAX_BYTES = 4096
+HIDDEN = b"[hidden]"
+
+
+class Secret:
+    """A value that shows itself to nobody by accident."""
+
+    def __init__(self, name: str, value: str) -> None:
+        if not value or len(value) < 8 or not value.isascii() or not value.isprintable() or " " in value:
+            raise UsageError(f"{name}: this is no token (one line of at least 8 printable characters, without blanks)")
+        self.name = name
+        self._value = value
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name})"
+
+    def reveal(self) -> bytes:
+        return self._value.encode()
+
+
+def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = None) -> Secret:
+    """Return the secret `name` from `file`, else from the environment. Raises UsageError when there is none.
+
+    A file that others may read is refused.
+    """
+    if file:
+        return Secret(name, _content(Path(file).expanduser()))
+    value = (os.environ if env is None else env).get(name, "")
+    if not value:
+        raise UsageError(f"this preparation needs {name}, and there is none",
+                         hint=f"--hf-token-file FILE (mode 600), or {name} in the environment")
+    return Secret(name, value.strip())
+
+
+def _content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            # Of the open file, so that nobody can put another one in its place in between.
+            _check_mode(path, os.fstat(file.fileno()))
+            return file.read(MAX_BYTES).decode("ascii").strip()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: this is no token: it holds other characters than ASCII") from error
+
+
+def _check_mode(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"{path} is not a regular file")
+    if found.st_mode & 0o077:
+        raise UsageError(f"{path}: others may read this file (mode {stat.S_IMODE(found.st_mode):o})",
+                         hint=f"chmod 600 {path}; a token that others could read should be replaced")
+
+
+class Redactor:
+    """Hides a secret in a stream of bytes, also where it is cut between two pieces."""
+
+    def __init__(self, secret: Secret | None) -> None:
+        self._value = secret.reveal() if secret else b""
+        self._held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return what may be written now; what could be the secret's beginning is held back."""
+        if not self._value:
+            return piece
+        text = (self._held + piece).replace(self._value, HIDDEN)
+        held = next((count for count in range(min(len(self._value) - 1, len(text)), 0, -1)
+                     if text.endswith(self._value[:count])), 0)
+        self._held = text[len(text) - held:]
+        return text[:len(text) - held]
+
+    def rest(self) -> bytes:
+        """Return what was held back, at the end of the stream."""
+        held, self._held = self._held, b""
+        return held

@@ -1,0 +1,102 @@
+"""Reading published/results.json, finding entries, and the one place that words a comparison."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from orchestrator.resources import data_dir
+
+STEPS = (1, 2, 5, 10)
+"""Per cent: a comparison names the narrowest of these that holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedResult:
+    """One published entry. Times are minutes."""
+
+    round: str
+    benchmark: str
+    submitter: str
+    name: str
+    """What the submitter called the system."""
+    system: str
+    """The system of this catalogue that describes it; "" when there is none."""
+    accelerator: str
+    nodes: int
+    gpus: int
+    minutes: float
+    """The score."""
+    basis: str
+    """`quoted` from a result table or an article, or `computed` from the published logs."""
+    entry: str
+    """MLCommons' number of the entry, such as 6.0-0036; "" when it is not known."""
+    mean: float | None
+    """Olympic mean before the factor."""
+    factor: float | None
+    """The factor of the RCP check's scaling.json; None without such a file."""
+    runs: int
+    run_minutes: tuple[float, ...]
+    """Each run, where the logs were read."""
+    fastest: float
+    slowest: float
+    note: str
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "run_minutes": list(self.run_minutes)}
+
+
+@cache
+def load() -> tuple[PublishedResult, ...]:
+    """Return every published result: newest round first, then by benchmark and time."""
+    document = json.loads((data_dir("published") / "results.json").read_bytes())
+    return tuple(PublishedResult(**{**one, "run_minutes": tuple(one["run_minutes"])}) for one in document["results"])
+
+
+def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[PublishedResult]:  # noqa: A002
+    """Return the results that match everything given; "" matches all.
+
+    `round` may be written 6.0, v6.0 or 6.0.0. `system` is a name of this catalogue, the published name, or a GPU such
+    as MI355X. Capital letters do not matter. The catalogue's own names win: MI355X_1x8x1 is AMD's entry alone.
+    """
+    wanted = ".".join(round.lower().removeprefix("v").split(".")[:2])
+    return [one for one in load() if (not benchmark or one.benchmark == benchmark.lower())
+            and (not wanted or one.round == wanted) and (not system or _is(one, system.lower()))]
+
+
+def _is(result: PublishedResult, system: str) -> bool:
+    return system in (result.system.lower(), result.name.lower(), result.accelerator.lower())
+
+
+def known_names() -> list[str]:
+    """Return every name that `system` of find() accepts."""
+    return sorted({name for one in load() for name in (one.system, one.name, one.accelerator) if name})
+
+
+def difference(minutes: float, published: PublishedResult) -> float:
+    """Return how much slower than published `minutes` is, in per cent; negative when it is faster."""
+    return (minutes - published.minutes) / published.minutes * 100
+
+
+def compare(minutes: float, published: PublishedResult) -> str:
+    """Word `minutes` against a published result: `8.31 min, +0.5 % against the published 8.27; within 1 %`."""
+    return f"{minutes:.2f} min, {wording(difference(minutes, published))[0]} against the published " \
+           f"{published.minutes:.2f}; {wording(difference(minutes, published))[1]}"
+
+
+def wording(percent: float) -> tuple[str, str]:
+    """Return a difference as `+0.5 %` and in words: `within 1 %`, or `12 % slower`."""
+    # + 0.0 turns a rounded -0.0 into 0.0
+    signed = f"{round_half(percent):+.1f} %"
+    for step in STEPS:
+        if abs(percent) <= step:
+            return signed, f"within {step} %"
+    return signed, f"{abs(percent):.0f} % {'slower' if percent > 0 else 'faster'}"
+
+
+def round_half(percent: float) -> float:
+    """Return `percent` to one digit, never as a negative zero."""
+    return round(percent, 1) + 0.0

@@ -1,0 +1,98 @@
+"""Engines and SSH servers that stand for nodes: real dockerd and sshd processes, ended by their pid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import which
+
+import pytest
+from images_parts import EngineNode, SshHosts, start_hosts
+
+TOP = Path(__file__).resolve().parents[2]
+
+# The lab's own functions: a clean environment for a daemon, and its pid together with its start time.
+START = r"""
+. lab/lib.sh
+mkdir -p "$LAB_STATE"/{pids,log}
+for name in "$@"; do
+    dir=$LAB_STATE/$name
+    mkdir -p "$dir"
+    echo '{}' >"$dir/daemon.json"
+    spawn "$name" dockerd --host="unix://$dir/sock" --data-root="$dir/data" --exec-root="$dir/exec" \
+        --pidfile="$dir/pid" --config-file="$dir/daemon.json" --bridge=none --iptables=false --ip6tables=false \
+        --ip-forward=false --ip-masq=false
+done
+for name in "$@"; do
+    wait_until 40 docker --host "unix://$LAB_STATE/$name/sock" version ||
+        { cat "$LAB_STATE/log/$name.out" >&2; exit 1; }
+done
+"""
+END = r"""
+. lab/lib.sh
+for file in "$LAB_STATE"/pids/*; do
+    pid=$(live_pid "$(basename "$file")") || continue
+    end_pid "$pid" 15 || echo "$file did not end" >&2
+done
+awk -v top="$LAB_STATE/" 'index($5, top) == 1 { print $5 }' /proc/self/mountinfo | sort --reverse |
+    while IFS= read -r point; do umount "$point"; done
+rm -rf --one-file-system "$LAB_STATE"
+"""
+
+
+def _bash(script: str, state: str, *words: str) -> None:
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script, "tests/images", *words], cwd=TOP, text=True,
+                          env={**os.environ, "ORCHESTRATOR_LAB": state}, stdin=subprocess.DEVNULL, capture_output=True,
+                          timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def engines(lab: object) -> Iterator[tuple[EngineNode, EngineNode]]:
+    """Two engines, n1 and n2."""
+    # A socket's path has at most 107 bytes, and the engine's own containerd adds some.
+    state = tempfile.mkdtemp(prefix="orch-engines.", dir="/var/tmp")
+    try:
+        _bash(START, state, "n1", "n2")
+        yield tuple(EngineNode(name, Path(state, name, "sock")) for name in ("n1", "n2"))  # type: ignore[misc]
+    finally:
+        _bash(END, state)
+
+
+@pytest.fixture
+def nodes(engines: tuple[EngineNode, EngineNode]) -> Iterator[tuple[EngineNode, EngineNode]]:
+    """The two engines, empty."""
+    yield engines
+    for engine in engines:
+        engine.clear()
+
+
+@pytest.fixture(scope="session")
+def start_ssh(lab: object) -> Iterator[Callable[..., SshHosts]]:
+    """Start SSH servers: `start_ssh({"n1": "NAME=VALUE", ...})`, the environment that each gives to its commands."""
+    if which("sshd", path="/usr/sbin:/usr/bin") is None:
+        message = "there is no sshd: apt-get install openssh-server"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(message)
+    # What the package's own service makes at boot. It stays: another server on this machine may need it by then.
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    with ExitStack() as stack:
+        yield lambda hosts: start_hosts(stack, hosts)
+
+
+@pytest.fixture
+def orchestrator() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line in a process of its own, outside any allocation."""
+
+    def call(*words: str | Path, stdin: str = "",
+             env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        outer = ("SLURM_", "ORCHESTRATOR_SITE")
+        base = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
+        return subprocess.run([sys.executable, "-m", "orchestrator", *words], input=stdin, text=True, cwd=TOP,
+                              env={**base, **(env or {})}, capture_output=True, timeout=120, check=False)
+
+    return call

@@ -1,0 +1,207 @@
+"""What stands for nodes in these tests: engines with image stores of their own, SSH servers, and a registry."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import socket
+import subprocess
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from shutil import which
+
+import docker
+
+
+def tiny_tar(text: str) -> bytes:
+    """The root of an image: one file."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        member = tarfile.TarInfo("content")
+        member.size = len(text)
+        tar.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class EngineNode:
+    """An engine with an image store of its own."""
+
+    name: str
+    socket: Path
+
+    @property
+    def address(self) -> str:
+        return f"unix://{self.socket}"
+
+    def client(self) -> AbstractContextManager[docker.DockerClient]:
+        return closing(docker.DockerClient(base_url=self.address, timeout=60))
+
+    def add_image(self, reference: str, text: str) -> str:
+        """Put an image of one file into the store; returns its id."""
+        repository, _, tag = reference.rpartition(":")
+        with self.client() as client:
+            client.api.import_image_from_data(tiny_tar(text), repository=repository, tag=tag)
+            return str(client.api.inspect_image(reference)["Id"])
+
+    def image_id(self, reference: str) -> str:
+        with self.client() as client:
+            return str(client.api.inspect_image(reference)["Id"])
+
+    def clear(self) -> None:
+        with self.client() as client:
+            for image in client.api.images(quiet=True, all=True):
+                client.api.remove_image(image, force=True)
+
+
+@dataclass(frozen=True)
+class SshHosts:
+    """SSH servers on this machine: `config` names them as a user's ~/.ssh/config does."""
+
+    folder: Path
+    config: Path
+    names: tuple[str, ...]
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.folder / "known_hosts"
+
+
+def free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def sshd_of(folder: Path, name: str, address: str, port: int, setenv: str) -> subprocess.Popen[str]:
+    """Start an SSH server with a host key of its own; returns when it listens."""
+    config = folder / f"{name}.conf"
+    config.write_text("\n".join([
+        f"ListenAddress {address}:{port}", f"HostKey {folder}/{name}.key", f"AuthorizedKeysFile {folder}/user.key.pub",
+        "StrictModes no", "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
+        "PermitRootLogin prohibit-password", "PidFile none", "MaxStartups 100",
+        *([f"SetEnv {setenv}"] if setenv else []),
+    ]) + "\n")
+    server = subprocess.Popen([which("sshd", path="/usr/sbin:/usr/bin") or "sshd", "-D", "-e", "-f", config], text=True,
+                              stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert server.stderr is not None
+    for line in server.stderr:
+        if "Server listening" in line:
+            return server
+    raise AssertionError(f"sshd ended with {server.wait()}")
+
+
+def keygen(path: Path) -> str:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path.with_name(path.name + ".pub").read_text()
+
+
+def start_hosts(stack: ExitStack, hosts: dict[str, str]) -> SshHosts:
+    """Start an SSH server per name, with the environment that it gives; `stack` ends them."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orch-ssh.")))
+    user = keygen(folder / "user.key")
+    assert user
+    blocks = []
+    for number, (name, setenv) in enumerate(hosts.items(), start=2):
+        address = f"127.0.0.{number}"
+        port = free_port(address)
+        key = keygen(folder / f"{name}.key")
+        with (folder / "known_hosts").open("a") as file:
+            file.write(f"[{address}]:{port} {key}")
+        server = sshd_of(folder, name, address, port, setenv)
+        stack.callback(_stop, server)
+        blocks.append(f"Host {name}\n  HostName {address}\n  Port {port}\n  User root\n"
+                      f"  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n"
+                      "  StrictHostKeyChecking no\n")
+    (folder / "config").write_text("".join(blocks))
+    return SshHosts(folder, folder / "config", tuple(hosts))
+
+
+def _stop(server: subprocess.Popen[str]) -> None:
+    server.terminate()
+    server.wait(10)
+    assert server.stderr is not None
+    server.stderr.close()
+
+
+@contextmanager
+def lab_image(lab: object, reference: str, text: str) -> Iterator[str]:
+    """An image of one file in the lab's engine; gives its id."""
+    repository, _, tag = reference.rpartition(":")
+    with closing(docker.DockerClient(base_url=f"unix://{lab.docker_socket}", timeout=60)) as client:
+        client.api.import_image_from_data(tiny_tar(text), repository=repository, tag=tag)
+        try:
+            yield str(client.api.inspect_image(reference)["Id"])
+        finally:
+            with suppress(docker.errors.ImageNotFound):
+                client.api.remove_image(reference, force=True)
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _contents() -> tuple[dict[str, bytes], bytes]:
+    """Blobs by digest, and the manifest, of an image of one file."""
+    layer = tiny_tar("from a registry")
+    packed = gzip.compress(layer, mtime=0)
+    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {},
+                         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]}}).encode()
+    kind = "application/vnd.docker.distribution.manifest.v2+json"
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": {
+        "mediaType": "application/vnd.docker.container.image.v1+json", "size": len(config), "digest": _digest(config)},
+        "layers": [{"mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip", "size": len(packed),
+                    "digest": _digest(packed)}]}).encode()
+    return {_digest(config): config, _digest(packed): packed}, manifest
+
+
+@contextmanager
+def registry(user: str, password: str) -> Iterator[str]:
+    """Serve one image by the registry protocol, to `user` only; gives host:port."""
+    blobs, manifest = _contents()
+    login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if self.headers.get("Authorization") != login:
+                self.answer(401, b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}',
+                            {"WWW-Authenticate": 'Basic realm="test"'})
+            elif "/manifests/" in self.path:
+                self.answer(200, manifest, {"Content-Type": json.loads(manifest)["mediaType"],
+                                            "Docker-Content-Digest": _digest(manifest)})
+            else:
+                self.answer(200, blobs.get(self.path.rpartition("/")[2], b"{}"), {})
+
+        do_HEAD = do_GET
+
+        def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), "Docker-Distribution-Api-Version": "registry/2.0",
+                                **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,271 @@
+"""The image on every node, with two real engines whose image stores differ."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.container.image import Image, Look, common, images_in, wanted_id
+from orchestrator.container.local import split_reference
+from orchestrator.container.spread import judge, sentence
+from orchestrator.container.store import keep, stored, tar_name
+from orchestrator.errors import OrchestratorError, UsageError
+
+REFERENCE = "orchestrator-test/tiny:1"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def an_image(digit: str, *digests: str) -> Image:
+    return Image(f"sha256:{digit * 64}", digests)
+
+
+def test_the_wanted_image_is_the_one_most_nodes_have() -> None:
+    looks = [Look("a", an_image("1")), Look("b", an_image("2")), Look("c", an_image("1")), Look("d"),
+             Look("e", problem="no route")]
+    report = judge(REFERENCE, looks, None)
+    assert [node.state for node in report.nodes] == ["present", "other", "present", "missing", "no answer"]
+    assert (report.odd, report.silent, report.equal) == (["b", "d"], ["e"], False)
+    assert "not on b, d" in sentence(report) and "no answer from e" in sentence(report)
+
+
+def test_a_tie_says_that_nothing_tells_which_is_right() -> None:
+    report = judge(REFERENCE, [Look("a", an_image("1")), Look("b", an_image("2"))], None)
+    assert report.wanted is None and not report.equal
+    assert "nothing says which" in sentence(report)
+
+
+def test_images_with_a_common_repository_digest_are_the_same() -> None:
+    # The containerd image store has another id for the same image.
+    one, other = an_image("1", "r/n@sha256:aa"), an_image("2", "mirror/n@sha256:aa")
+    assert one.same_as(other) and common([one, other]) is not None
+    assert not an_image("1").same_as(an_image("2"))
+
+
+@pytest.mark.parametrize(("reference", "parts"), [
+    ("a/b:1", ("a/b", "1")), ("host:5000/a", ("host:5000/a", "latest")), ("host:5000/a:x", ("host:5000/a", "x")),
+    ("a@sha256:ff", ("a", "sha256:ff")),
+])
+def test_references_are_split(reference: str, parts: tuple[str, str]) -> None:
+    assert split_reference(reference) == parts
+
+
+@pytest.mark.parametrize("text", ["", "latest", "sha256:xyz", "1234", "f" * 65])
+def test_what_is_no_image_id_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        wanted_id(text)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"Id": 3}]', "nonsense"])
+def test_an_answer_that_is_not_understood_is_an_error(text: str) -> None:
+    with pytest.raises(OrchestratorError):
+        images_in(text)
+
+
+def test_a_tar_that_does_not_hold_the_image_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(OrchestratorError):
+        keep(tmp_path, REFERENCE, an_image("1"), [b"this is no tar"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tar_for_which_there_is_no_room_is_refused_before_it_is_written(tmp_path: Path) -> None:
+    with pytest.raises(OrchestratorError, match="GB free"):
+        keep(tmp_path, REFERENCE, Image("sha256:" + "1" * 64, size=10**18), iter([]))
+
+
+def test_the_tar_is_named_after_its_digest(tmp_path: Path) -> None:
+    assert tar_name("rocm/amd-mlperf:flux1", an_image("a")) == f"rocm_amd-mlperf_flux1.{'a' * 64}.tar"
+    assert stored(tmp_path, REFERENCE) is None
+
+
+# ---- with engines ----
+
+@pytest.fixture
+def tar(lab: object, nodes: object, orchestrator: Run, tmp_path: Path) -> object:
+    """The folder with the tar of the right image, made by `pull` from the lab's engine."""
+    from images_parts import lab_image
+
+    with lab_image(lab, REFERENCE, "the right one") as image_id:
+        done = orchestrator("images", "pull", "--image", REFERENCE, "--tar", tmp_path, "--engine",
+                            f"unix://{lab.docker_socket}", "--json")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert (answer["image"]["id"], answer["pulled"], answer["saved"]) == (image_id, False, True)
+        assert Path(answer["tar"]).name == f"orchestrator-test_tiny_1.{image_id.removeprefix('sha256:')}.tar"
+        yield tmp_path
+
+
+def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return {node["node"]: node["state"] for node in json.loads(done.stdout)["nodes"]}
+
+
+@pytest.mark.lab
+def test_check_names_both_nodes_and_distribute_mends_both(nodes: object, tar: Path, orchestrator: Run) -> None:
+    first, second = nodes
+    wrong = second.add_image(REFERENCE, "another one under the same tag")
+    where = f"n1={first.address},n2={second.address}"
+    arguments = ("--image", REFERENCE, "--nodes", where, "--tar", tar)
+
+    found = orchestrator("images", "check", *arguments)
+    assert found.returncode == 1
+    assert "not on n1, n2" in found.stdout and wrong.removeprefix("sha256:")[:12] in found.stdout
+    assert states(orchestrator("images", "check", *arguments, "--json")) == {"n1": "missing", "n2": "other"}
+
+    mended = orchestrator("images", "distribute", *arguments)
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert "n1: done" in mended.stderr and "n2: done" in mended.stderr
+    assert first.image_id(REFERENCE) == second.image_id(REFERENCE) != wrong
+    after = orchestrator("images", "check", *arguments, "--json")
+    assert after.returncode == 0 and json.loads(after.stdout)["equal"] is True
+    # Nothing is loaded twice.
+    again = orchestrator("images", "distribute", *arguments)
+    assert again.returncode == 0 and "loading" not in again.stderr
+
+
+@pytest.mark.lab
+def test_the_same_over_ssh(nodes: object, tar: Path, orchestrator: Run, start_ssh: Callable[..., object]) -> None:
+    first, second = nodes
+    second.add_image(REFERENCE, "another one under the same tag")
+    hosts = start_ssh({node.name: f"DOCKER_HOST={node.address}" for node in nodes})
+    arguments = ("--image", REFERENCE, "--nodes", "n[1-2]", "--ssh-config", hosts.config)
+    found = states(orchestrator("images", "check", *arguments, "--tar", tar, "--json"))
+    assert found == {"n1": "missing", "n2": "other"}
+    mended = orchestrator("images", "distribute", *arguments, "--tar", tar, "--json")
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    assert first.image_id(REFERENCE) == second.image_id(REFERENCE)
+    # Without a tar the nodes are only compared with each other.
+    assert orchestrator("images", "check", *arguments).returncode == 0
+
+
+@pytest.mark.lab
+def test_an_image_that_lost_its_tag_is_tagged_and_not_loaded(nodes: object, tar: Path, orchestrator: Run) -> None:
+    first, second = nodes
+    where = f"n1={first.address},n2={second.address}"
+    arguments = ("--image", REFERENCE, "--nodes", where, "--tar", tar)
+    assert orchestrator("images", "distribute", *arguments).returncode == 0
+    right = first.image_id(REFERENCE)
+    with first.client() as client:
+        client.api.tag(right, "kept", "1")
+    first.add_image(REFERENCE, "somebody built another one")
+    next(tar.glob("*.tar")).write_bytes(b"")  # a load would fail now
+    (tar_json,) = tar.glob("*.json")
+    tar_json.write_text(json.dumps({**json.loads(tar_json.read_text()), "bytes": 0}))
+    mended = orchestrator("images", "distribute", *arguments)
+    assert mended.returncode == 0, mended.stderr
+    assert first.image_id(REFERENCE) == right
+
+
+@pytest.mark.lab
+def test_a_node_that_does_not_answer_has_its_own_exit_code(nodes: object, tar: Path, orchestrator: Run,
+                                                           tmp_path: Path) -> None:
+    first, _ = nodes
+    where = f"n1={first.address},away=unix://{tmp_path}/nothing.sock"
+    done = orchestrator("images", "distribute", "--image", REFERENCE, "--nodes", where, "--tar", tar)
+    assert done.returncode == 3
+    assert "no answer from away" in done.stdout and "there is no such socket" in done.stdout
+    assert first.image_id(REFERENCE)  # the others are served all the same
+
+
+def allocated(lab: object, nodes: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line inside an allocation of so many nodes."""
+    return lab.run("salloc", f"--nodes={nodes}", f"--ntasks={nodes}", sys.executable, "-m", "orchestrator",  # type: ignore[attr-defined, no-any-return]
+                   *words, timeout=90, check=False)
+
+
+@pytest.mark.lab
+def test_inside_an_allocation_every_node_loads_the_tar_itself(lab: object, tar: Path) -> None:
+    lab.run("docker", "image", "rm", REFERENCE)
+    arguments = ("--image", REFERENCE, "--tar", tar)
+    before = allocated(lab, 2, "images", "check", *arguments, "--json")
+    assert (before.returncode, set(states(before).values())) == (1, {"missing"}), before.stderr
+    done = allocated(lab, 2, "images", "distribute", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "on 2 of 2 nodes" in done.stderr and "(2 of 2, " in done.stderr
+
+
+@pytest.mark.lab
+def test_inside_an_allocation_srun_asks_every_node(lab: object) -> None:
+    done = allocated(lab, 3, "images", "check", "--image", "orchestrator/builtin:1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert set(states(done).values()) == {"present"} and len(states(done)) == 3
+    assert json.loads(done.stdout)["wanted"]["why"] == "3 of 3 nodes have it"
+
+
+@pytest.mark.lab
+def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(nodes: object, orchestrator: Run,
+                                                                          tmp_path: Path) -> None:
+    from images_parts import registry
+
+    engine = nodes[0]
+    with registry("somebody", "the-password-of-somebody") as host:
+        arguments = ("images", "pull", "--image", f"{host}/team/tiny:1", "--tar", tmp_path, "--engine", engine.address)
+        refused = orchestrator(*arguments)
+        assert refused.returncode == 3 and "--password-stdin" in refused.stderr
+        done = orchestrator(*arguments, "--login", "somebody", "--password-stdin", stdin="the-password-of-somebody\n")
+        assert done.returncode == 0, done.stderr
+        assert "(was in the local engine" not in done.stdout
+    written = done.stdout + done.stderr + "".join(path.read_text(errors="replace") for path in tmp_path.iterdir())
+    assert "the-password-of-somebody" not in written
+    kept = stored(tmp_path, f"{host}/team/tiny:1")
+    assert kept is not None and kept.image.digests[0].startswith(f"{host}/team/tiny@sha256:")
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("check",), "which image"), (("check", "--image", "a b:1", "--nodes", "a"), "not an image reference"),
+    (("check", "--image", "a:1", "--nodes", "n[3-1]"), "runs backwards"), (("check", "--image", "a:1"), "which nodes"),
+    (("distribute", "--image", "a:1", "--nodes", "a", "--tar", "/nonexistent"), "there is no tar"),
+    (("pull", "--image", "a:1", "--tar", "/tmp", "--login", "me"), "belong together"),
+])
+def test_bad_input_is_refused_with_a_hint(orchestrator: Run, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    done = orchestrator("images", *words, env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    assert done.returncode == 2
+    assert says in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.lab
+def test_the_code_comes_out_of_the_image(lab: object, orchestrator: Run, tmp_path: Path) -> None:
+    engine = f"unix://{lab.docker_socket}"
+    before = lab.run("docker", "ps", "--all", "--quiet").stdout
+    done = orchestrator("code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (tmp_path / "code/run_and_time.sh").read_bytes() == Path("workloads/builtin/run_and_time.sh").read_bytes()
+    assert answer["files"] == sum(path.is_file() for path in (tmp_path / "code").rglob("*"))
+    again = orchestrator("code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine)
+    assert again.returncode == 2 and "not empty" in again.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["code"]
+    assert lab.run("docker", "ps", "--all", "--quiet").stdout == before
+
+
+@pytest.mark.lab
+def test_links_out_of_the_code_are_left_out_and_a_missing_folder_leaves_nothing(nodes: object, tmp_path: Path) -> None:
+    import tarfile
+
+    from orchestrator.container.code import copy_code
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, kind, target in (("w", tarfile.DIRTYPE, ""), ("w/good", tarfile.REGTYPE, ""),
+                                   ("w/inside", tarfile.SYMTYPE, "good"),
+                                   ("w/out", tarfile.SYMTYPE, "../../etc/passwd"),
+                                   ("w/root", tarfile.SYMTYPE, "/etc/passwd"), ("w/device", tarfile.CHRTYPE, "")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.mode = kind, target, 0o4755
+            member.devmajor, member.devminor = 1, 3
+            tar.addfile(member)
+    with nodes[0].client() as client:
+        client.api.import_image_from_data(buffer.getvalue(), repository="links", tag="1")
+    copied = copy_code("links:1", "/w", tmp_path / "w", address=nodes[0].address)
+    assert sorted(copied.left_out) == ["w/device", "w/out", "w/root"]
+    assert sorted(path.name for path in (tmp_path / "w").iterdir()) == ["good", "inside"]
+    assert (tmp_path / "w/good").stat().st_mode & 0o7000 == 0
+    with pytest.raises(OrchestratorError, match="there is no /elsewhere"):
+        copy_code("links:1", "/elsewhere", tmp_path / "x", address=nodes[0].address)
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+    with nodes[0].client() as client:
+        assert client.api.containers(all=True) == []

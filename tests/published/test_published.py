@@ -1,0 +1,99 @@
+"""The published results: complete, consistent with their own logs, found by any name, and compared in one wording."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from orchestrator.model import Catalogue
+from orchestrator.published import compare, find, load, wording
+
+
+def test_the_example_of_the_documentation() -> None:
+    (result,) = find(benchmark="llama2_70b_lora", round="6.0.0", system="mi355x_1x8x1")
+    assert compare(8.31, result) == "8.31 min, +0.5 % against the published 8.27; within 1 %"
+
+
+@pytest.mark.parametrize(("percent", "words"), [
+    (0.0, ("+0.0 %", "within 1 %")), (-0.04, ("+0.0 %", "within 1 %")), (1.0, ("+1.0 %", "within 1 %")),
+    (-1.7, ("-1.7 %", "within 2 %")), (4.9, ("+4.9 %", "within 5 %")), (-9.9, ("-9.9 %", "within 10 %")),
+    (18.4, ("+18.4 %", "18 % slower")), (-18.4, ("-18.4 %", "18 % faster")),
+])
+def test_the_words_of_a_difference(percent: float, words: tuple[str, str]) -> None:
+    assert wording(percent) == words
+
+
+def test_every_score_follows_from_its_runs() -> None:
+    """The mean of the middle runs times the factor, where both are known, within the published rounding."""
+    checked = 0
+    for one in load():
+        if one.run_minutes:
+            middle = sorted(one.run_minutes)[1:-1]
+            mean = sum(middle) / len(middle)
+            assert one.mean == pytest.approx(mean, abs=0.006), one
+            assert (min(one.run_minutes), max(one.run_minutes)) == (one.fastest, one.slowest)
+            assert len(one.run_minutes) == one.runs
+            if one.factor:
+                assert one.minutes == pytest.approx(mean * one.factor, abs=0.05), one
+                checked += 1
+    assert checked > 20
+
+
+def test_every_entry_has_its_source_and_its_system() -> None:
+    known = set(Catalogue().system_names())
+    for one in load():
+        assert one.source and one.basis in ("quoted", "computed")
+        assert one.system in known or one.benchmark == "bert"
+    keys = [(one.round, one.benchmark, one.submitter, one.name) for one in load()]
+    assert len(set(keys)) == len(keys) == 44
+
+
+def test_every_submitted_system_of_the_catalogue_is_where_its_result_points() -> None:
+    catalogue = Catalogue()
+    for one in load():
+        if one.system:
+            system = catalogue.system(one.system)[1]
+            part = system.workloads[one.benchmark][one.round]
+            assert (system.nodes, part.submitted) == (one.nodes, True), one
+            assert part.submitter == one.submitter
+
+
+@pytest.mark.parametrize(("query", "count"), [
+    ({"system": "MI355X", "round": "6.0"}, 2), ({"system": "MI355X_EPYC_9575F_primus"}, 2), ({"round": "v5.0"}, 11),
+    ({"benchmark": "flux1"}, 2), ({"system": "nothing"}, 0),
+])
+def test_finding_by_any_name(query: dict[str, str], count: int) -> None:
+    assert len(find(**query)) == count
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "orchestrator", "published", *words], text=True, capture_output=True,
+                          check=False, timeout=30)
+
+
+def test_the_command() -> None:
+    rows = json.loads(call("--benchmark", "flux1", "--minutes", "93", "--json").stdout)
+    assert [(one["minutes"], one["difference_percent"]) for one in rows] == [(74.44, 24.93), (92.36, 0.69)]
+    text = call("--system", "MI325X_08x08x32", "--minutes", "93").stdout
+    assert "+0.7 % against the published 92.36; within 1 %" in text
+    text = call("--round", "6.0", "--sources").stdout
+    assert "* computed from the published logs" in text and "training_results_v6.0" in text
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("--system", "MI355X_1x8"), "did you mean MI355X_1x8x1"), (("--benchmark", "gpt"), "benchmarks: bert, flux1"),
+    (("--round", "4.1"), "rounds: 5.0, 5.1, 6.0"),
+])
+def test_nothing_found_says_what_there_is(words: tuple[str, str], says: str) -> None:
+    done = call(*words)
+    assert done.returncode == 2 and says in done.stderr
+
+
+def test_nothing_heavy_is_imported_for_a_comparison() -> None:
+    code = ("import sys; from orchestrator.published import find, compare; compare(8, find(system='MI355X')[0]);"
+            "print([one for one in ('yaml', 'pydantic', 'docker', 'rich', 'fabric') if one in sys.modules])")
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
+    assert done.stdout.strip() == "[]"
