@@ -1,0 +1,70 @@
+"""Compare sets, folders of logs and published entries: score, throughput and samples to converge as ratios, how sure
+the difference is, what differs in environment, tunables and settings, and whether the two are within 1 %.
+
+The first one is what the others are compared with. Published entries are named round/benchmark/system or by
+their number.
+
+example:
+  orchestrator compare 6.0/flux1/MI325X_08x08x32 MI325X_08x08x32-flux1-20260501
+  orchestrator compare results/before results/after --json
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.compare.sides import Side
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "sides", metavar="A B", nargs="+", help="a set, a folder of logs, or a published entry; A, then one or more"
+    )
+    parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
+    parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
+    parser.add_argument("--json", action="store_true", help="one JSON object, or a list for more than two")
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.compare.comparison import compare
+    from orchestrator.report.working import working
+
+    if len(args.sides) < 2:
+        raise UsageError("two sides are needed", hint="orchestrator compare A B")
+    with working("reading the logs"):
+        first, *others = [_side(name, args.ruleset, args.site) for name in args.sides]
+    comparisons = [compare(first, other) for other in others]
+    if args.json:
+        documents = [one.to_json() for one in comparisons]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, default=str))
+    else:
+        from orchestrator.compare.table import comparison_text
+
+        print("\n\n".join(comparison_text(one) for one in comparisons))
+    return ExitCode.OK if all(one.score_ratio is not None for one in comparisons) else ExitCode.NO_SCORE
+
+
+def _side(name: str, ruleset: str, site: str | None) -> Side:
+    """A folder, a published entry, or a set of the site. Raises UsageError when it is none of them."""
+    from orchestrator.cli.score import folders
+    from orchestrator.compare.sides import find_side
+
+    found = find_side(name, ruleset=ruleset)
+    if found is None:
+        try:
+            (folder,) = folders([name], site)
+        except UsageError as error:
+            raise UsageError(
+                f"`{name}` is neither a folder nor a published entry nor a set: {error.message}",
+                hint="published entries are written round/benchmark/system, such as 6.0/flux1/MI325X_08x08x32, "
+                "or by MLCommons' number, such as 6.0-0037",
+            ) from error
+        found = find_side(folder, ruleset=ruleset)
+    if found is None:
+        raise UsageError(f"{name}: the folder went away")
+    return found

@@ -1,0 +1,148 @@
+"""Two sides against each other: ratios, how sure they are, and what differs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.compare.sides import Side
+from orchestrator.compare.trimmed import METHOD, Interval, interval
+
+NEAR = 0.01
+VERDICTS = {
+    "equal": "equal within 1 %, and the interval says so too",
+    "near": "within 1 %, but the interval reaches further: more runs would be needed to be sure",
+    "apart": "more than 1 % apart, and the interval says so too",
+    "unsure": "more than 1 % apart, but the interval reaches into 1 %: more runs would be needed to be sure",
+    "near_unknown": "within 1 % (no interval: one side has no runs)",
+    "apart_unknown": "more than 1 % apart (no interval: one side has no runs)",
+    "none": "cannot be compared: a side has no time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A name with two values; "" where a side does not have it."""
+
+    kind: str
+    """`setting`, `environment` or `tunable`"""
+    name: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """b against a. Ratios are b / a; a score ratio above 1 means that b is slower."""
+
+    a: Side
+    b: Side
+    score_ratio: float | None
+    throughput_ratio: float | None
+    samples_ratio: float | None
+    interval: Interval | None
+    verdict: str
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def within_1_percent(self) -> bool | None:
+        return None if self.score_ratio is None else abs(self.score_ratio - 1) <= NEAR
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "a": _side(self.a),
+            "b": _side(self.b),
+            "score_ratio": self.score_ratio,
+            "throughput_ratio": self.throughput_ratio,
+            "samples_ratio": self.samples_ratio,
+            "within_1_percent": self.within_1_percent,
+            "verdict": self.verdict,
+            "confidence": {"method": METHOD, **asdict(self.interval)} if self.interval else None,
+            "differences": [asdict(one) for one in self.differences],
+            "notes": list(self.notes),
+        }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "name": side.name,
+        "kind": side.kind,
+        "benchmark": side.benchmark,
+        "ruleset": side.ruleset,
+        "score_minutes": side.score,
+        "olympic_mean_minutes": side.mean,
+        "normalization_factor": side.factor,
+        "samples_per_second": side.rate,
+        "samples_to_converge": side.samples,
+        "runs": side.runs,
+        "problem": side.problem,
+    }
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Compare `b` with `a`."""
+    found = interval(a.times, b.times) if a.times and b.times else None
+    both = a.score is not None and b.score is not None
+    # One side without a valid score: both by their plain means, or a factor would be on one side only.
+    ratio = _ratio(a.score, b.score) if both else _ratio(a.mean or a.score, b.mean or b.score)
+    if found and not both and (a.score or b.score):
+        found = None
+    return Comparison(
+        a,
+        b,
+        ratio,
+        _ratio(a.rate, b.rate),
+        _ratio(a.samples, b.samples),
+        found,
+        verdict(ratio, found),
+        tuple(differences(a, b)),
+        tuple(_notes(a, b)),
+    )
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return b / a if a and b and a > 0 and b > 0 else None
+
+
+def verdict(ratio: float | None, found: Interval | None) -> str:
+    """A key of VERDICTS."""
+    if ratio is None:
+        return "none"
+    near = abs(ratio - 1) <= NEAR
+    if found is None:
+        return "near_unknown" if near else "apart_unknown"
+    if near:
+        return "equal" if found.low >= 1 - NEAR and found.high <= 1 + NEAR else "near"
+    return "apart" if found.high < 1 - NEAR or found.low > 1 + NEAR else "unsure"
+
+
+def differences(a: Side, b: Side) -> list[Difference]:
+    """What differs of what both sides tell about themselves."""
+    found = []
+    for kind, mine, theirs in (
+        ("setting", a.settings, b.settings),
+        ("environment", a.environment, b.environment),
+        ("tunable", a.tunables, b.tunables),
+    ):
+        if mine and theirs:
+            names = sorted({*mine, *theirs} if "published" not in (a.kind, b.kind) else {*mine} & {*theirs})
+            found += [
+                Difference(kind, name, mine.get(name, ""), theirs.get(name, ""))
+                for name in names
+                if mine.get(name) != theirs.get(name)
+            ]
+    return found
+
+
+def _notes(a: Side, b: Side) -> list[str]:
+    notes = [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
+    if a.benchmark != b.benchmark:
+        notes.append(f"different benchmarks: {a.benchmark} and {b.benchmark}; the ratio means little")
+    elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
+        notes.append(f"different rounds: {a.ruleset} and {b.ruleset}; their reference points may differ")
+    for side in (a, b):
+        if not side.environment:
+            what = "published entries" if side.kind == "published" else "plain logs"
+            notes.append(f"{side.name}: {what} tell no environment or tunables")
+    return notes

@@ -1,0 +1,225 @@
+"""What can be compared: a set folder, a folder of anybody's logs, or a published entry."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.compare.trimmed import Trimmed, trimmed
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.reader import Log
+    from orchestrator.mllog.score import Score
+    from orchestrator.published import PublishedResult
+
+_NOT_SETTINGS = frozenset(
+    {
+        "seed",
+        "cache_clear",
+        "submission_org",
+        "submission_benchmark",
+        "submission_division",
+        "submission_status",
+        "target_accuracy",
+        "eval_accuracy",
+        "eval_error",
+        "tracked_stats",
+        "train_loss",
+        "run_duration",
+        "time_to_train_minutes",
+        "throughput_samples_per_second",
+    }
+)
+
+
+@dataclass(slots=True)
+class Side:
+    """One side of a comparison. Times are minutes, `rate` samples per second; None where the side does not say it."""
+
+    name: str
+    kind: str
+    """`set`, `logs` or `published`"""
+    benchmark: str
+    ruleset: str
+    score: float | None
+    mean: float | None
+    factor: float | None
+    rate: float | None
+    samples: float | None
+    times: Trimmed | None
+    runs: int
+    problem: str = ""
+    """Why there is no valid score."""
+    environment: dict[str, str] = field(default_factory=dict)
+    tunables: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def scored(self) -> float | None:
+        """The score, or the olympic mean of a set that has no valid one."""
+        return self.score if self.score is not None else self.mean
+
+
+def find_side(name: str, *, ruleset: str = "") -> Side | None:
+    """The side that `name` means: a folder, or a published entry; None when it is neither.
+
+    Raises UsageError when several entries fit, InputError when a folder's logs cannot be used.
+    """
+    return _folder(name, ruleset) if os.path.isdir(name) else _published(name)
+
+
+# ---- folders ----
+
+
+def _folder(directory: str, ruleset: str) -> Side:
+    from orchestrator.mllog.reader import read_log
+    from orchestrator.mllog.score import score_source
+    from orchestrator.mllog.source import find_source
+
+    source = find_source(directory)
+    score = score_source(source, ruleset=ruleset, window=True)
+    counted = [run for run in score.runs if run.use == "counted"]
+    log = read_log(counted[0].path) if counted else None
+    side = Side(
+        name=str(source.described.get("set_id") or _short(source.directory)),
+        kind="set" if source.is_set else "logs",
+        benchmark=str(score.benchmark),
+        ruleset=score.ruleset,
+        score=score.minutes,
+        mean=score.olympic_mean,
+        factor=score.factor,
+        rate=_rate(score),
+        samples=_samples(score),
+        times=_times(score),
+        runs=len(score.runs),
+        problem="" if score.valid else "; ".join(score.reasons),
+        settings=_logged(log) if log else {},
+    )
+    if source.is_set:
+        _add_set(side, Path(source.directory), source.described)
+    return side
+
+
+def _short(directory: str) -> str:
+    return "/".join(directory.rstrip("/").split("/")[-3:])
+
+
+def _in_window(score: Score) -> list[Any]:
+    return [run for run in score.runs if run.use != "outside"]
+
+
+def _times(score: Score) -> Trimmed | None:
+    """The kept times, as minutes of the score: the normalisation factor is a number of the set, not of a run."""
+    runs = _in_window(score)
+    good = [run.minutes for run in runs if run.use != "bad" and run.minutes is not None]
+    scale = score.factor if score.valid and score.factor is not None else 1.0
+    return trimmed([minutes * scale for minutes in good], len(runs) - len(good), score.dropped)
+
+
+def _rate(score: Score) -> float | None:
+    """Median samples per second of the good runs, evaluations included."""
+    rates = sorted(
+        run.samples / (run.minutes * 60)
+        for run in _in_window(score)
+        if run.use != "bad" and _positive(run.samples) and _positive(run.minutes)
+    )
+    return (
+        rates[len(rates) // 2]
+        if len(rates) % 2
+        else sum(rates[len(rates) // 2 - 1 : len(rates) // 2 + 1]) / 2
+        if rates
+        else None
+    )
+
+
+def _samples(score: Score) -> float | None:
+    """Mean samples to converge without the smallest and the largest, as the RCP test takes it."""
+    counts = sorted(float(run.samples) for run in _in_window(score) if run.use != "bad" and _positive(run.samples))
+    failed = len(_in_window(score)) - len(counts)
+    kept = counts[score.dropped : len(counts) - max(0, score.dropped - failed)]
+    return sum(kept) / len(kept) if kept else None
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _logged(log: Log) -> dict[str, str]:
+    """The settings that a run logs before it starts: batch size, optimiser, precision; the last of each."""
+    found = {}
+    for record in log.records:
+        if record.key == "run_start":
+            break
+        plain = isinstance(record.value, (str, int, float)) and isinstance(record.key, str)
+        if plain and record.key not in _NOT_SETTINGS and not record.key.endswith(("_start", "_stop")):
+            found[record.key] = str(record.value)[:200]
+    return found
+
+
+def _add_set(side: Side, root: Path, described: dict[str, Any]) -> None:
+    from orchestrator.report.environment import evaluated
+    from orchestrator.report.tunables import read_tunables
+
+    side.environment = evaluated(root)
+    values: dict[str, set[str]] = {}
+    for one in read_tunables(root):
+        values.setdefault(one.knob, set()).add(one.after if one.state == "ok" else f"{one.after} ({one.state})")
+    side.tunables = {knob: ", ".join(sorted(found)) for knob, found in values.items()}
+    for name in ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bundle_sha256"):
+        if described.get(name) not in (None, ""):
+            side.settings[f"set.{name}"] = str(described[name])
+    digests = sorted({job.image_digest for job in _jobs(root) if job.image_digest})
+    if digests:
+        side.settings["set.image_digest"] = ", ".join(digests)
+
+
+def _jobs(root: Path) -> list[Any]:
+    from orchestrator.runset.files import read_files
+
+    return read_files(root).jobs
+
+
+# ---- published entries ----
+
+
+def _published(name: str) -> Side | None:
+    """A published entry by MLCommons' number or as round/benchmark/system. UsageError when several fit."""
+    try:
+        from orchestrator.published import find, load
+    except ImportError:
+        return None
+    parts = name.split("/")
+    if len(parts) == 1:
+        found = [one for one in load() if one.entry and one.entry == name]
+    elif len(parts) == 3:
+        found = find(round=parts[0], benchmark=parts[1], system=parts[2])
+    else:
+        return None
+    if len(found) > 1:
+        names = ", ".join(sorted({f"{one.round}/{one.benchmark}/{one.name}" for one in found})[:8])
+        raise UsageError(f"`{name}` fits {len(found)} published entries", hint=f"name one of: {names}")
+    return _entry(found[0]) if found else None
+
+
+def _entry(entry: PublishedResult) -> Side:
+    scale = entry.factor if entry.factor is not None else 1.0
+    times = (
+        trimmed([minutes * scale for minutes in entry.run_minutes]) if len(entry.run_minutes) == entry.runs else None
+    )
+    return Side(
+        name=f"{entry.submitter} {entry.round}/{entry.benchmark}/{entry.system or entry.name}",
+        kind="published",
+        benchmark=entry.benchmark,
+        ruleset=entry.round,
+        score=entry.minutes,
+        mean=entry.mean,
+        factor=entry.factor,
+        rate=None,
+        samples=None,
+        times=times,
+        runs=entry.runs,
+        settings={"set.nodes": str(entry.nodes), "set.accelerator": entry.accelerator},
+    )

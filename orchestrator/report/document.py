@@ -1,0 +1,39 @@
+"""A report as JSON: everything that the page shows, with stable names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from orchestrator.mllog.score import plain
+from orchestrator.report.model import Report
+
+
+def document(report: Report) -> str:
+    """The text of the file. NaN and infinity are null; characters beyond ASCII are escaped, so any reader takes it."""
+    return json.dumps(plain(members(report)), indent=1) + "\n"
+
+
+def members(report: Report) -> dict[str, Any]:
+    """`score` as `orchestrator score --json` has it, and beside it what the set folder says."""
+    return {
+        "title": report.title,
+        "score": report.score.to_json(),
+        "target": report.target,
+        "metric": report.metric,
+        "smaller_is_better": report.smaller_is_better,
+        "facts": [{"name": name, "value": value} for name, value in report.facts],
+        "runs": _listed(report.runs),
+        "gaps": _listed(report.gaps),
+        "arithmetic": _listed(report.steps),
+        "attempts": _listed(report.attempts),
+        "tunables": _listed(report.tunables),
+        "environment": _listed(report.environment),
+        "images": [{"image": image, "used_by": where} for image, where in report.images],
+        "problems": list(report.problems),
+    }
+
+
+def _listed(items: tuple[Any, ...]) -> list[Any]:
+    return [json.loads(json.dumps(asdict(item), default=str)) for item in items]

@@ -1,0 +1,60 @@
+"""What a set folder says about itself: set.json, jobs, images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from orchestrator.report.model import Attempt
+from orchestrator.report.figures import moment
+from orchestrator.runset.files import read_files
+
+_SHOWN = (
+    "set_id",
+    "system",
+    "workload",
+    "benchmark",
+    "round",
+    "ruleset",
+    "nexp",
+    "root_seed",
+    "created_by",
+    "scheduler",
+    "nodes",
+    "gpus_per_node",
+    "engine",
+    "image",
+    "max_attempts",
+    "run_timeout_s",
+    "bundle_sha256",
+)
+
+
+def set_facts(root: Path, described: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Pairs of name and text: set.json, then each job."""
+    pairs = [(name.replace("_", " "), str(described[name])) for name in _SHOWN if described.get(name) not in (None, "")]
+    pairs.append(("created", moment(described.get("created_ms"))))
+    for job in read_files(root).jobs:
+        ended = f" to {moment(job.ended_ms)}" if job.ended_ms else ""
+        reason = f": {job.reason}" if job.reason else ""
+        pairs.append(
+            (f"job {job.job_id}", f"{job.state}, {moment(job.started_ms)}{ended}, {len(job.nodes)} nodes{reason}")
+        )
+    return tuple(pairs)
+
+
+def images(root: Path, described: dict[str, Any], attempts: tuple[Attempt, ...]) -> tuple[tuple[str, str], ...]:
+    """(digest, where it was used) for every digest on record, after the image that the set asked for."""
+    used: dict[str, list[str]] = {}
+    for job in read_files(root).jobs:
+        if job.image_digest:
+            used.setdefault(job.image_digest, []).append(f"job {job.job_id}")
+    for attempt in attempts:
+        if attempt.image_digest:
+            used.setdefault(attempt.image_digest, []).append(f"run {attempt.run} attempt {attempt.attempt}")
+    asked = [(str(described["image"]), "asked for by the set")] if described.get("image") else []
+    return tuple(asked + [(digest, _few(places)) for digest, places in used.items()])
+
+
+def _few(places: list[str]) -> str:
+    return ", ".join(places) if len(places) <= 4 else f"{', '.join(places[:2])} ... {places[-1]} ({len(places)} places)"

@@ -1,0 +1,50 @@
+"""HTML by construction: what is not marked as Safe is cleaned and escaped. Logs are hostile input."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+LONGEST = 400
+"""Characters of one value: a log may hold a megabyte in a single one."""
+
+# Control characters, lone surrogates (they cannot be encoded), and the marks that turn the direction of text around.
+_UNWANTED = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+
+
+class Safe(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def clean(value: object, longest: int = LONGEST) -> str:
+    """A value as text that can be shown anywhere: cut to `longest`, without characters that are not shown."""
+    text = str(value)
+    text = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return _UNWANTED.sub("\ufffd", text)
+
+
+def tag(name: str, *children: object, **attributes: object) -> Safe:
+    """An element. Children that are not Safe are escaped; `class_` is `class`, `_` is `-`, None is left out."""
+    inner = "".join(child if isinstance(child, Safe) else escape(clean(child), quote=False) for child in children)
+    return Safe(f"<{name}{_attributes(attributes)}>{inner}</{name}>")
+
+
+def void(name: str, **attributes: object) -> Safe:
+    """An element without content, such as <rect/>."""
+    return Safe(f"<{name}{_attributes(attributes)}/>")
+
+
+def join(*children: object) -> Safe:
+    return Safe("".join(child if isinstance(child, Safe) else escape(clean(child), quote=False) for child in children))
+
+
+def _attributes(attributes: dict[str, object]) -> str:
+    return "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{value if isinstance(value, Safe) else escape(clean(value))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )

@@ -1,0 +1,166 @@
+"""What a report says, as plain values. Times are Unix milliseconds, durations minutes or seconds as named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.score import Score
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation; `minutes` since run_start."""
+
+    minutes: float
+    samples: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as its log tells it. A member is None where the log does not say it."""
+
+    label: str
+    file: str
+    use: str
+    minutes: float | None
+    samples: float | None
+    seed: str
+    status: str
+    converged: bool
+    compliant: bool
+    init_ms: float | None
+    start_ms: float | None
+    stop_ms: float | None
+    evaluations: tuple[Evaluation, ...]
+    throughput: tuple[tuple[float, float], ...]
+    """(minutes since run_start, samples per second)"""
+    throughput_from: str
+    """`logged`, or `evaluations` where the log gives no throughput: then evaluation time is in it."""
+
+    @property
+    def use_text(self) -> str:
+        return USES.get(self.use, self.use)
+
+
+USES = {
+    "counted": "counted",
+    "fastest": "dropped: fastest",
+    "slowest": "dropped: slowest",
+    "bad": "bad run, in the place of the slowest",
+    "outside": "outside the median window",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCell:
+    """One node's part of one attempt: exit code, seconds, and how many seconds after the others it began and ended."""
+
+    node: str
+    rank: int
+    exit: int | None
+    seconds: float | None
+    late_start_s: float
+    late_end_s: float
+    slow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a run, as the set folder has it on record."""
+
+    run: int
+    attempt: int
+    state: str
+    outcome: str
+    reason: str
+    seed: int
+    job_id: str
+    image_digest: str
+    start_ms: int
+    end_ms: int
+    counts: bool
+    """The run's result comes from this attempt."""
+    nodes: tuple[NodeCell, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tunable:
+    """A host setting on one or more nodes that say the same about it."""
+
+    knob: str
+    wanted: str
+    before: str
+    after: str
+    state: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of the runs' environment; `place` is where the bundle sets it, `origin` which document says so."""
+
+    name: str
+    value: str
+    place: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What lies between two runs that follow each other: minutes from one's end to the next one's start."""
+
+    after: str
+    before: str
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the score's arithmetic: what is done, the numbers, what comes out. `value` is the result."""
+
+    title: str
+    lines: tuple[str, ...]
+    value: float | None = None
+    unit: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything about one set. `facts` are pairs for people; `score` is the referee's own object."""
+
+    directory: str
+    score: Score
+    target: float | None
+    metric: str
+    smaller_is_better: bool
+    runs: tuple[Run, ...]
+    gaps: tuple[Gap, ...]
+    steps: tuple[Step, ...]
+    facts: tuple[tuple[str, str], ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    tunables: tuple[Tunable, ...] = ()
+    environment: tuple[Variable, ...] = ()
+    environment_note: str = ""
+    images: tuple[tuple[str, str], ...] = ()
+    """(image or digest, where it was used)"""
+    problems: tuple[str, ...] = ()
+    """Files of the set that could not be used."""
+    described: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.described)
+
+    @property
+    def title(self) -> str:
+        system = self.described.get("system") or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
+        return f"{self.score.benchmark or 'unknown benchmark'} on {system}"
+
+    @property
+    def _nested(self) -> bool:
+        """A published tree: .../<system>/<benchmark>."""
+        parts = self.directory.rstrip("/").split("/")
+        return len(parts) > 2 and parts[-1] == self.score.benchmark

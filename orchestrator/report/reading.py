@@ -1,0 +1,196 @@
+"""From a folder to a Report. Reads every log once; what a set folder lacks or has damaged is no error."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.mllog.score import score_source
+from orchestrator.mllog.source import find_source, natural
+from orchestrator.mllog.window import launch_order
+from orchestrator.report.arithmetic import steps
+from orchestrator.report.model import Evaluation, Gap, Report, Run
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.score import RunScore, Score
+    from orchestrator.mllog.source import Source
+
+CURVE_POINTS = 240
+"""Points kept of one curve: more cannot be told apart on a screen, and files stay small for any log."""
+
+
+def read_report(directory: str, *, ruleset: str = "", window: bool = False) -> Report:
+    """Read the set or the folder of results at `directory`. Raises InputError as `orchestrator score` does."""
+    source = find_source(directory)
+    score = score_source(source, ruleset=ruleset, window=window)
+    target, metric, smaller = _target(source, score)
+    ordered = launch_order(score.runs)
+    labels = run_labels(score.runs)
+    report = Report(
+        source.directory,
+        score,
+        target,
+        metric,
+        smaller,
+        tuple(_run(run, labels[run.file]) for run in score.runs),
+        tuple(_gaps([(labels[run.file], run) for run in ordered])),
+        steps(score, labels),
+        described=source.described,
+    )
+    if source.is_set:
+        _add_set(report)
+    else:
+        report.facts = (("folder", Path(source.directory).name), ("files", str(len(source.files))))
+    return report
+
+
+def _add_set(report: Report) -> None:
+    from orchestrator.report.attempts import read_attempts
+    from orchestrator.report.environment import read_environment
+    from orchestrator.report.facts import images, set_facts
+    from orchestrator.report.tunables import read_tunables
+
+    root = Path(report.directory)
+    problems: list[str] = []
+    report.attempts = read_attempts(root, problems)
+    report.tunables = read_tunables(root)
+    report.environment, report.environment_note = read_environment(root, report.described)
+    report.images = images(root, report.described, report.attempts)
+    report.facts = set_facts(root, report.described)
+    report.problems = tuple(problems)
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for anything else that a log may hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        value = float(value)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def run_labels(runs: list[RunScore]) -> dict[str, str]:
+    """File name -> short name of a run: its number where that tells the runs apart, else the file's name."""
+    digits = {run.file: str(run.number if run.number is not None else natural(run.file)[1]) for run in runs}
+    short = len(set(digits.values())) == len(runs) and all(not text.startswith("-") for text in digits.values())
+    return digits if short else {run.file: run.file for run in runs}
+
+
+def _run(run: RunScore, label: str) -> Run:
+    start = number(run.start)
+    evaluations = tuple(thinned(_evaluations(run, start)))
+    logged = _throughput(run, start)
+    return Run(
+        label=label,
+        file=run.file,
+        use=run.use,
+        minutes=number(run.minutes),
+        samples=number(run.samples),
+        seed="" if run.seed is None else str(run.seed),
+        status="" if run.status is None else str(run.status),
+        converged=run.converged,
+        compliant=run.compliant,
+        init_ms=number(run.init_start),
+        start_ms=start,
+        stop_ms=number(run.stop),
+        evaluations=evaluations,
+        throughput=tuple(extremes(logged or _rates(evaluations))),
+        throughput_from="logged" if logged else "evaluations",
+    )
+
+
+def _evaluations(run: RunScore, start: float | None) -> list[Evaluation]:
+    found = []
+    for time, samples, value in run.evaluations:
+        at, count, loss = number(time), number(samples), number(value)
+        if at is not None and count is not None and loss is not None:
+            found.append(Evaluation((at - start) / 60000 if start is not None else 0.0, count, loss))
+    return found
+
+
+def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]:
+    if start is None:
+        return []
+    return [
+        ((time - start) / 60000, rate)
+        for time, rate in run.throughput
+        if number(time) is not None and number(rate) is not None
+    ]
+
+
+def _rates(evaluations: tuple[Evaluation, ...]) -> list[tuple[float, float]]:
+    """Samples per second between evaluations, at the minute of the later one."""
+    return [
+        (late.minutes, (late.samples - early.samples) / ((late.minutes - early.minutes) * 60))
+        for early, late in zip(evaluations, evaluations[1:], strict=False)
+        if late.minutes > early.minutes and late.samples > early.samples
+    ]
+
+
+def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
+    """At most `limit` of the points, evenly, with the first and the last."""
+    if len(points) <= limit:
+        return points
+    step = (len(points) - 1) / (limit - 1)
+    return [points[round(index * step)] for index in range(limit)]
+
+
+def extremes(points: list[tuple[float, float]], limit: int = CURVE_POINTS) -> list[tuple[float, float]]:
+    """At most `limit` points with the smallest and the largest of each stretch, so that no dip is lost."""
+    if len(points) <= limit:
+        return points
+    kept: list[tuple[float, float]] = []
+    buckets = limit // 2
+    for bucket in range(buckets):
+        part = points[bucket * len(points) // buckets : (bucket + 1) * len(points) // buckets]
+        low, high = min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])
+        kept += sorted({low, high})
+    return kept
+
+
+def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
+    """Between runs in launch order; runs that overlap have a negative gap."""
+    timed = [
+        (label, start, stop)
+        for label, run in ordered
+        if (start := number(run.start)) is not None and (stop := number(run.stop)) is not None
+    ]
+    return [
+        Gap(early, late, (start - stop) / 60000)
+        for (early, _, stop), (late, start, _) in zip(timed, timed[1:], strict=False)
+    ]
+
+
+def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:
+    """(quality target, name of the metric, smaller is better): from set.json, else from the round's rules."""
+    described = source.described
+    if (target := number(described.get("target"))) is not None:
+        smaller = described.get("target_is_upper_bound") is not False
+        return target, str(described.get("metric") or "evaluation"), smaller
+    target, smaller = _rule_target(score) or (None, True)
+    return target, "evaluation", smaller
+
+
+def _rule_target(score: Score) -> tuple[float, bool] | None:
+    from orchestrator.mllog.rules import rules
+
+    config = (
+        rules(score.ruleset).config(f"{score.division}_{score.benchmark}") if isinstance(score.benchmark, str) else None
+    )
+    rule = config.keys.get("eval_accuracy") if config else None
+    return _bound(rule.any.node) if rule and rule.any else None
+
+
+def _bound(node: Any) -> tuple[float, bool] | None:
+    """The constant that a rule compares the value with, and whether it is an upper bound."""
+    if not isinstance(node, list):
+        return None
+    match node:
+        case ["cmp", ["value"], "<=" | "<", (int() | float()) as limit]:
+            return float(limit), True
+        case ["cmp", ["value"], ">=" | ">", (int() | float()) as limit] if limit > 0:
+            return float(limit), False
+    return next((found for part in node if (found := _bound(part))), None)

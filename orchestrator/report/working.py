@@ -1,0 +1,36 @@
+"""A sign of life on a terminal while something takes longer than a moment. Nothing at all in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LARGE = 64 << 20
+"""Bytes of logs below which reading takes less than about a second."""
+
+
+@contextmanager
+def working(text: str, folder: str = "") -> Iterator[None]:
+    """Show `text` with a moving sign on standard error; with `folder` only when its logs are large."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb" or (folder and not _is_large(folder)):
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def _is_large(folder: str) -> bool:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(place, name)).st_size
+            except OSError:
+                continue
+        if total > LARGE:
+            return True
+    return False

@@ -1,0 +1,91 @@
+"""Which runs of a set are handed in, and why. Never a choice: all of a set, or a longer one's median window."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import InputError
+from orchestrator.mllog.score import score_source
+from orchestrator.mllog.source import Source, find_source
+from orchestrator.mllog.window import launch_order
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.score import RunScore, Score
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The runs of one set that go into the package, in launch order: result_0.txt, result_1.txt, ..."""
+
+    source: Source
+    score: Score
+    runs: list[RunScore]
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        return Path(self.source.directory)
+
+    def record(self) -> dict[str, Any]:
+        """What was chosen and why, with all that was not: runs.json."""
+        score, used = self.score, {run.file: index for index, run in enumerate(self.runs)}
+        ordered = launch_order(score.runs)
+        return {
+            "set": self.source.described.get("set_id") or self.root.name,
+            "benchmark": score.benchmark,
+            "round": score.ruleset,
+            "rule": "exactly the required number of consecutive runs in launch order (run_start); of more runs, "
+            "the window whose score is the median of all windows",
+            "runs_on_record": len(score.runs),
+            "runs_used": len(self.runs),
+            "runs": [
+                {
+                    "result": f"result_{used[run.file]}.txt" if run.file in used else None,
+                    "file": run.file,
+                    "run_start_ms": run.start,
+                    "minutes": run.minutes,
+                    "samples": run.samples,
+                    "seed": run.seed,
+                    "status": run.status,
+                    "use": run.use,
+                    "why": _why(run, used, score),
+                }
+                for run in ordered
+            ],
+            "attempts_not_scored": score.unscored,
+            "window": score.window,
+            "score_minutes": score.minutes,
+            "olympic_mean_minutes": score.olympic_mean,
+            "normalization_factor": score.factor,
+            "notes": score.notes,
+        }
+
+
+def _why(run: RunScore, used: dict[str, int], score: Score) -> str:
+    if run.file not in used:
+        return "outside the median window"
+    return "in the median window" if score.window else "all runs of the set are used"
+
+
+def choose(directory: str, *, ruleset: str = "") -> Chosen:
+    """Score the set at `directory` and choose its runs. Raises InputError when its logs cannot be used at all."""
+    source = find_source(directory)
+    score = score_source(source, ruleset=ruleset, window=True)
+    chosen = Chosen(source, score, [run for run in launch_order(score.runs) if run.use != "outside"])
+    chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
+    if score.is_builtin:
+        chosen.problems.append(f"{directory}: the built-in workload is no MLPerf benchmark")
+    return chosen
+
+
+def content(run: RunScore) -> bytes:
+    """A log's bytes as they were written, uncompressed. Raises InputError."""
+    try:
+        data = Path(run.path).read_bytes()
+        return gzip.decompress(data) if run.path.endswith(".gz") else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{run.path}: cannot be read: {error}") from error

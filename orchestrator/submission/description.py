@@ -1,0 +1,217 @@
+"""The system description, systems/<system>.json: from the descriptor's hardware facts, the set, the nodes and the user.
+
+Later wins: descriptor < what was captured on the nodes (nodes/<node>/hardware.json) < --system-json < options.
+Members and rules: MLCommons' system_desc_checker. Numbers are text, as the published files have them and the checker's
+joins need them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.model import System
+
+MEMBERS = (
+    "submitter",
+    "division",
+    "status",
+    "system_name",
+    "number_of_nodes",
+    "host_processors_per_node",
+    "host_processor_model_name",
+    "host_processor_core_count",
+    "host_processor_vcpu_count",
+    "host_processor_frequency",
+    "host_processor_caches",
+    "host_processor_interconnect",
+    "host_memory_capacity",
+    "host_storage_type",
+    "host_storage_capacity",
+    "host_networking",
+    "host_networking_topology",
+    "host_memory_configuration",
+    "accelerators_per_node",
+    "accelerator_model_name",
+    "accelerator_host_interconnect",
+    "accelerator_frequency",
+    "accelerator_on-chip_memories",
+    "accelerator_memory_configuration",
+    "accelerator_memory_capacity",
+    "accelerator_interconnect",
+    "accelerator_interconnect_topology",
+    "cooling",
+    "hw_notes",
+    "framework",
+    "other_software_stack",
+    "operating_system",
+    "sw_notes",
+)
+NEEDED = (
+    "submitter",
+    "division",
+    "status",
+    "system_name",
+    "number_of_nodes",
+    "host_processors_per_node",
+    "host_processor_model_name",
+    "host_processor_core_count",
+    "host_memory_capacity",
+    "accelerators_per_node",
+    "accelerator_model_name",
+    "framework",
+    "operating_system",
+)
+"""Members that the result tables show or count with; without a text there is no package."""
+WHOLE = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
+"""The summarizer takes these through int()."""
+STATUSES = {
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "rdi": "Research, Development, or Internal (RDI)",
+    "preview": "Preview",
+}
+
+
+def describe(
+    described: Mapping[str, Any],
+    root: Path,
+    options: Mapping[str, str],
+    given: Mapping[str, Any],
+    systems_dirs: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """All 33 members; "" for what nobody knows.
+
+    `described` is set.json ({} for a plain folder at `root`), `options` the command line's members, `given` the
+    user's file, `systems_dirs` folders with further descriptors.
+    """
+    members: dict[str, Any] = dict.fromkeys(MEMBERS, "")
+    members.update(from_catalogue(str(described.get("system") or ""), systems_dirs))
+    members.update(_from_set(described))
+    members.update(captured(root))
+    members.update(given)
+    members.update(options)
+    return {name: _text(value) for name, value in members.items()}
+
+
+def _text(value: Any) -> Any:
+    """Numbers as text; an object (other_software_stack may be one) keeps its shape."""
+    if isinstance(value, dict):
+        return {str(name): _text(item) for name, item in value.items()}
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, str]:
+    """What the descriptor of the system `name` says; {} when the catalogue does not have it."""
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.model import Catalogue
+
+    if not name or "/" in name:
+        return {}
+    try:
+        catalogue = Catalogue(systems_dirs)
+        _, system = catalogue.system(name)
+    except OrchestratorError:
+        return {}
+    return _facts(catalogue, system)
+
+
+def _facts(catalogue: Any, system: System) -> dict[str, str]:
+    found: dict[str, Any] = {"number_of_nodes": system.nodes, "accelerators_per_node": system.gpus_per_node}
+    if accelerator := catalogue.fact("accelerators", system.accelerator):
+        memory = f"{accelerator.memory_gb} GB" if accelerator.memory_gb else ""
+        found |= {"accelerator_model_name": accelerator.title, "accelerator_memory_capacity": memory}
+    if host := catalogue.fact("hosts", system.host):
+        found |= {
+            "host_processor_model_name": host.cpu,
+            "host_processors_per_node": host.sockets or "",
+            "host_processor_core_count": host.cores_per_socket or "",
+            "host_memory_capacity": host.memory,
+            "operating_system": host.os,
+            "host_networking": host.network,
+            "hw_notes": host.title,
+        }
+    fabric = catalogue.fact("fabrics", system.fabric)
+    if fabric and fabric.kind != "none":
+        found["host_networking_topology"] = fabric.title
+    return {name: str(value) for name, value in found.items()}
+
+
+def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
+    found = {
+        "number_of_nodes": described.get("nodes"),
+        "accelerators_per_node": described.get("gpus_per_node"),
+        "system_name": described.get("system"),
+        "other_software_stack": f"container image {described['image']}" if described.get("image") else None,
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def captured(root: Path) -> dict[str, str]:
+    """What the nodes of a set wrote about themselves: members of the description that all nodes give alike."""
+    answers: dict[str, set[str]] = {}
+    for path in sorted(root.glob("nodes/*/hardware.json")):
+        for name, value in _object(path, must=False).items():
+            if name in MEMBERS and isinstance(value, (str, int, float)) and str(value):
+                answers.setdefault(name, set()).add(str(value))
+    return {name: values.pop() for name, values in answers.items() if len(values) == 1}
+
+
+def read_given(path: Path) -> dict[str, Any]:
+    """The user's --system-json. Raises InputError when it is no JSON object, or a member has the wrong shape."""
+    members = _object(path, must=True)
+    for name, value in members.items():
+        if not isinstance(value, (str, int, float)) and not (
+            name == "other_software_stack" and isinstance(value, dict)
+        ):
+            raise InputError(
+                f"{path}: `{name}` is {type(value).__name__}, and must be text", hint=f'write "{name}": "..."'
+            )
+    return members
+
+
+def _object(path: Path, *, must: bool) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        if must:
+            why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
+            raise InputError(f"{path}: {why}", hint="docs/package.md shows a system description") from error
+        return {}
+    if not isinstance(value, dict):
+        if must:
+            raise InputError(f"{path}: is not a JSON object", hint="docs/package.md shows a system description")
+        return {}
+    return value
+
+
+def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
+    """Why the description of system `name` would not do; empty when it does."""
+    missing = [member for member in NEEDED if not str(members.get(member, "")).strip()]
+    found = []
+    if missing:
+        found.append(
+            f"systems/{name}.json: nothing is known for {', '.join(missing)}; give them with --system-json FILE"
+            + (" or --framework TEXT" if "framework" in missing else "")
+        )
+    for member in WHOLE:
+        text = str(members.get(member, ""))
+        if text and not text.isdecimal():
+            found.append(f"systems/{name}.json: {member} is {text!r}, and must be a whole number")
+    if members.get("status") and members["status"] not in STATUSES.values():
+        found.append(
+            f"systems/{name}.json: status is {members['status']!r}; it must be one of {', '.join(STATUSES.values())}"
+        )
+    if members.get("division") not in ("closed", "open"):
+        found.append(f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or open")
+    return found
+
+
+def empty_members(members: Mapping[str, Any]) -> list[str]:
+    """Members without a text: accepted, but a reviewer will ask."""
+    return [name for name in MEMBERS if not members.get(name)]

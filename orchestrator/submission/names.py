@@ -1,0 +1,30 @@
+"""Names and sizes that MLCommons' repository takes."""
+
+from __future__ import annotations
+
+LARGEST = 50 * 1000 * 1000
+"""Bytes. The limit is 50 MB; the smaller meaning of it is safe in both."""
+LONGEST_NAME = 255
+
+
+def name_problem(name: str, what: str) -> str:
+    """What is wrong with the name of a file or folder; "" when nothing is."""
+    if not name:
+        return f"the {what} has no name"
+    if name.startswith("."):
+        return f"the {what} `{name}` begins with a dot"
+    if any(character.isspace() for character in name):
+        return f"the {what} `{name}` contains a space"
+    if "/" in name or "\\" in name or not name.isprintable() or len(name.encode("utf-8", "replace")) > LONGEST_NAME:
+        return f"the {what} {name[:60]!r} is no name for a folder"
+    return ""
+
+
+def tree_problems(files: dict[str, bytes]) -> list[str]:
+    """Problems of the names and sizes of a tree's files (path -> content)."""
+    found = []
+    for path, content in files.items():
+        found += [f"{path}: {problem}" for part in path.split("/") if (problem := name_problem(part, "file or folder"))]
+        if len(content) > LARGEST:
+            found.append(f"{path}: {len(content) / 1e6:.1f} MB, at most 50 MB are accepted")
+    return found

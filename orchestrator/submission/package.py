@@ -1,0 +1,210 @@
+"""From sets to the submission tree.
+
+results/<system>/<benchmark>/result_0.txt ... result_<N-1>.txt
+systems/<system>.json
+benchmarks/<benchmark>/implementations/<implementation>/   scripts of the bundle, README.md, runs.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import InputError, UsageError
+from orchestrator.mllog.score import plain
+from orchestrator.submission.chosen import Chosen, choose, content
+from orchestrator.submission.description import describe, description_problems, empty_members
+from orchestrator.submission.names import LARGEST, name_problem, tree_problems
+from orchestrator.submission.readme import readme
+from orchestrator.submission.refusal import Refused
+
+
+@dataclass(slots=True)
+class Options:
+    """What the user says about a submission. `status` is MLCommons' text; "" takes what the sets say."""
+
+    submitter: str
+    division: str = "closed"
+    status: str = "Available on-premise"
+    framework: str = ""
+    system: str = ""
+    implementation: str = ""
+    ruleset: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    systems_dirs: Sequence[Path] = ()
+
+
+@dataclass(slots=True)
+class Package:
+    """A tree as path -> bytes, and what has to be said about it."""
+
+    files: dict[str, bytes]
+    ruleset: str
+    benchmarks: list[str]
+    warnings: list[str]
+
+
+def make_package(directories: Sequence[str], options: Options) -> Package:
+    """The tree of the sets in `directories`. Raises Refused with every reason, InputError for unusable logs."""
+    sets = [choose(directory, ruleset=options.ruleset) for directory in directories]
+    problems = [problem for one in sets for problem in one.problems]
+    package = Package({}, sets[0].score.ruleset, [], [])
+    seen: dict[str, str] = {}
+    for one in sets:
+        problems += _add_set(package, one, options, seen)
+    if len({one.score.ruleset for one in sets}) > 1:
+        problems.append(f"the sets are of different rounds: {', '.join(sorted({one.score.ruleset for one in sets}))}")
+    problems += tree_problems(package.files)
+    if problems:
+        raise Refused(list(dict.fromkeys(problems)), hint=_hint(directories, problems))
+    return package
+
+
+def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
+    if any("systems/" in problem and "nothing is known" in problem for problem in problems):
+        return "docs/package.md shows a system description to start from"
+    bad = [name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)]
+    return f"orchestrator check {bad[0]}" if bad else "docs/package.md says what a package needs"
+
+
+def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, str]) -> list[str]:
+    """Add one set's files; returns the problems."""
+    described = one.source.described
+    system = options.system or str(described.get("system") or "")
+    if not system:
+        return [f"{one.root}: a folder of logs does not say which system it is; give --system NAME"]
+    implementation = options.implementation or system
+    problems = [
+        problem
+        for problem in (name_problem(system, "system"), name_problem(implementation, "implementation"))
+        if problem
+    ]
+    benchmark = str(one.score.benchmark)
+    results = f"results/{system}/{benchmark}"
+    if problems or name_problem(benchmark, "benchmark"):
+        return [*problems, *filter(None, [name_problem(benchmark, "benchmark")])]
+    if results in seen:
+        return [f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission has one set of each"]
+    seen[results] = str(one.root)
+    package.benchmarks.append(benchmark)
+    problems += _add_description(package, one, system, options)
+    problems += _add_results(package, one, results)
+    problems += _check_division(one, options)
+    _add_code(package, one, f"benchmarks/{benchmark}/implementations/{implementation}", system)
+    return problems
+
+
+def _check_division(one: Chosen, options: Options) -> list[str]:
+    if one.score.runs and one.score.division != options.division:
+        return [
+            f"{one.root}: the logs are of the {one.score.division} division, and --division says {options.division}"
+        ]
+    return []
+
+
+def _add_description(package: Package, one: Chosen, system: str, options: Options) -> list[str]:
+    said = {
+        "submitter": options.submitter,
+        "division": options.division,
+        "status": options.status,
+        "framework": options.framework,
+    }
+    if options.system:
+        said["system_name"] = str(options.given.get("system_name") or options.system)
+    members = describe(
+        one.source.described,
+        one.root,
+        {name: text for name, text in said.items() if text},
+        options.given,
+        options.systems_dirs,
+    )
+    path = f"systems/{system}.json"
+    text = (json.dumps(members, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+    if package.files.setdefault(path, text) != text:
+        return [f"{path}: the sets of this system describe it differently"]
+    if empty := empty_members(members):
+        warning = f"{path}: accepted, but empty: {', '.join(empty)}"
+        package.warnings += [warning] if warning not in package.warnings else []
+    return description_problems(members, system)
+
+
+def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
+    problems = []
+    for index, run in enumerate(one.runs):
+        size = os.stat(run.path).st_size
+        if size > LARGEST:
+            # Not read: a log of a gigabyte need not be in memory to be refused.
+            problems.append(f"{run.path}: {size / 1e6:.1f} MB, at most 50 MB are accepted")
+            continue
+        package.files[f"{results}/result_{index}.txt"] = content(run)
+    if any(run.stand_in for run in one.runs):
+        package.warnings.append(
+            f"{one.root}: these logs come from a stand-in workload: a rehearsal, not a result to hand in"
+        )
+    if one.score.unscored:
+        package.warnings.append(
+            f"{one.root}: {len(one.score.unscored)} attempts were lost and are on record in runs.json"
+        )
+    return problems
+
+
+def _add_code(package: Package, one: Chosen, folder: str, system: str) -> None:
+    bundle = one.root / "bundle"
+    names = []
+    if one.source.is_set and bundle.is_dir():
+        for path in sorted(bundle.rglob("*")):
+            if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
+                names.append(path.relative_to(bundle).as_posix())
+                package.files[f"{folder}/{names[-1]}"] = path.read_bytes()
+    else:
+        package.warnings.append(f"{one.root}: a folder of logs has no scripts; put them into {folder}")
+    record = plain(one.record())
+    package.files[f"{folder}/runs.json"] = (json.dumps(record, indent=1) + "\n").encode()
+    package.files[f"{folder}/README.md"] = readme(one, system, names).encode("utf-8", "replace")
+
+
+# ---- writing ----
+
+
+def check_place(directory: Path) -> None:
+    """Raises UsageError when the package cannot go to `directory`."""
+    if directory.is_symlink() or directory.is_file():
+        raise UsageError(f"{directory} is not a folder", hint="give a new folder with -o")
+    if directory.is_dir() and any(directory.iterdir()):
+        raise UsageError(
+            f"{directory} exists and is not empty; a package is never mixed with other files",
+            hint=f"give a new folder with -o, such as {directory.with_name(directory.name + '-2')}",
+        )
+
+
+def write_tree(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write `files` below `folder`, which need not exist. Raises OSError."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        if data.startswith(b"#!"):
+            path.chmod(path.stat().st_mode | 0o111)
+
+
+def write_package(package: Package, directory: Path) -> None:
+    """Write the tree to `directory`, which appears as a whole or not at all. Raises UsageError or InputError."""
+    directory = Path(os.path.abspath(directory))
+    check_place(directory)
+    temporary = directory.with_name(f".{directory.name}.tmp.{os.getpid()}")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        write_tree(package.files, temporary)
+        if directory.is_dir():
+            directory.rmdir()
+        temporary.rename(directory)
+    except OSError as error:
+        raise InputError(f"cannot write the package to {directory}: {error.strerror}; nothing was left") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

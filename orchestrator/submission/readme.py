@@ -1,0 +1,79 @@
+"""The README of a packaged implementation: how to run it, which runs were handed in and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.mllog.window import launch_order
+from orchestrator.report.figures import minutes, moment, plain
+from orchestrator.report.markdown import code, table, text
+from orchestrator.report.reading import number
+
+if TYPE_CHECKING:
+    from orchestrator.submission.chosen import Chosen
+
+
+def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
+    """The text of README.md."""
+    score = chosen.score
+    parts = [
+        f"# {text(score.benchmark)} on {text(system)}",
+        _run(chosen, scripts),
+        "## Runs handed in",
+        _rule(chosen),
+        _table(chosen),
+    ]
+    if score.unscored:
+        rows = [(f"{one['run']}.{one['attempt']}", one["outcome"], one["reason"]) for one in score.unscored]
+        parts += [
+            "## Attempts that were lost",
+            "They died or were ended by the infrastructure, say nothing about convergence, and are not scored.",
+            table(("run.attempt", "outcome", "reason"), rows),
+        ]
+    parts.append("`runs.json` has the same for programs.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _run(chosen: Chosen, scripts: Sequence[str]) -> str:
+    described = chosen.source.described
+    if not scripts:
+        return "The scripts of these runs are not part of the folder that this package was made from."
+    image = f" in the image {code(described.get('image'))}" if described.get("image") else ""
+    start = "sbatch job.sh" if described.get("scheduler") == "slurm" else "bash run_with_docker.sh"
+    config = next((name for name in scripts if name.startswith("config_")), "")
+    return (
+        f"## How to run\n\nThe scripts ran{image} on {text(described.get('nodes', '?'))} nodes:\n\n"
+        f"```\n{start}\n```\n\n"
+        f"{code(config)} is the environment of the runs, `settings.sh` the places of this site. "
+        "`manifest.json` has the hash of "
+        "every file."
+    )
+
+
+def _rule(chosen: Chosen) -> str:
+    score, used = chosen.score, len(chosen.runs)
+    if score.window:
+        return (
+            f"{len(score.runs)} consecutive runs were made, {used} are required. Handed in is the window "
+            f"of {used} runs, consecutive in "
+            "launch order, whose score is the median of all windows. All runs are listed."
+        )
+    return f"Exactly the {used} required runs were made; all of them are handed in, in launch order."
+
+
+def _table(chosen: Chosen) -> str:
+    used = {run.file: f"result_{index}.txt" for index, run in enumerate(chosen.runs)}
+    rows = [
+        (
+            used.get(run.file, "not used"),
+            run.file,
+            moment(run.start),
+            minutes(number(run.minutes)),
+            plain(number(run.samples)),
+            "–" if run.seed is None else run.seed,
+            run.use,
+        )
+        for run in launch_order(chosen.score.runs)
+    ]
+    return table(("result", "from", "started", "minutes", "samples", "seed", "use"), rows)

@@ -1,0 +1,94 @@
+"""The official checkers' word on a package: mlperf-logging's package checker, run on a copy.
+
+Its exit status is 0 whatever it finds, so its text is read; it writes scaling.json into the tree and a log into the
+current directory, so it gets a temporary copy and a temporary folder to stand in. (`result_summarizer.compute_score` of
+the pinned version ends with a traceback on every folder and is not run.)
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from orchestrator.errors import InputError
+from orchestrator.submission.package import write_tree
+
+PINNED = "4.1.68"
+LIMIT_S = 600.0
+_GOOD = "PACKAGE CHECKER FOUND NO ERRORS"
+_BAD = "PACKAGE CHECKER FOUND ERRORS"
+INSTALL = "pip install 'mlperf-orchestrator[test]' installs it (or: pip install mlperf-logging==4.1.68)"
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What the checker said. `errors` are its error lines, `warnings` its warnings, `version` the package's."""
+
+    passed: bool
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+    version: str
+    output: str
+
+
+def installed_version() -> str:
+    """The version of mlperf-logging in this Python. Raises InputError without it."""
+    try:
+        return metadata.version("mlperf-logging")
+    except metadata.PackageNotFoundError as error:
+        raise InputError("--verify needs mlperf-logging, and this Python does not have it", hint=INSTALL) from error
+
+
+def verify(files: Mapping[str, bytes], ruleset: str, benchmarks: Sequence[str], *, limit_s: float = LIMIT_S) -> Word:
+    """Run the package checker over a copy of the tree. Raises InputError when it is missing, hangs or breaks."""
+    version = installed_version()
+    with tempfile.TemporaryDirectory(prefix="orchestrator-verify-") as place:
+        tree, stand = Path(place) / "package", Path(place) / "stand"
+        stand.mkdir()
+        write_tree(files, tree)
+        output = _run(
+            [sys.executable, "-m", "mlperf_logging.package_checker", str(tree), "training", ruleset], stand, limit_s
+        )
+    return _read(output.replace(f"{place}/package/", ""), benchmarks, version)
+
+
+def _run(argv: list[str], stand: Path, limit_s: float) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
+    try:
+        answer = subprocess.run(
+            argv,
+            cwd=stand,
+            env=environment,
+            timeout=limit_s,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"the package checker did not end within {limit_s:.0f} s") from error
+    except OSError as error:
+        raise InputError(f"the package checker cannot be started: {error}") from error
+    return answer.stdout
+
+
+def _read(output: str, benchmarks: Sequence[str], version: str) -> Word:
+    lines = output.splitlines()
+    errors = [line.removeprefix("ERROR - ").strip() for line in lines if line.startswith("ERROR - ")]
+    warnings = [line.removeprefix("WARNING - ").strip() for line in lines if line.startswith("WARNING - ")]
+    if _GOOD not in output and _BAD not in output:
+        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        errors.append(f"the checker ended without a verdict: {last.strip()}")
+    # It says "no errors" over a folder that it skipped, too.
+    errors += [
+        f"the checker skipped {benchmark}" for benchmark in benchmarks if f"Skipping benchmark: {benchmark}" in output
+    ]
+    return Word(_GOOD in output and not errors, tuple(errors), tuple(dict.fromkeys(warnings)), version, output)

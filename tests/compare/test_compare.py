@@ -1,0 +1,153 @@
+"""Comparing sets: the statistics against scipy and against chance, the ratios, what differs, the verdicts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+import set_of_logs as sets
+
+from orchestrator.cli import main
+from orchestrator.compare.comparison import compare, verdict
+from orchestrator.compare.sides import Side, find_side
+from orchestrator.compare.student import cdf, quantile
+from orchestrator.compare.trimmed import Interval, interval, trimmed
+from orchestrator.mllog.score import score_dir
+
+
+def test_quantiles_are_those_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for p, df in itertools.product((0.005, 0.3, 0.6, 0.9, 0.975, 0.9995), (1, 2.5, 7, 13.9, 100, 10_000)):
+        assert quantile(p, df) == pytest.approx(stats.t.ppf(p, df), rel=1e-8)
+        assert cdf(quantile(p, df), df) == pytest.approx(p, abs=1e-9)
+
+
+def test_the_test_is_yuens() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    chance = random.Random(5)
+    a, b = ([chance.gauss(100, 0.4) for _ in range(10)] for _ in range(2))
+    mine = interval(trimmed(a), trimmed(b))  # type: ignore[arg-type]
+    theirs = stats.ttest_ind(a, b, equal_var=False, trim=0.1)
+    # On logarithms, and with small errors a relative difference is one of logarithms.
+    assert mine is not None and mine.p == pytest.approx(theirs.pvalue, rel=0.02)
+
+
+def test_the_interval_holds_what_it_promises() -> None:
+    """95 % of the intervals hold the true ratio, for equal and for unequal spreads."""
+    chance, held, rounds = random.Random(1), 0, 400
+    for _ in range(rounds):
+        a = trimmed([chance.gauss(100, 3) for _ in range(10)])
+        b = trimmed([chance.gauss(105, 6) for _ in range(10)])
+        found = interval(a, b)  # type: ignore[arg-type]
+        held += found is not None and found.low <= 1.05 <= found.high
+    assert 0.915 <= held / rounds <= 0.985
+
+
+def test_a_bad_run_stands_at_the_slow_end() -> None:
+    times = [float(value) for value in range(1, 11)]
+    assert trimmed(times).mean == 5.5  # type: ignore[union-attr]
+    assert trimmed(times[:9], failed=1).mean == sum(range(2, 10)) / 8  # type: ignore[union-attr]
+    assert trimmed(times, failed=2) is None and trimmed([1.0, 2.0, 3.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "expected"),
+    [
+        (1.002, 0.995, 1.009, "equal"),
+        (1.002, 0.98, 1.03, "near"),
+        (1.05, 1.02, 1.08, "apart"),
+        (1.05, 0.99, 1.11, "unsure"),
+        (0.9, 0.8, 0.95, "apart"),
+    ],
+)
+def test_verdicts(ratio: float, low: float, high: float, expected: str) -> None:
+    assert verdict(ratio, Interval(ratio, low, high, 0.5, 10)) == expected
+
+
+def test_verdict_without_an_interval() -> None:
+    assert (
+        verdict(1.001, None) == "near_unknown"
+        and verdict(1.2, None) == "apart_unknown"
+        and verdict(None, None) == "none"
+    )
+
+
+def test_ratios_are_those_of_the_scores() -> None:
+    one, other = score_dir(str(sets.MI325X)), score_dir(str(sets.MI355X))
+    found = compare(side(sets.MI325X), side(sets.MI355X))
+    assert found.score_ratio == other.minutes / one.minutes  # type: ignore[operator]
+    assert found.interval is not None and found.interval.ratio == pytest.approx(found.score_ratio, rel=1e-12)
+    assert found.interval.low < found.score_ratio < found.interval.high  # type: ignore[operator]
+    means = [score.rcp.submission_mean for score in (one, other) if score.rcp and score.rcp.submission_mean]
+    assert found.samples_ratio == pytest.approx(means[1] / means[0])
+    assert found.throughput_ratio is not None and found.throughput_ratio > 1.9
+    assert found.verdict == "apart"
+
+
+def test_a_set_equals_itself(tmp_path: Path) -> None:
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X))
+    found = compare(side(sets.MI355X), side(root))
+    assert (
+        found.score_ratio == 1.0 and found.within_1_percent and found.interval is not None and found.interval.p == 1.0
+    )
+    assert not [one for one in found.differences if one.kind != "setting"]
+
+
+def test_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    contents = sets.logs(sets.MI355X)
+    a = sets.make_set(tmp_path / "a", contents)
+    b = sets.make_set(
+        tmp_path / "b",
+        [content.replace(b'"lora_alpha", "value": 32', b'"lora_alpha", "value": 16') for content in contents],
+    )
+    (b / "environment.sh").write_text('declare -x LR="0.0005"\ndeclare -x TEXT=$\'a\\tb\'\ndeclare -x NEW="1"\n')
+    (b / "nodes/node-a/tunables.log").write_text("thp_enabled\talways\tmadvise\tnever\tfailed\n")
+    assert main(["compare", str(a), str(b), "--json"]) == 0
+    found = {
+        (one["kind"], one["name"]): (one["a"], one["b"]) for one in json.loads(capsys.readouterr().out)["differences"]
+    }
+    assert found["environment", "LR"] == ("0.0004", "0.0005") and found["environment", "NEW"] == ("", "1")
+    assert found["environment", "NCCL_DEBUG"] == ("VERSION", "") and ("environment", "TEXT") not in found
+    assert found["tunable", "thp_enabled"] == ("always", "always, never (failed)")
+    assert found["setting", "lora_alpha"] == ("32", "16")
+    assert main(["compare", str(a), str(b), str(sets.MI325X)]) == 0
+    text = capsys.readouterr().out
+    assert "environment that differ" in text and "Welch t interval for trimmed means" in text and "B / A" in text
+
+
+def test_published_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X))
+    assert main(["compare", "6.0-0037", "6.0/flux1/MI325X_08x08x32", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["a"]["score_minutes"] == 92.36 and found["score_ratio"] == 1.0 and found["confidence"]["p"] == 1.0
+    assert main(["compare", "6.0/flux1/MI325X_08x08x32", str(root)]) == 0
+    assert "different benchmarks" in capsys.readouterr().out
+
+
+def test_sets_without_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = sets.plain_folder(tmp_path / "short", sets.logs(sets.MI355X)[:5])
+    assert main(["compare", str(sets.MI355X), str(short)]) == 0
+    text = capsys.readouterr().out
+    assert "(mean)" in text and "no valid score (5 result files" in text
+    silent = sets.plain_folder(tmp_path / "silent", [b"nothing\n"] * 3)
+    assert main(["compare", str(sets.MI355X), str(silent)]) == 1
+    assert "cannot be compared" in capsys.readouterr().out
+
+
+def test_bad_names(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_side("no-such-thing") is None
+    assert main(["compare", str(sets.MI355X)]) == 2
+    assert main(["compare", "no-such-thing", str(sets.MI355X)]) == 2
+    text = capsys.readouterr().err
+    assert text.count("hint:") == 2 and "neither a folder nor a published entry" in text
+
+
+def side(folder: Path) -> Side:
+    found = find_side(str(folder))
+    assert found is not None
+    return found

@@ -1,0 +1,264 @@
+"""The page, the text formats and the arithmetic of reports, on published sets and on set folders made of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import set_of_logs as sets
+
+from orchestrator.cli import main
+from orchestrator.report.document import document
+from orchestrator.report.environment import declared
+from orchestrator.report.markdown import markdown
+from orchestrator.report.page import page
+from orchestrator.report.reading import extremes, read_report, thinned
+from orchestrator.report.spreadsheet import spreadsheet
+
+LIMIT = 1_500_000
+PUBLISHED = [sets.MI355X, sets.MI350X, sets.MI325X, sets.NVIDIA, sets.DELL]
+_VOID = {"meta", "rect", "circle", "line", "path", "polyline", "polygon"}
+
+
+class Structure(HTMLParser):
+    """Checks that elements are closed in order, and keeps what tests ask about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in _VOID, f"<{tag}/> is not an empty element"
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.seen if name == tag]
+
+
+def structure(text: str) -> Structure:
+    parsed = Structure()
+    parsed.feed(text)
+    parsed.close()
+    assert parsed.open == []
+    return parsed
+
+
+@pytest.fixture(scope="module")
+def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sets.make_set(tmp_path_factory.mktemp("sets"), sets.logs(sets.MI355X))
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.parent.name)
+def test_published_sets(folder: Path) -> None:
+    report = read_report(str(folder))
+    text = page(report)
+    parsed = structure(text)
+    assert f"{report.score.minutes:.2f}" in parsed.text and "✓ Valid score" in parsed.text
+    charts = [one["id"] for one in parsed.named("svg") if one.get("class") == "chart"]
+    assert {f"chart-{name}" for name in ("times", "convergence", "samples", "throughput", "timeline")} <= set(charts)
+    assert len(text.encode()) < LIMIT
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.parent.name)
+def test_the_arithmetic_can_be_followed(folder: Path) -> None:
+    """Every `expression = number` of the steps holds, and the last one is the score."""
+    report = read_report(str(folder))
+    checked = 0
+    for step in report.steps:
+        for line in step.lines:
+            match = re.fullmatch(r"(?:run \S+: )?([-+−×/√()0-9.e ,max]+) = ([-0-9.e+]+)(?: \(t at.*)?", line)
+            if match:
+                expression = match[1].replace("−", "-").replace("×", "*").replace("√", "root")
+                value = eval(
+                    expression, {"root": lambda x: x**0.5, "max": max, "__builtins__": {}}
+                )  # our own output, digits only
+                assert value == pytest.approx(float(match[2]), rel=2e-9, abs=1e-4 if "√" in line else 1e-9), line
+                checked += 1
+    assert checked >= 12
+    assert report.steps[-1].value == report.score.minutes
+
+
+def test_everything_of_a_set_is_shown(whole_set: Path) -> None:
+    parsed = structure(page(read_report(str(whole_set))))
+    for expected in (
+        "10.18",
+        "node-b",
+        "▲ +30.0 s",
+        "✗ 137",
+        "node-b: the container was killed",
+        "thp_enabled",
+        "madvise",
+        "✗ failed",
+        "NCCL_DEBUG",
+        "config_MI355X_1x8x1.sh:2",
+        sets.DIGEST,
+        "rocm/amd-mlperf:test",
+        "Late most often: node-b",
+        "dropped: fastest",
+        "dropped: slowest",
+        "11 attempts, 1 of them lost to the infrastructure",
+    ):
+        assert expected in parsed.text, expected
+
+
+def test_the_page_can_be_used_without_eyes_or_mouse(whole_set: Path) -> None:
+    parsed = structure(page(read_report(str(whole_set))))
+    assert parsed.named("html")[0]["lang"] == "en"
+    assert parsed.seen[[name for name, _ in parsed.seen].index("a")][1]["href"] == "#content"
+    ids = [attributes["id"] for _, attributes in parsed.seen if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for chart in parsed.named("svg"):
+        if chart.get("class") == "chart":
+            assert all(name in ids for name in str(chart["aria-labelledby"]).split())
+        else:
+            assert chart["aria-hidden"] == "true"
+    marks = [one for one in parsed.named("g") if one.get("class") == "mark"]
+    assert len(marks) > 40 and all(one["tabindex"] == "0" and one["aria-label"] for one in marks)
+    assert len(parsed.named("caption")) == len(parsed.named("table")) and all(
+        one.get("scope") for one in parsed.named("th")
+    )
+    assert len(parsed.named("h1")) == 1
+    for link in parsed.named("a"):
+        assert str(link["href"]).removeprefix("#") in ids
+
+
+def test_nothing_is_fetched_and_nothing_runs(whole_set: Path) -> None:
+    text = page(read_report(str(whole_set)))
+    assert "default-src 'none'" in text
+    assert not re.search(r"<script|<link|<img|<iframe|\son\w+=|https?://|@import|url\((?!#)", text)
+
+
+def test_the_same_set_gives_the_same_bytes(whole_set: Path) -> None:
+    assert page(read_report(str(whole_set))) == page(read_report(str(whole_set)))
+
+
+HOSTILE = "</title></svg><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u202eevil\x00"
+
+
+def test_hostile_values_stay_text(tmp_path: Path) -> None:
+    contents = sets.logs(sets.MI355X)
+    evil = json.dumps(HOSTILE).encode()
+    contents[0] = contents[0].replace(b'"status": "success"', b'"status": ' + evil)
+    contents[1] = re.sub(rb'"key": "seed", "value": \d+', lambda _: b'"key": "seed", "value": ' + evil, contents[1])
+    contents[2] = contents[2].replace(b'"llama2_70b_lora"', b'"\\ud800' + evil[1:]) + b"\xff\xfe\r\r:::MLLOG {\xff\n"
+    root = sets.make_set(tmp_path, contents)
+    (root / "environment.sh").write_bytes(b'declare -x EVIL="<script>alert(4)</script>\xff"\n')
+    (root / "nodes/node-a/tunables.log").write_text("<b>knob\t|`1`\t2\t3\tfailed\n")
+    described = json.loads((root / "set.json").read_text())
+    (root / "set.json").write_text(
+        json.dumps({**described, "metric": HOSTILE, "image": HOSTILE, "system": "=cmd()", "nodes": [1]})
+    )
+    report = read_report(str(root))
+    text = page(report)
+    parsed = structure(text)
+    text.encode("utf-8")
+    assert not parsed.named("script") and not parsed.named("img")
+    assert "<b>knob" in parsed.text
+    assert "\u202e" not in text and "\x00" not in text
+    assert all(not name.startswith("on") for _, attributes in parsed.seen for name in attributes)
+    pasted = markdown(report)
+    assert "<script" not in pasted.replace("\\<script", "") and "\\<script" in pasted
+    assert spreadsheet(report) and json.loads(document(report))["runs"][1]["seed"] == HOSTILE
+
+
+def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(whole_set), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert (
+        len(rows) == 10
+        and float(rows[0]["minutes"]) > 9
+        and {row["use"] for row in rows} == {"counted", "fastest", "slowest"}
+    )
+    assert main(["report", str(whole_set), "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["score"]["valid"] and len(data["attempts"]) == 11 and data["environment"][0]["name"] == "LR"
+    assert data["attempts"][3]["nodes"][1]["slow"] is True
+    assert main(["report", str(whole_set), "--format", "md"]) == 0
+    pasted = capsys.readouterr().out
+    assert (
+        pasted.startswith("# llama2\\_70b\\_lora on MI355X")
+        and "## Late nodes" in pasted
+        and "nmi\\_watchdog" in pasted
+    )
+
+
+def test_unfinished_and_damaged_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:4])
+    (root / "runs/3/attempt_1/state.json").write_text('{"run": "x"')
+    (root / "runs/3/attempt_1/node_0.json").write_text("[]")
+    (root / "environment.sh").unlink()
+    out = tmp_path / "report.html"
+    assert main(["report", str(root), "-o", str(out)]) == 0
+    assert "no valid score yet" in capsys.readouterr().out
+    parsed = structure(out.read_text())
+    assert (
+        "Forecast" in parsed.text and "attempt_1/state.json" in parsed.text and "no environment.sh yet" in parsed.text
+    )
+    for run in range(1, 5):
+        (root / f"runs/{run}/result_{run}.txt").unlink()
+        (root / f"runs/{run}/state.json").unlink()
+    assert main(["report", str(root), "-o", str(out)]) == 0
+    assert "No run has ended yet." in structure(out.read_text()).text
+
+
+def test_bad_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path / "missing")]) == 2
+    assert main(["report", str(sets.MI355X), "-o", str(tmp_path / "no/such/folder.html")]) == 2
+    (tmp_path / "empty").mkdir()
+    assert main(["report", str(tmp_path / "empty")]) == 2
+    text = capsys.readouterr().err
+    assert text.count("hint:") == 3 and "Traceback" not in text
+    assert list(tmp_path.iterdir()) == [tmp_path / "empty"]
+
+
+def test_size_is_bounded(tmp_path: Path) -> None:
+    """30 runs with 400 evaluations each, 100 nodes and 3,000 variables."""
+    contents = []
+    for number, log in enumerate(sets.logs(sets.MI355X) * 3):
+        stop = log.index(b"run_stop")
+        line = log.rindex(b"\n", 0, stop) + 1
+        start = int(re.search(rb'"time_ms": (\d+)[^\n]*"run_start"', log)[1])  # type: ignore[index]
+        more = "".join(
+            f':::MLLOG {{"namespace": "", "time_ms": {start + 100 * k}, "event_type": "POINT_IN_TIME", '
+            f'"key": "eval_accuracy", '
+            f'"value": {2 - k / 9000 + number / 100}, "metadata": {{"samples_count": {k}}}}}\n'
+            for k in range(400)
+        )
+        contents.append(log[:line] + more.encode() + log[line:])
+    root = sets.make_set(tmp_path, contents, nodes=tuple(f"node{index:03}" for index in range(100)), nexp=30)
+    (root / "environment.sh").write_text("".join(f'declare -x V{index}="{"x" * 300}"\n' for index in range(3000)))
+    report = read_report(str(root))
+    text = page(report)
+    structure(text)
+    assert len(report.runs) == 30 and len(text.encode()) < LIMIT
+
+
+def test_thinning_keeps_ends_and_dips() -> None:
+    points = [(float(index), 5.0) for index in range(10_000)]
+    points[7777] = (7777.0, 1.0)
+    assert (7777.0, 1.0) in extremes(points) and len(extremes(points)) <= 240
+    few = thinned(list(range(10_000)), 48)
+    assert len(few) == 48 and few[0] == 0 and few[-1] == 9999
+
+
+def test_declared_variables() -> None:
+    text = 'declare -x A="x\\"y\\$z\\\\"\ndeclare -x B=$\'a\\n\\x41\\101\\\'\'\n'
+    text += 'declare -x C\ndeclare -x D="two\nlines"\nrm -rf /\n'
+    assert declared(text) == {"A": 'x"y$z\\', "B": "a\nAA'", "C": "", "D": "two\nlines"}

@@ -1,0 +1,250 @@
+"""Packages: what is made, what is refused, and what MLCommons' own checker says about both."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import set_of_logs as sets
+
+from orchestrator.cli import main
+from orchestrator.errors import InputError
+from orchestrator.submission import names
+from orchestrator.submission.description import MEMBERS
+from orchestrator.submission.package import Options, make_package
+from orchestrator.submission.refusal import Refused
+from orchestrator.submission.verify import verify
+
+FRAMEWORK = ("--framework", "PyTorch 2.9 + ROCm 7.0")
+RESULTS = "results/MI355X_1x8x1/llama2_70b_lora"
+CODE = "benchmarks/llama2_70b_lora/implementations/MI355X_1x8x1"
+
+
+@pytest.fixture
+def whole_set(tmp_path: Path) -> Path:
+    return sets.make_set(tmp_path / "sets", sets.logs(sets.MI355X))
+
+
+def package(source: Path, out: Path, *more: str) -> int:
+    return main(["package", str(source), "-o", str(out), "--submitter", "AMD", *FRAMEWORK, *more])
+
+
+def refused(source: Path, **more: str) -> str:
+    with pytest.raises(Refused) as caught:
+        make_package([str(source)], Options(**{"submitter": "AMD", "framework": "PyTorch", **more}))
+    return str(caught.value)
+
+
+def shifted(content: bytes, days: int) -> bytes:
+    """A log some days later, with another seed."""
+    later = re.sub(rb'"time_ms": (\d+)', lambda match: b'"time_ms": %d' % (int(match[1]) + days * 86_400_000), content)
+    return re.sub(
+        rb'("key": "seed", "value": )(\d+)', lambda match: match[1] + b"%d" % (int(match[2]) + 100_000 * days), later
+    )
+
+
+def test_a_complete_set_passes_the_official_checker(
+    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "AMD"
+    assert package(whole_set, out, "--verify") == 0
+    assert "package checker, round 5.1.0: no errors" in capsys.readouterr().out
+    assert sorted(path.name for path in (out / RESULTS).iterdir()) == sorted(
+        f"result_{index}.txt" for index in range(10)
+    )
+    # The copies are the logs, byte for byte, in launch order, and the checker wrote into a copy of the tree only.
+    assert [(out / RESULTS / f"result_{index}.txt").read_bytes() for index in range(10)] == sets.logs(sets.MI355X)
+    assert not list(out.rglob("scaling.json")) and not list(out.rglob("*.log")) and not list(tmp_path.glob(".*"))
+    description = json.loads((out / "systems/MI355X_1x8x1.json").read_text())
+    assert set(description) == set(MEMBERS) and all(isinstance(value, str) for value in description.values())
+    assert (
+        description["accelerators_per_node"] == "8" and description["accelerator_model_name"] == "AMD Instinct MI355X"
+    )
+    assert (out / CODE / "job.sh").stat().st_mode & 0o111 and not (out / CODE / "lib/common.sh").stat().st_mode & 0o111
+    record = json.loads((out / CODE / "runs.json").read_text())
+    assert [run["result"] for run in record["runs"]] == [f"result_{index}.txt" for index in range(10)]
+    assert record["attempts_not_scored"][0]["reason"] == "node-b: the container was killed"
+    assert "the container was killed" in (out / CODE / "README.md").read_text()
+
+
+def test_the_median_window_of_a_longer_set(tmp_path: Path) -> None:
+    """13 runs: not the first ten, not the fastest ten, but the median window; the others are on record."""
+    contents = sets.logs(sets.MI355X)
+    more = [shifted(content, 30) for content in contents[:3]]
+    root = sets.make_set(tmp_path, contents + more, nexp=13)
+    made = make_package([str(root)], Options(submitter="AMD", framework="PyTorch"))
+    record = json.loads(made.files[f"{CODE}/runs.json"])
+    scores = [window["score_minutes"] for window in record["window"]["windows"]]
+    assert len(scores) == 4 and record["score_minutes"] == sorted(scores)[2]
+    used = [run for run in record["runs"] if run["result"]]
+    assert [run["result"] for run in used] == [f"result_{index}.txt" for index in range(10)]
+    first = record["runs"].index(used[0])
+    assert record["runs"][first : first + 10] == used, "the runs are not consecutive"
+    assert sum(run["why"] == "outside the median window" for run in record["runs"]) == 3
+    other = sets.make_set(tmp_path / "other", sets.logs(sets.MI350X), system="MI350X_1x8x1", workload="llama31_8b")
+    both = make_package([str(root), str(other)], Options(submitter="AMD", framework="PyTorch"))
+    assert (
+        sum(name.startswith("results/") for name in both.files) == 20
+        and sum("systems/" in name for name in both.files) == 2
+    )
+    assert verify(both.files, both.ruleset, both.benchmarks).passed
+
+
+def test_nine_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = sets.make_set(tmp_path / "sets", sets.logs(sets.MI355X)[:9])
+    assert package(root, tmp_path / "out") == 1
+    text = capsys.readouterr().err
+    assert "9 result files, exactly 10 are needed" in text and "hint:" in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_repeated_seed_is_refused(tmp_path: Path) -> None:
+    contents = sets.logs(sets.MI355X)
+    seed = re.search(rb'"key": "seed", "value": \d+', contents[0])[0]  # type: ignore[index]
+    contents[4] = re.sub(rb'"key": "seed", "value": \d+', seed, contents[4])
+    assert "the seed check fails" in refused(sets.make_set(tmp_path, contents))
+
+
+def test_a_missing_system_description_is_refused(tmp_path: Path) -> None:
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X), system="OurOwn_1x8x1")
+    text = refused(root)
+    assert (
+        "systems/OurOwn_1x8x1.json: nothing is known for host_processors_per_node" in text and "--system-json" in text
+    )
+    assert "nothing is known for framework" in refused(
+        sets.make_set(tmp_path / "b", sets.logs(sets.MI355X)), framework=""
+    )
+
+
+def test_the_checker_agrees_about_what_is_refused(whole_set: Path) -> None:
+    """What is refused, built by force, is what the official checker does not take either."""
+    made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))
+
+    def system(name: str) -> dict[str, bytes]:
+        return {path.replace("MI355X_1x8x1", name): data for path, data in made.files.items()}
+
+    nine = {path: data for path, data in system("nine").items() if not path.endswith("result_9.txt")}
+    twice = system("twice")
+    twice["results/twice/llama2_70b_lora/result_4.txt"] = twice["results/twice/llama2_70b_lora/result_3.txt"]
+    unknown = {path.replace("/llama2_70b_lora/", "/llama2/"): data for path, data in system("unknown").items()}
+    word = verify({**nine, **twice, **unknown}, made.ruleset, ["llama2_70b_lora", "llama2"])
+    text = "\n".join(word.errors)
+    assert (
+        not word.passed and "found 9, expected 10" in text and "eed checker failed" in text and "skipped llama2" in text
+    )
+    bare = {path: data for path, data in made.files.items() if not path.startswith("systems/")}
+    assert "without a verdict" in " ".join(verify(bare, made.ruleset, made.benchmarks).errors)
+
+
+def test_sets_that_are_not_compliant_are_refused(tmp_path: Path) -> None:
+    contents = [
+        content.replace(b'"lora_rank", "value": 16', b'"lora_rank", "value": 8') for content in sets.logs(sets.MI355X)
+    ]
+    assert "10 bad runs" in refused(sets.make_set(tmp_path, contents))
+    open_ = [content.replace(b'"closed"', b'"open"') for content in sets.logs(sets.MI355X)]
+    assert "the logs are of the open division" in refused(sets.make_set(tmp_path / "open", open_))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("My System", "contains a space"), (".hidden", "begins with a dot"), ("a/b", "no name")]
+)
+def test_bad_names_are_refused(whole_set: Path, name: str, problem: str) -> None:
+    assert problem in refused(whole_set, system=name)
+    assert problem in refused(whole_set, implementation=name)
+
+
+def test_bad_names_inside_the_bundle_and_large_files_are_refused(
+    whole_set: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole_set / "bundle/lib/my notes.txt").write_text("x")
+    (whole_set / "bundle/.git").write_text("x")
+    text = refused(whole_set)
+    assert "`my notes.txt` contains a space" in text and "`.git` begins with a dot" in text
+    (whole_set / "bundle/lib/my notes.txt").unlink()
+    (whole_set / "bundle/.git").unlink()
+    large = whole_set / "runs/1/result_1.txt"
+    with open(large, "ab") as file:
+        file.truncate(names.LARGEST + 1)
+    assert "50.0 MB, at most 50 MB" in refused(whole_set)
+
+
+def test_the_built_in_workload_is_no_benchmark(tmp_path: Path) -> None:
+    contents = [content.replace(b'"llama2_70b_lora"', b'"builtin"') for content in sets.logs(sets.MI355X)]
+    assert "no MLPerf benchmark" in refused(sets.make_set(tmp_path, contents))
+
+
+def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:
+    assert "give --system NAME" in refused(sets.MI355X)
+    given = {name: "1" for name in MEMBERS}
+    members = {**given, "status": "Preview", "division": "closed"}
+    made = make_package(
+        [str(sets.MI355X)], Options(submitter="AMD", status="", system="X", framework="f", given=members)
+    )
+    assert made.files["results/X/llama2_70b_lora/result_0.txt"] == sets.logs(sets.MI355X)[0]
+    assert json.loads(made.files["systems/X.json"])["status"] == "Preview"
+
+
+def test_what_is_known_about_a_system(whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nodes add what they all say; the user's file wins; wrong shapes are errors."""
+    for node, cooling in (("node-a", "Air"), ("node-b", "Liquid")):
+        (whole_set / f"nodes/{node}/hardware.json").write_text(
+            json.dumps({"host_processor_vcpu_count": 256, "cooling": cooling, "x": 1})
+        )
+    mine = tmp_path / "mine.json"
+    mine.write_text(
+        json.dumps(
+            {"host_storage_type": "NVMe", "host_processor_model_name": "Other", "other_software_stack": {"rccl": 2.27}}
+        )
+    )
+    assert package(whole_set, tmp_path / "out", "--system-json", str(mine), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    found = json.loads((tmp_path / "out/systems/MI355X_1x8x1.json").read_text())
+    assert (
+        found["host_processor_vcpu_count"] == "256"
+        and found["cooling"] == ""
+        and found["host_processor_model_name"] == "Other"
+    )
+    assert found["other_software_stack"] == {"rccl": "2.27"} and "cooling" in told["warnings"][0]
+    for text in ("[]", "{", '{"cooling": ["air"]}'):
+        mine.write_text(text)
+        assert package(whole_set, tmp_path / "out2", "--system-json", str(mine)) == 2
+    mine.write_text('{"number_of_nodes": "two", "status": "Ready"}')
+    assert package(whole_set, tmp_path / "out2", "--system-json", str(mine)) == 1
+    assert "number_of_nodes is 'two'" in capsys.readouterr().err and not (tmp_path / "out2").exists()
+
+
+def test_nothing_is_overwritten_or_left(
+    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert package(whole_set, out) == 0 and (out / "systems").is_dir()
+    assert package(whole_set, out) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+    monkeypatch.setattr(Path, "rename", _full)
+    assert package(whole_set, tmp_path / "second") == 2
+    assert "nothing was left" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "sets"]
+
+
+def _full(self: Path, target: Path) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_the_checker_is_missing_or_hangs(
+    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))
+    with pytest.raises(InputError, match=r"did not end within 0 s"):
+        verify(made.files, made.ruleset, made.benchmarks, limit_s=0.01)
+    from importlib import metadata
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert package(whole_set, tmp_path / "out", "--verify") == 2
+    text = capsys.readouterr().err
+    assert "pip install 'mlperf-orchestrator[test]'" in text and not (tmp_path / "out").exists()
