@@ -25,7 +25,8 @@ from orchestrator.model.documents import (
     Workload,
     WorkloadRound,
 )
-from orchestrator.model.entry import Container, DataPath, Entry, Mount, Origin
+from orchestrator.model.entry import Container, DataPath, Entry, FabricFacts, Mount, Origin
+from orchestrator.model.fields import NAME
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
 
@@ -153,7 +154,7 @@ class _Composition:
             submitter=mine.submitter or "", submitted=mine.submitted, source=mine.source, note=mine.note,
             nodes=chosen.system.nodes, gpus_per_node=chosen.system.gpus_per_node,
             accelerator=self._accelerator_name(), gfx=chosen.accelerator.gfx, host=chosen.host_title,
-            fabric=chosen.fabric.title, fabric_kind=chosen.fabric.kind,
+            fabric=chosen.fabric.title, fabric_kind=chosen.fabric.kind, fabric_facts=self._fabric_facts(),
             micro_batch=mine.micro_batch or 0, global_batch=mine.global_batch or 0,
             accumulation=mine.accumulation or (1 if mine.global_batch else 0),
             tensor_parallel=mine.tensor_parallel, pipeline_parallel=mine.pipeline_parallel,
@@ -195,11 +196,14 @@ class _Composition:
 
     def _site_network(self) -> dict[str, tuple[str, str]]:
         network = self.site.network
+        one_name = network.socket_ifname if NAME.fullmatch(network.socket_ifname or "") else None
+        # Gloo takes one name; from a list each node takes the first interface that it has.
         gloo = ("gloo_socket_ifname", network.gloo_socket_ifname) if network.gloo_socket_ifname else \
-            ("socket_ifname", network.socket_ifname)
+            ("socket_ifname", one_name)
         given = {"NCCL_SOCKET_IFNAME": ("socket_ifname", network.socket_ifname), "GLOO_SOCKET_IFNAME": gloo,
                  "NCCL_IB_HCA": ("ib_hca", network.ib_hca),
-                 "NCCL_IB_GID_INDEX": ("gid_index", network.gid_index)}
+                 "NCCL_IB_GID_INDEX": ("gid_index", network.gid_index),
+                 "NCCL_IB_DISABLE": ("rdma", "1" if network.rdma == "off" else None)}
         return {name: (str(value), key) for name, (key, value) in given.items() if value is not None}
 
     def _layer(self, layer: str, env: Mapping[str, Any], document: Document, key: Key, source: str) -> None:
@@ -224,7 +228,8 @@ class _Composition:
 
     def _command_line(self) -> None:
         for name, text in self.given.items():
-            problem = values.name_problem(name) or values.secret_problem(name) or values.value_problem(text)
+            problem = values.name_problem(name) or values.secret_problem(name) or values.value_problem(text) or \
+                values.empty_problem(name, text)
             if problem:
                 raise UsageError(f"--env {name}: {problem}")
             self.env[name] = values.Text(text)
@@ -250,6 +255,10 @@ class _Composition:
                                    f"the environment of {chosen.workload.name} refers to it"])
         return values.Text(str(facts[value.name]))
 
+    def _fabric_facts(self) -> FabricFacts:
+        one = self.chosen.fabric
+        return FabricFacts(tuple(one.drivers), tuple(one.names), one.link_layer, one.gbps, one.nics_per_gpu)
+
     def _published_as(self) -> str:
         return self.chosen.mine.published_as or self.chosen.system.name
 
@@ -269,7 +278,7 @@ class _Composition:
         missing = [key for key, name in (("socket_ifname", "NCCL_SOCKET_IFNAME"), ("ib_hca", "NCCL_IB_HCA"))
                    if name not in self.env and not (key == "ib_hca" and kind == "ethernet")]
         for key in missing:
-            self.warnings.append(f"the site gives no network.{key}; RCCL will choose by itself on {nodes} nodes")
+            self.warnings.append(f"the site gives no network.{key}; each of the {nodes} nodes will detect its own")
 
     def _mounts(self, shared: WorkloadRound) -> tuple[Mount, ...]:
         mounts = shared.mounts if shared.mounts is not None else self.chosen.workload.mounts

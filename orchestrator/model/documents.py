@@ -65,12 +65,22 @@ class Host(Part):
 class Fabric(Part):
     """A kind of network between the nodes, with the RCCL settings that go with the kind.
 
-    Names of interfaces and devices are facts of a site and do not stand here.
+    Names of interfaces and devices are facts of a site and do not stand here. By which driver or name a node knows the
+    RDMA devices of the kind is a fact of the kind.
     """
 
     title: Line
     kind: Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpuboost"]
     devices: list[AbsolutePath] = []
+    drivers: Lines = []
+    """Patterns of the kernel driver's name; empty: any device is of the kind."""
+    names: Lines = []
+    """Patterns of device names, for nodes that do not tell the driver."""
+    link_layer: Literal["", "Ethernet", "InfiniBand"] = ""
+    gbps: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Rate of one device in Gb/s; 0: not known."""
+    nics_per_gpu: Annotated[int, Field(ge=0, le=64)] = 0
+    """RDMA devices that a node has for each GPU; 0: not known, so none is asked for."""
     env: Env = {}
     source: str = ""
     note: str = ""
@@ -212,6 +222,10 @@ class SiteNetwork(Part):
     gloo_socket_ifname: Joined | None = None
     ib_hca: Joined | None = None
     gid_index: int | None = Field(default=None, ge=0, le=255)
+    rdma: Literal["required", "preferred", "off"] = "preferred"
+    """When no node has RDMA devices: refuse, warn and use TCP sockets, or want none in the first place."""
+    allow_differences: bool = False
+    """Start a set on nodes whose networks differ; what differs becomes a warning."""
     env: Env = {}
 
 
@@ -231,6 +245,14 @@ class SiteLimits(Part):
     attempts: Annotated[int, Field(ge=1, le=20)] = 3
     run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = None
     container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+
+
+class SiteTuning(Part):
+    """How nodes are tuned. `profile` null: what tuning/choice.yaml gives the workload; a path is a profile of the site."""
+
+    profile: Name | AbsolutePath | None = None
+    lease_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
+    allow_differences: bool = False
 
 
 class Site(Part):
@@ -259,6 +281,7 @@ class Site(Part):
     pass_env: list[PassedName] = []
     limits: SiteLimits = SiteLimits()
     tunables: Literal["apply", "off"] = "apply"
+    tuning: SiteTuning = SiteTuning()
     clear_caches: bool = True
 
 

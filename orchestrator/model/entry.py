@@ -27,6 +27,17 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricFacts:
+    """How a node knows the RDMA devices of the fabric, see `documents.Fabric`."""
+
+    drivers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    link_layer: str = ""
+    gbps: int = 0
+    nics_per_gpu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Mount:
     """A host folder in the container.
 
@@ -99,6 +110,7 @@ class Entry:
     host: str
     fabric: str
     fabric_kind: str
+    fabric_facts: FabricFacts
     micro_batch: int
     global_batch: int
     accumulation: int

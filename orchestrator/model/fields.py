@@ -131,7 +131,8 @@ def _env(raw: object) -> object:
 def _env_item(name: str, raw: Any) -> tuple[Any, str]:
     value, problem = values.parse_value(raw)
     secret = "" if raw is None else values.secret_problem(name)
-    return value, values.name_problem(name) or secret or problem
+    empty = "" if value is None else values.empty_problem(name, value)
+    return value, values.name_problem(name) or secret or problem or empty
 
 
 def _paths(raw: object) -> object:

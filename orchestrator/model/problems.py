@@ -102,19 +102,22 @@ def _annotation_at(model: type[Part], location: Key) -> type[BaseModel] | None:
 
 
 def _step(annotation: Any, part: str | int) -> Any:
-    model = _model_in(annotation)
-    if model is not None:
-        field = model.model_fields.get(str(part))
-        marks = [mark.model for mark in field.metadata if isinstance(mark, NameOr)] if field else []
-        return marks[0] if marks else field.annotation if field else None
-    for one in (annotation, *get_args(annotation)):
+    for one in _choices(annotation):
         if get_origin(one) in (dict, list):
             return get_args(one)[-1]
-    return None
+    model = _model_in(annotation)
+    field = model.model_fields.get(str(part)) if model else None
+    marks = [mark.model for mark in field.metadata if isinstance(mark, NameOr)] if field else []
+    return marks[0] if marks else field.annotation if field else None
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """The annotation, and what a union or an Annotated in its place is made of; not what a dict or a list holds."""
+    return (annotation,) if get_origin(annotation) in (dict, list) else (annotation, *get_args(annotation))
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    for one in (annotation, *get_args(annotation)):
+    for one in _choices(annotation):
         if isinstance(one, type) and not get_args(one) and issubclass(one, BaseModel):
             return one
     return None

@@ -56,6 +56,10 @@ DocumentValue = EnvValue | Ref | None
 REFS = ("system", "config_file", "accelerator", "nodes", "gpus_per_node", "micro_batch", "global_batch",
         "tensor_parallel", "pipeline_parallel", "context_parallel", "minutes_per_run")
 
+NETWORK_NAMES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
+"""What differs between sites and nodes: given by the user or the site, or detected on the node. Never empty: RCCL takes an
+empty NCCL_IB_HCA for a list that names no device."""
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE)
 
@@ -89,6 +93,13 @@ def secret_problem(name: str) -> str:
 def value_problem(text: str) -> str:
     """Return what is wrong with a literal value, or ""."""
     return "the value contains a NUL byte, which no environment can hold" if "\0" in text else ""
+
+
+def empty_problem(name: str, value: object) -> str:
+    """Return what is wrong with an empty value of a network variable, or ""."""
+    if name not in NETWORK_NAMES or str(value):
+        return ""
+    return f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a document to remove it"
 
 
 def parse_value(raw: object) -> tuple[DocumentValue, str]:

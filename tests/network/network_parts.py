@@ -1,0 +1,175 @@
+"""Nodes with made-up networks: the bundle's own node.sh, in real bash, on trees that stand for /sys and /proc."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fake_sys import Port, build_proc, build_sys
+
+from orchestrator.model import load_entry
+from orchestrator.render import render_bundle, write_bundle
+
+SYSTEM = """kind: system
+name: two_nodes
+accelerator: {accelerator}
+nodes: {nodes}
+gpus_per_node: {gpus}
+fabric: {fabric}
+workloads:
+  builtin:
+    "1.0":
+      micro_batch: 8
+      global_batch: {batch}
+      env: {{BUILTIN_STEP_MS: "1", {env}}}
+"""
+SITE = """kind: site
+scheduler: local
+log_dir: {log_dir}
+container: {{engine: none}}
+tunables: "off"
+clear_caches: false
+systems_dirs: [{systems}]
+network: {network}
+"""
+
+# In place of a training: shows its environment, says what RCCL would say, and ends well.
+CODE = """#!/usr/bin/env bash
+env | grep -E '^(NCCL|GLOO)_' | sort
+{words}
+[ "$NODE_RANK" != 0 ] || echo ':::MLLOG {{"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop",' \
+  '"value": null, "metadata": {{"status": "success"}}}}'
+"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a node said and wrote."""
+
+    lines: list[tuple[str, str]]
+    """(word, detail) of every report."""
+    record: dict[str, object]
+    variables: dict[str, tuple[str, str]]
+    """Variable -> (value, origin), from network.tsv."""
+    exports: str
+    """The lines that the run's environment gets."""
+
+    def said(self, word: str) -> list[str]:
+        return [detail for spoken, detail in self.lines if spoken == word]
+
+    @property
+    def summary(self) -> str:
+        return self.said("network")[0]
+
+    def use(self) -> dict[str, str]:
+        devices = self.record["devices"]
+        assert isinstance(devices, list)
+        return {device["port"]: device["use"] for device in devices}
+
+
+@dataclass(frozen=True)
+class SetRun:
+    """A set that has ended."""
+
+    root: Path
+    code: int
+    output: str
+
+    @property
+    def job(self) -> dict[str, object]:
+        [path] = (self.root / "jobs").iterdir()
+        found = json.loads(path.read_bytes())
+        assert isinstance(found, dict)
+        return found
+
+    def run(self) -> dict[str, object]:
+        found = json.loads((self.root / "runs/1/state.json").read_bytes())
+        assert isinstance(found, dict)
+        return found
+
+    def log(self, rank: int) -> str:
+        return (self.root / f"runs/1/attempt_1/node_{rank}.log").read_text()
+
+
+@dataclass
+class Place:
+    """A folder with a bundle and nodes."""
+
+    folder: Path
+
+    def render(self, fabric: str, *, network: str = "{}", nodes: int = 2, gpus: int = 8, env: str = "", site: str = "",
+               accelerator: str = "cpu", given: Mapping[str, str] | None = None) -> Path:
+        """Write descriptor, site and bundle; return the bundle."""
+        systems = self.folder / "systems"
+        systems.mkdir(exist_ok=True)
+        (systems / "two_nodes.yaml").write_text(SYSTEM.format(
+            fabric=fabric, nodes=nodes, gpus=gpus, env=env, batch=8 * nodes * gpus, accelerator=accelerator))
+        path = self.folder / "site.yaml"
+        path.write_text(SITE.format(log_dir=self.folder / "sets", systems=systems, network=network) + site)
+        return self.render_again(given)
+
+    def render_again(self, given: Mapping[str, str] | None = None) -> Path:
+        """Make the bundle of the documents as they are now."""
+        bundle = self.folder / "bundle"
+        entry = load_entry("two_nodes", "builtin", site=self.folder / "site.yaml", env=given)
+        write_bundle(render_bundle(entry, nexp=1), bundle, replace_edited=True)
+        return bundle
+
+    def code(self, *words: str) -> str:
+        """Write the code of the runs, which print `words`; return the site's lines for it."""
+        folder = self.folder / "code"
+        folder.mkdir(exist_ok=True)
+        (folder / "run_and_time.sh").write_text(CODE.format(words="\n".join(f"echo '{one}'" for one in words)))
+        return f"code: {{builtin: {folder}}}\n"
+
+    def run_set(self, bundle: Path) -> SetRun:
+        """Run the set of `bundle` on two made-up nodes, local0 and local1, of this machine."""
+        done = subprocess.run(["bash", bundle / "run_with_docker.sh"], env=self.env(TMPDIR=str(self.folder)), text=True,
+                              stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, timeout=60)
+        [root] = (self.folder / "sets").iterdir()
+        return SetRun(root, done.returncode, done.stdout)
+
+    def tree(self, node: str, ports: list[Port], routes: tuple[tuple[str, str, str], ...] | None = None,
+             interfaces: tuple[str, ...] = ("lo", "eno0")) -> None:
+        """Make the network of one node."""
+        build_sys(self.folder / node / "sys", ports, interfaces)
+        if routes is None:
+            build_proc(self.folder / node / "proc")
+        else:
+            build_proc(self.folder / node / "proc", routes)
+
+    def env(self, **more: str) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "ORCH_SYS_ROOT": f"{self.folder}/%n/sys",
+                "ORCH_PROC_ROOT": f"{self.folder}/%n/proc", **more}
+
+    def look(self, bundle: Path, node: str = "n1", **more: str) -> Seen:
+        """Have node.sh hold the node and let it go at once."""
+        root = self.folder / "set"
+        (root / "nodes").mkdir(parents=True, exist_ok=True)
+        config = bundle / "config_two_nodes.sh"
+        shell = 'NEXP=1; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
+        env = subprocess.run(["env", "-i", "bash", "--noprofile", "--norc", "-eu", "-c", shell, "_", config], check=True,
+                             capture_output=True).stdout
+        (root / "environment.sh").write_bytes(env)
+        setting = self.env(ORCH_SET_DIR=str(root), ORCH_JOB_ID="1", ORCH_NODE=node, SLURM_NODEID="1", SLURM_NNODES="2",
+                           MASTER_ADDR="10.0.0.1", ORCH_PEER="10.0.0.2", ORCH_CHANNELS=str(self.folder)) | more
+        done = subprocess.run(["bash", bundle / "lib/node.sh", "hold", "1"], env=setting, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=30)
+        assert done.stderr == ""
+        return self.seen(root / "nodes" / node, done.stdout, setting, bundle)
+
+    def seen(self, home: Path, said: str, setting: dict[str, str], bundle: Path) -> Seen:
+        lines = []
+        for line in said.splitlines():
+            word, _, _, detail = line.split("\t")
+            lines.append((word, detail))
+        rows = [line.split("\t") for line in (home / "network.tsv").read_text().splitlines()[1:]]
+        script = f'. "$1/settings.sh"; . "$1/lib/network.sh"; node_dir={home}; ' \
+                 'shell_word() { WORD="\'${1//\\\'/\\\'\\\\\\\'\\\'}\'"; }; network_exports'
+        exports = subprocess.run(["bash", "-uc", script, "_", bundle], env=setting, check=True, capture_output=True, text=True)
+        return Seen(lines, json.loads((home / "network.json").read_bytes()),
+                    {name: (value, origin) for name, value, origin in rows}, exports.stdout)
