@@ -50,7 +50,7 @@ def add_entry(parser: ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
 from orchestrator.errors import RenderError
+from orchestrator.render.network import network_values
 from orchestrator.resources import data_dir
+from orchestrator.tuning.script import SCRIPT, profile_for, tunables_script
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,7 +42,8 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     values = _values(entry, nexp)
     files: Files = {name: _render(environment, f"{name}.j2", values) for name in _RENDERED}
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
-    for path in sorted([templates / "runtime_tunables.sh", *(templates / "lib").glob("*.sh")]):
+    files[SCRIPT] = tunables_script(profile_for(entry))
+    for path in sorted((templates / "lib").glob("*.sh")):
         files[path.relative_to(templates).as_posix()] = path.read_bytes()
     files.update(_code(entry.workload))
     files[MANIFEST] = _manifest(entry, nexp, files, templates)
@@ -50,6 +55,7 @@ def manifest_hash(files: Mapping[str, bytes]) -> str:
     return hashlib.sha256(files[MANIFEST]).hexdigest()
 
 
+@cache
 def _environment(templates: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -90,6 +96,8 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "container_start_s": site.limits.container_start_seconds,
         "sudo": site.sudo,
         "tunables": site.tunables == "apply",
+        "lease_s": site.tuning.lease_seconds,
+        "tuning_differences": "allow" if site.tuning.allow_differences else "stop",
         "clear_caches": site.clear_caches,
         "engine": container.engine,
         "engine_command": container.command or ((container.engine,) if container.engine != "none" else ()),
@@ -101,6 +109,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "pass_env": entry.pass_env,
         "env": list(entry.env.items()),
         "rccl_env": list(entry.rccl_env.items()),
+        **network_values(entry),
     }
 
 
@@ -148,9 +157,8 @@ def _manifest(entry: Entry, nexp: int, files: Files, templates: Path) -> bytes:
     """Versions, and the hash of every input and output. No time, no host, no absolute path: it must be reproducible."""
     inputs = {f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
               for path in templates.rglob("*.j2")}
-    for name in entry.files:
-        path = Path(name)
-        inputs[f"{path.parent.name}/{path.name}"] = _sha256(path.read_bytes())
+    for path in map(Path, entry.files):
+        inputs[_input_name(path, inputs)] = _sha256(path.read_bytes())
     manifest = {
         "schema": 1,
         "orchestrator": __version__,
@@ -159,6 +167,15 @@ def _manifest(entry: Entry, nexp: int, files: Files, templates: Path) -> bytes:
         "outputs": {name: _sha256(content) for name, content in sorted(files.items())},
     }
     return (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _input_name(path: Path, taken: Mapping[str, str]) -> str:
+    """Name a document by its place in the catalogue; one from elsewhere by its file name alone."""
+    for kind in ("systems", "workloads"):
+        if path.resolve().is_relative_to(data_dir(kind)):
+            return f"{kind}/{path.resolve().relative_to(data_dir(kind)).as_posix()}"
+    names = (path.name if n == 1 else f"{path.name} ({n})" for n in count(1))
+    return next(name for name in names if name not in taken)
 
 
 def _sha256(content: bytes) -> str:

@@ -22,7 +22,7 @@ def write_bundle(files: Mapping[str, bytes], directory: Path, *, replace_edited:
     An existing bundle is replaced; anything else in that place is not. Raises RenderError when the folder holds
     something else, when somebody edited the bundle (unless `replace_edited`), or when it cannot be written.
     """
-    directory = Path(os.path.abspath(directory))
+    directory = Path(os.path.realpath(directory))
     _check_place(directory, replace_edited)
     temp: Path | None = None
     try:
@@ -69,6 +69,10 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
         return
     if not directory.is_dir():
         raise RenderError(f"{directory} is a file; the bundle is a folder", hint="give another path with -o")
+    if directory == Path.cwd():
+        # The new folder takes the name; whoever stands in the old one would stand in a deleted folder.
+        raise RenderError(f"{directory} is the current folder",
+                          hint=f"give another one with -o, such as {directory / 'bundle'}")
     if not any(directory.iterdir()):
         return
     if not (directory / _MANIFEST).is_file():

@@ -13,8 +13,8 @@
 # `exec` of the engine would do the same, but it costs 0.1 s of processor per node and run, between run_stop and run_start,
 # and a killed client would leave its process running in the container.
 #
-# SC2153: names in capitals come from settings.sh.
-# shellcheck disable=SC2153
+# SC2153: names in capitals come from settings.sh. SC2178: lib/network.sh has arrays of the same names, local to it.
+# shellcheck disable=SC2153,SC2178
 set -uo pipefail
 
 here=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
@@ -23,6 +23,10 @@ bundle=${here%/*}
 . "$here/common.sh"
 # shellcheck source=/dev/null
 . "$bundle/settings.sh"
+# shellcheck source=lib/network.sh
+. "$here/network.sh"
+# shellcheck source=lib/node_tuning.sh
+. "$here/node_tuning.sh"
 
 rank=${SLURM_NODEID:-0}
 node=${ORCH_NODE:-${SLURMD_NODENAME:-${HOSTNAME%%.*}}}
@@ -38,11 +42,6 @@ report() {
 }
 
 # ---- hold ----------------------------------------------------------------------------------------------------------
-
-tunables() { # apply|revert
-  [[ $RUNTIME_TUNABLES == 1 ]] || return 0
-  "${SUDO[@]}" env ORCH_OWNER_PID=$$ bash "$bundle/runtime_tunables.sh" "$1" "$owner" </dev/null >>"$node_dir/tunables.log" 2>&1
-}
 
 image_id() {
   "${ENGINE_COMMAND[@]}" image inspect --format '{{.Id}}' "$CONT" 2>/dev/null </dev/null
@@ -110,6 +109,7 @@ serve() {
   done
 }
 serve </dev/null >/dev/null 2>&1 &
+'"$CONTAINER_NETWORK"'
 echo up
 exec cat >/dev/null'
 
@@ -121,13 +121,16 @@ start_container() { # GENERATION
   "${ENGINE_COMMAND[@]}" run --rm --interactive --init --name "$container" \
     --label "orchestrator.set=${ORCH_SET_DIR##*/}" --label "orchestrator.job=$ORCH_JOB_ID" \
     --label "orchestrator.node=$node" "${CONTAINER_OPTIONS[@]}" "${MOUNT_OPTIONS[@]}" \
-    --entrypoint bash "$CONT" -c "$CONTAINER_SHELL" \
+    --entrypoint bash "$CONT" -c "$CONTAINER_SHELL" container "${USED[*]}" "$inside_root" \
     </dev/fd/"$container_input" >&"$pipe_fd" 2>>"$node_dir/hold.log" {container_input}>&- &
   engine_pid=$!
   printf '%s\n' "$engine_pid" >"$channel/engine_pid"
   local deadline=$((SECONDS + CONTAINER_START_S))
-  until read_line "$pipe_fd" 0.2 && [[ $LINE == up ]]; do
-    if ! alive "$engine_pid"; then
+  while :; do
+    if read_line "$pipe_fd" 0.2; then
+      [[ $LINE != up ]] || return 0
+      [[ $LINE != "rdma "* ]] || INSIDE+=("${LINE#rdma }")
+    elif ! alive "$engine_pid"; then
       report failed "the container ended at once: $(tail -n 3 "$node_dir/hold.log" | tr '\n\t' '  ')"
       return 1
     elif ((SECONDS >= deadline)); then
@@ -154,27 +157,18 @@ release() {
   trap - EXIT
   end_container
   rm -rf "$channel"
-  tunables revert || log "node $node: tunables could not be reverted, see $node_dir/tunables.log"
-}
-
-drop_caches() {
-  # What the published scripts do: flush dirty pages, then drop page cache, dentries and inodes.
-  if "${SUDO[@]}" bash -c 'sync && echo 3 >/proc/sys/vm/drop_caches' </dev/null 2>>"$node_dir/hold.log"; then
-    report dropped "$1"
-  else
-    report kept "cannot drop its caches: $(tail -n 1 "$node_dir/hold.log")"
-  fi
+  tunables revert || log "node $node: tunables could not be reverted: $TUNABLES_FAILED"
 }
 
 # Requests of the loop come as lines on standard input; its end is the order to let go.
 serve() {
-  local word detail status
+  local word detail drop status
   while :; do
     read_line 0 1
     status=$?
     if ((status == 0)); then
-      read -r word detail <<<"$LINE"
-      [[ $word != drop-caches ]] || drop_caches "$detail"
+      read -r word detail drop <<<"$LINE"
+      [[ $word != prepare ]] || prepare "$detail" "$drop"
     elif ((status == 1)); then
       return 0
     elif [[ -n $engine_pid ]] && ! alive "$engine_pid"; then
@@ -189,11 +183,28 @@ hold() { # GENERATION
     report failed "cannot write to $node_dir"
     return 1
   fi
+  tuning_begin
   trap release EXIT
   trap 'exit 143' TERM INT HUP
-  tunables apply || report note "a tunable did not hold, see $node_dir/tunables.log"
+  if ! look_at_network; then
+    report failed "cannot write to $node_dir"
+    return 1
+  fi
+  summarize_network
+  report network "$SUMMARY"
+  tell_network 0
+  if ! tunables apply; then
+    report failed "tunables: $TUNABLES_FAILED"
+    return 1
+  fi
+  [[ -z $TUNABLES_NOTE ]] || report note "tunables: ${TUNABLES_NOTE:0:800}"
   IMAGE_ID=none
-  [[ $ENGINE == none ]] || start_container "$1" || return 1
+  if [[ $ENGINE != none ]]; then
+    start_container "$1" || return 1
+    check_inside
+  fi
+  [[ $RUNTIME_TUNABLES != 1 ]] || { look_at_boot; check_knobs; }
+  tell_facts
   report ready "$IMAGE_ID"
   serve
 }
@@ -216,6 +227,7 @@ run_script() { # DIRECTORY
   for name in "${PASS_ENV[@]}"; do [[ -z ${!name+set} ]] || pairs+=("$name=${!name}"); done
   IFS= read -r -d '' words <"$ORCH_SET_DIR/environment.sh"
   printf '%s\n' "$words"
+  network_exports
   words=""
   for name in "${pairs[@]}"; do
     shell_word "${name#*=}"
@@ -273,27 +285,31 @@ run_on_host() {
 record_run() { # ATTEMPT_DIR START_MS
   now_ms
   json_string "$node"
-  write_atomic "$1/node_$rank.json" "{\"node\": $JSON, \"rank\": $rank, \"exit\": $RUN_STATUS, \"start_ms\": $2, \"end_ms\": $NOW_MS}"
+  write_atomic "$1/node_$rank.json" "{\"node\": $JSON, \"rank\": $rank, \"exit\": $RUN_STATUS, \"start_ms\": $2, \"end_ms\": $NOW_MS${DRIFT:+, \"drift\": [$DRIFT]}}"
 }
 
 run() { # ATTEMPT_DIR
   local attempt_dir=$1 start
   now_ms
   start=$NOW_MS
-  RUN_STATUS=143
-  # A run that is ended (time-out, failure of another node) still leaves its record.
-  trap 'RUN_STATUS=143; record_run "$attempt_dir" "$start"; exit 143' TERM
+  RUN_STATUS=143 DRIFT=""
+  # A run that is ended (time-out, failure of another node) still leaves its record and its files.
+  trap 'RUN_STATUS=143; record_run "$attempt_dir" "$start"; collect_files "$attempt_dir"; exit 143' TERM
   if [[ $ENGINE == none ]]; then run_on_host; else run_in_container; fi
   trap '' TERM
   collect_files "$attempt_dir"
+  find_drift
   record_run "$attempt_dir" "$start"
   return "$RUN_STATUS"
 }
 
 # What the run left in /results belongs to this attempt: the next run must not overwrite it.
 collect_files() { # ATTEMPT_DIR
-  local found=("$node_dir"/scratch/*)
-  [[ -e ${found[0]} ]] || return 0
+  local found
+  shopt -s dotglob nullglob
+  found=("$node_dir"/scratch/*)
+  shopt -u dotglob nullglob
+  ((${#found[@]} > 0)) || return 0
   if ! mkdir -p "$1/files/$node" || ! mv "${found[@]}" "$1/files/$node/"; then
     log "node $node: could not keep the files of /results"
   fi

@@ -7,19 +7,25 @@
 # SC2015: `A && B || C` is meant as it is: C when either fails.
 # shellcheck disable=SC2034,SC2153,SC2154,SC2015
 
+# shellcheck source=lib/agreement.sh
+. "$BUNDLE/lib/agreement.sh"
+# shellcheck source=lib/before_run.sh
+. "$BUNDLE/lib/before_run.sh"
+
 # ---- records -------------------------------------------------------------------------------------------------------
 
 write_job() { # STATE [REASON]
-  local nodes reason ended=0
+  local nodes reason warnings ended=0
   JOB_STATE=$1
   now_ms
   [[ $1 == starting || $1 == running ]] || ended=$NOW_MS
   json_list "${NODES[@]}"; nodes=$JSON
+  json_list "${WARNINGS[@]}"; warnings=$JSON
   json_string "${2:-}"; reason=$JSON
   json_string "${HOSTNAME:-unknown}"
   write_atomic "$SET_DIR/jobs/$JOB_ID.json" "{\"schema\": 1, \"job_id\": \"$JOB_ID\", \"state\": \"$1\", \"reason\": $reason, \
 \"host\": $JSON, \"pid\": $$, \"started_ms\": $JOB_STARTED_MS, \"updated_ms\": $NOW_MS, \"ended_ms\": $ended, \
-\"nodes\": $nodes, \"run\": $RUN, \"attempt\": $ATTEMPT, \"image_digest\": \"$IMAGE_DIGEST\", \"engine\": \"$ENGINE\"}"
+\"nodes\": $nodes, \"run\": $RUN, \"attempt\": $ATTEMPT, \"image_digest\": \"$IMAGE_DIGEST\", \"engine\": \"$ENGINE\", \"warnings\": $warnings}"
 }
 
 # exit_codes ATTEMPT_DIR: set JSON to {"node": code, ...}; -1 where a node reported none. Sets BAD_NODES to words about them.
@@ -122,18 +128,37 @@ describe_set() {
 \"target_is_upper_bound\": $TARGET_IS_UPPER_BOUND, \"bundle_sha256\": \"${sha%% *}\"}" || exit 1
 }
 
-# take_set: only one job works on a set at a time.
+# take_set: only one job works on a set at a time. The lock holds its job's id; an empty one was never written to its end.
 take_set() {
-  local lock=$SET_DIR/loop.lock holder
-  until (set -o noclobber && printf '%s\n' "$JOB_ID" >"$lock") 2>/dev/null; do
-    holder=$(<"$lock") 2>/dev/null || continue
-    if [[ $holder != "$JOB_ID" ]] && job_is_live "$holder"; then
-      die "job $holder is already working on $SET_DIR"
+  local lock=$SET_DIR/loop.lock holder tries
+  for ((tries = 1; tries <= 20; tries++)); do
+    if (set -o noclobber && printf '%s\n' "$JOB_ID" >"$lock") 2>/dev/null; then
+      HAVE_LOCK=1
+      return 0
     fi
-    log "taking over from job $holder, which is gone"
-    rm -f "$lock"
+    holder=""
+    { read -r holder <"$lock"; } 2>/dev/null
+    if [[ -n $holder && $holder != "$JOB_ID" ]] && job_is_live "$holder"; then
+      die "job $holder is already working on $SET_DIR"
+    elif [[ -n $holder ]]; then
+      log "taking over from job $holder, which is gone"
+    elif ((tries < 10)); then
+      # Its job may be writing it right now.
+      pause 0.1
+      continue
+    fi
+    drop_lock "$holder"
   done
-  HAVE_LOCK=1
+  die "cannot write $lock (disk full, quota, or a read-only file system)"
+}
+
+# drop_lock HOLDER: remove the lock of a job that is gone, but not one that another job has made since it was read.
+drop_lock() {
+  local aside=$SET_DIR/.loop.lock.$JOB_ID found=""
+  mv -f "$SET_DIR/loop.lock" "$aside" 2>/dev/null || return 0
+  read -r found <"$aside"
+  [[ $found == "$1" ]] || mv -n "$aside" "$SET_DIR/loop.lock"
+  rm -f "$aside"
 }
 
 # settle_left_overs: attempts that a killed job left as `running` did not end well; say so before going on.
@@ -174,8 +199,9 @@ evaluate_config() {
   local temp=$SET_DIR/.environment.sh.tmp.$$
   # shellcheck disable=SC2016
   env -i "$BASH" --noprofile --norc -eu -c 'NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px' _ \
-    "$BUNDLE/$CONFIG_FILE" "$NEXP" >"$temp" && mv -f "$temp" "$SET_DIR/environment.sh" ||
-    die "$CONFIG_FILE cannot be evaluated (its message is above)"
+    "$BUNDLE/$CONFIG_FILE" "$NEXP" >"$temp" && mv -f "$temp" "$SET_DIR/environment.sh" && return 0
+  rm -f "$temp"
+  die "$CONFIG_FILE cannot be evaluated (its message is above)"
 }
 
 # ---- steps ---------------------------------------------------------------------------------------------------------
@@ -194,8 +220,9 @@ await() {
 # node_step OUTPUT LIMIT_S ACTION...: run `node.sh ACTION` on every node; the first failure ends it everywhere.
 node_step() {
   step_argv kill "$1" bash "$BUNDLE/lib/node.sh" "${@:3}"
-  # `timeout` forwards TERM and KILLs what does not listen.
-  timeout --kill-after=20 "$2" "${ARGV[@]}" </dev/null 7>&- 8<&- &
+  # `timeout` forwards TERM and KILLs what does not listen. Its words go to the attempt; those of a trap of this shell,
+  # which runs while it waits, to the job's output.
+  timeout --kill-after=20 "$2" "${ARGV[@]}" </dev/null 2>>"$ATTEMPT_DIR/step.log" 7>&- 8<&- &
   STEP_PID=$!
   await "$STEP_PID"
   local status=$?
@@ -229,12 +256,12 @@ hold_nodes() {
   "${ARGV[@]}" <&6 >&9 2>>"$SET_DIR/nodes/hold.log" 6<&- 7>&- 8<&- 9>&- &
   HOLD_PID=$!
   exec 6<&- 9>&-
-  hear_nodes && agree_on_image
+  hear_nodes && agree_on_image && agree_on_network && agree_on_facts
 }
 
 hear_nodes() {
   local word rank node detail deadline=$((SECONDS + CONTAINER_START_S + 30)) seen=0 given=0
-  NODE_IMAGES=()
+  NODE_IMAGES=() NODE_NETWORK=() NETWORK_TROUBLES=() NODE_FACTS=() FACT_ROWS="" FACT_DIFFERENCES=()
   while ((seen < NNODES)); do
     [[ -z $ENDING ]] || return 1
     if read_line 8 0.5; then
@@ -242,6 +269,9 @@ hear_nodes() {
       case $word in
         ready) NODE_IMAGES[rank]=$detail seen=$((seen + 1)) ;;
         failed) HOLD_PROBLEM+="${HOLD_PROBLEM:+; }node $node (rank $rank): $detail" seen=$((seen + 1)) ;;
+        network) NODE_NETWORK[rank]=$detail ;;
+        facts | facts+) facts_heard "$rank" "$word" "$detail" ;;
+        trouble) network_trouble "$node" "$rank" "$detail" ;;
         note) log "node $node: $detail" ;;
       esac
       continue
@@ -305,34 +335,6 @@ release_nodes() {
 
 # ---- one run -------------------------------------------------------------------------------------------------------
 
-# clear_caches: have all nodes drop their caches, then log the event once, in rank 0's log. The event is only ever written
-# after every node has said that it did. Status 1: a container is gone; 2: a node cannot. CACHE_PROBLEM says which.
-clear_caches() {
-  local id=$RUN.$ATTEMPT seen=0 deadline=$((SECONDS + 300)) word rank node detail
-  CACHE_PROBLEM=""
-  [[ $CLEAR_CACHES == 1 ]] || return 0
-  printf 'drop-caches %s\n' "$id" >&7
-  while ((seen < NNODES)); do
-    [[ -z $ENDING ]] || return 1
-    if ! read_line 8 1; then
-      if ! alive "$HOLD_PID" || ((SECONDS >= deadline)); then
-        CACHE_PROBLEM="not every node answered the request to drop its caches"
-        return 1
-      fi
-      continue
-    fi
-    IFS=$'\t' read -r word rank node detail <<<"$LINE"
-    case $word in
-      dropped) [[ $detail != "$id" ]] || ((seen += 1)) ;;
-      gone) CACHE_PROBLEM="node $node (rank $rank): $detail"; return 1 ;;
-      kept) CACHE_PROBLEM="node $node (rank $rank) $detail; run as root, give the site a sudo prefix, or set clear_caches: false"; return 2 ;;
-    esac
-  done
-  now_ms
-  printf ':::MLLOG {"namespace": "", "time_ms": %s, "event_type": "POINT_IN_TIME", "key": "cache_clear", "value": true, "metadata": {"file": "lib/set_loop.sh", "lineno": %s}}\n' \
-    "$NOW_MS" "$LINENO" >>"$ATTEMPT_DIR/node_0.log"
-}
-
 # run_stop_status: set RUN_STOP to the status of the last run_stop record of rank 0's log, "" when there is none.
 run_stop_status() {
   local line pattern='"status": *"([a-z_]+)"'
@@ -358,23 +360,25 @@ try_run() {
   mkdir "$ATTEMPT_DIR" && write_run running "" "" && write_job running || return 2
   STOP_REASON=""
   NEED_RENEWAL=0
-  clear_caches
+  prepare_nodes
   status=$?
   if ((status != 0)) && [[ -z $ENDING ]]; then
-    write_run failed infrastructure "$CACHE_PROBLEM"
-    STOP_REASON=$CACHE_PROBLEM
+    write_run failed infrastructure "$NODE_PROBLEM"
+    STOP_REASON=$NODE_PROBLEM
     return "$status"
   fi
   if [[ -z $ENDING ]]; then
     export SEED MASTER_PORT ORCH_RUN=$RUN ORCH_ATTEMPT=$ATTEMPT
-    node_step "$ATTEMPT_DIR/node_%t.log" "$RUN_TIMEOUT_S" run "$ATTEMPT_DIR" 2>>"$ATTEMPT_DIR/step.log"
+    node_step "$ATTEMPT_DIR/node_%t.log" "$RUN_TIMEOUT_S" run "$ATTEMPT_DIR"
     status=$?
   fi
   exit_codes "$ATTEMPT_DIR"; codes=$JSON
   run_stop_status
+  find_sockets
   if [[ $RUN_STOP == success ]]; then
     # The only proof of a good run. What went wrong after it is told, and the containers are not trusted any more.
     reason=${BAD_NODES:+"after run_stop: $BAD_NODES"}
+    reason+=${SOCKETS:+"${reason:+; }$SOCKETS"}
     ((status == 0)) || NEED_RENEWAL=1
     close_run success success "$reason" "$codes" || return 2
   elif [[ -n $ENDING ]]; then
@@ -382,7 +386,7 @@ try_run() {
     return 1
   elif [[ -n $RUN_STOP ]]; then
     ((status == 0)) || NEED_RENEWAL=1
-    close_run failed not_converged "run_stop says $RUN_STOP${BAD_NODES:+; $BAD_NODES}" "$codes" || return 2
+    close_run failed not_converged "run_stop says $RUN_STOP${BAD_NODES:+; $BAD_NODES}${SOCKETS:+; $SOCKETS}" "$codes" || return 2
   else
     NEED_RENEWAL=1
     reason="no run_stop"
@@ -459,13 +463,21 @@ finish() {
   log "set ${SET_DIR##*/}: $state${reason:+ ($reason)}"
 }
 
+# need_number NAME LIMIT: NAME can come from the caller's environment. LIMIT is all nines.
+need_number() {
+  local value=${!1}
+  [[ $value =~ ^[1-9][0-9]*$ ]] && ((${#value} <= ${#2})) || die "$1=$value must be a number from 1 to $2"
+}
+
 main() {
   local i missing
   RUN=0 ATTEMPT=0 GENERATION=0 IMAGE_DIGEST="" JOB_STATE="" ENDING="" ENDING_REASON="" STOP_REASON="" HOLD_PROBLEM=""
-  HOLD_PID="" STEP_PID="" HAVE_LOCK=0 NEED_RENEWAL=0 NODE_IMAGES=()
+  HOLD_PID="" STEP_PID="" HAVE_LOCK=0 NEED_RENEWAL=0 NODE_IMAGES=() NODE_NETWORK=() NETWORK_TROUBLES=() NODE_FACTS=() FACT_ROWS="" WARNINGS=() RDMA_EXPECTED=0
   NEXP=${NEXP:-$RUNS_REQUIRED}
-  [[ $NEXP =~ ^[1-9][0-9]{0,3}$ ]] || die "NEXP=$NEXP must be a number from 1 to 9999"
-  ((MAX_ATTEMPTS < 1000)) || die "MAX_ATTEMPTS=$MAX_ATTEMPTS must be below 1000"
+  need_number NEXP 9999
+  need_number MAX_ATTEMPTS 999
+  need_number RUN_TIMEOUT_S 9999999
+  need_number CONTAINER_START_S 99999
   steps_begin
   PORT_BASE=${JOB_ID//[^0-9]/}
   ((${#PORT_BASE} <= 6)) || PORT_BASE=${PORT_BASE: -6}
@@ -482,7 +494,10 @@ main() {
   settle_left_overs
   queue_runs && evaluate_config && write_job starting || exit 1
   MASTER_ADDR=$(master_address)
-  export MASTER_ADDR ORCH_JOB_ID=$JOB_ID
+  # The first node has no way to itself; it looks at the way to the second.
+  ORCH_PEER=$MASTER_ADDR
+  [[ $SCHEDULER == local || ${#NODES[@]} == 1 ]] || ORCH_PEER=${NODES[1]}
+  export MASTER_ADDR ORCH_PEER ORCH_JOB_ID=$JOB_ID
   log "set $SET_DIR: $NEXP runs on ${#NODES[@]} node(s)"
   local state=complete
   if ! hold_nodes; then

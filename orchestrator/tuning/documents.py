@@ -1,0 +1,122 @@
+"""The YAML documents of tuning/: profiles and the choice between them. docs/tuning.md explains every key."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from orchestrator.model.documents import Part
+from orchestrator.model.fields import Line, Name, refuse
+
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
+_KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")
+# The script expands a path unquoted (it may be a pattern), so nothing else the shell could act on may be in it.
+_PATH = re.compile(r"/(proc|sys)/[A-Za-z0-9_./:*?\[\]-]+")
+_SETTING = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def _knob(text: str) -> str:
+    if not _KNOB.fullmatch(text):
+        raise refuse(f"{text!r} is not a knob's name; accepted: lower-case letters, digits and '_'")
+    return text
+
+
+def _path(text: str) -> str:
+    if not _PATH.fullmatch(text) or ".." in text:
+        raise refuse(f"{text!r} is not a file or pattern below /proc or /sys")
+    return text
+
+
+def _word(text: str) -> str:
+    if not WORD.fullmatch(text):
+        raise refuse(f"{text!r} is not a name; accepted: letters, digits and '_.@:-'")
+    return text
+
+
+def _setting(text: str) -> str:
+    if not _SETTING.fullmatch(text):
+        raise refuse(f"{text!r} is not a file of the GPU in /sys, such as power_dpm_force_performance_level")
+    return text
+
+
+def _value(text: str) -> str:
+    if "|" in text or "\t" in text or "," in text:
+        raise refuse(f"{text!r} holds a '|', a ',' or a tab; write several accepted values as the list any_of")
+    return text
+
+
+Value = Annotated[Line, AfterValidator(_value)]
+Word = Annotated[str, AfterValidator(_word)]
+KIND_KEYS = {"file": "path", "sysctl": "key", "cpu_idle": "state", "cpu_governor": "", "module": "module", "service": "unit",
+             "gpu": "setting", "cmdline": "", "acs": "", "numa_per_socket": ""}
+"""Each kind's own key."""
+LOOK_ONLY = ("cmdline", "acs", "numa_per_socket")
+
+
+class Knob(Part):
+    """One setting. `value` is set, verified and put back; `any_of` (accepted values) is only looked at."""
+
+    name: Annotated[str, AfterValidator(_knob)]
+    kind: Literal["file", "sysctl", "cpu_idle", "cpu_governor", "module", "service", "gpu", "cmdline", "acs",
+                  "numa_per_socket"]
+    path: Annotated[str, AfterValidator(_path)] | None = None
+    key: Word | None = None
+    state: Annotated[int, Field(ge=0, le=15)] | None = None
+    module: Word | None = None
+    unit: Word | None = None
+    setting: Annotated[str, AfterValidator(_setting)] | None = None
+    value: Value | None = None
+    any_of: Annotated[list[Value], Field(min_length=1)] | None = None
+    keep: bool = False
+    root: bool | None = None
+    need: Literal["required", "optional"]
+    purpose: Line
+    source: Line | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Knob:
+        own = KIND_KEYS[self.kind]
+        for name in filter(None, KIND_KEYS.values()):
+            if (getattr(self, name) is not None) != (name == own):
+                raise refuse(f"a knob of kind {self.kind} " + (f"needs the key {name}" if name == own else f"has no key {name}"))
+        if self.kind in ("module", "acs"):
+            if self.value or self.any_of:
+                raise refuse(f"a knob of kind {self.kind} has no value: it is {'loaded' if self.kind == 'module' else 'off'}")
+        elif (self.value is None) == (self.any_of is None):
+            raise refuse("a knob needs either value (to be set) or any_of (to be looked at)")
+        if self.kind in LOOK_ONLY and self.value is not None:
+            raise refuse(f"a knob of kind {self.kind} can only be looked at; write any_of instead of value")
+        if self.kind == "service" and self.value not in (None, "active", "inactive"):
+            raise refuse("a service is active or inactive")
+        if self.keep and self.kind != "module":
+            raise refuse("only a module can be kept")
+        return self
+
+
+class Profile(Part):
+    """tuning/<name>.yaml"""
+
+    kind: Literal["tuning"]
+    name: Name
+    title: Line
+    source: Line
+    extends: list[Name] = []
+    knobs: list[Knob] = []
+
+
+class PerRound(Part):
+    """The profiles of one workload: by round, else the default."""
+
+    default: Name | None = None
+    rounds: dict[str, Name] = {}
+
+
+class Choice(Part):
+    """tuning/choice.yaml"""
+
+    kind: Literal["tuning_choice"]
+    default: Name
+    rounds: dict[str, Name] = {}
+    workloads: dict[Name, PerRound] = {}

@@ -1,0 +1,107 @@
+"""Sending a profile's script to hosts: one connection and one round trip for each host and action."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError
+from orchestrator.tuning.rows import HostState, Row, parse_rows, parse_status
+from orchestrator.tuning.script import SCRIPT
+
+if TYPE_CHECKING:
+    from orchestrator.nodes.fanout import NodeAnswer, Transport
+    from orchestrator.nodes.names import Node
+
+ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
+_BEGIN = "#begin"
+# `bash -s` would read the script from the pipe byte by byte; this reads it at once.
+_RUN = 'eval "$(cat)"'
+# sudo takes the password's line only when it wants one. It must never be read as a command, so what is read as a command
+# starts after a line of its own.
+_RUN_AFTER_PASSWORD = f'while IFS= read -r line && [[ $line != "{_BEGIN}" ]]; do :; done; {_RUN}'
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """How to become root on a host: `sudo` False: the login is root already; `password` None: sudo must not ask."""
+
+    sudo: bool = False
+    password: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostAnswer:
+    """What one host answered. `problem` says why there are no rows, "" when the script ran to its end."""
+
+    node: str
+    rows: tuple[Row, ...]
+    state: HostState
+    problem: str = ""
+    answered: bool = True
+    seconds: float = 0.0
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem and not any(row.broken for row in self.rows)
+
+
+def tune_hosts(nodes: Iterable[str | Node], script: bytes, action: str, *, transport: Transport, owner: str = "tune",
+               root: Root = Root(), hold_seconds: int = 0, timeout_s: float = 60.0, limit: int = 16) -> Iterator[HostAnswer]:
+    """Run one action of a profile's script on every host and yield the answers as they come.
+
+    `hold_seconds`: after which the settings are put back by the host itself; 0: they stay until `revert`.
+    Raises UsageError for an action that does not exist; what goes wrong on a host is in its answer.
+    """
+    from orchestrator.nodes.fanout import run_on_nodes
+
+    if action not in ACTIONS:
+        raise UsageError(f"there is no action {action}; there are: {', '.join(ACTIONS)}")
+    argv, stdin = request(script, action, owner=owner, root=root, hold_seconds=hold_seconds)
+    for answer in run_on_nodes(nodes, argv, transport=transport, stdin=stdin, timeout_s=timeout_s, limit=limit):
+        yield _host_answer(answer, action)
+
+
+def request(script: bytes, action: str, *, owner: str, root: Root, hold_seconds: int = 0,
+            env: Mapping[str, str] | None = None) -> tuple[list[str], bytes]:
+    """Return the command for a host and its standard input. The password is in neither the command nor the environment."""
+    import shlex
+
+    env = os.environ if env is None else env
+    values = {"ORCH_OWNER_PID": "0", "ORCH_OWNER_S": str(hold_seconds)}
+    values |= {name: env[name] for name in ("ORCH_TUNABLES_ROOT", "ORCH_TUNABLES_STATE") if env.get(name)}
+    text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items()).encode() + compact(script)
+    words = [SCRIPT, action, *([owner] if action in ("apply", "revert") else [])]
+    if not root.sudo:
+        return ["bash", "-c", _RUN, *words], text
+    if root.password is None:
+        return ["sudo", "-n", "--", "bash", "-c", _RUN, *words], text
+    if "\n" in root.password:
+        raise UsageError("the sudo password holds a line break")
+    secret = f"{root.password}\n{_BEGIN}\n".encode("utf-8", "surrogateescape")
+    return ["sudo", "-S", "-p", "", "--", "bash", "-c", _RUN_AFTER_PASSWORD, *words], secret + text
+
+
+def compact(script: bytes) -> bytes:
+    """Return the script without comments and indentation: bash reads it once per host and action.
+
+    The script has no text of several lines (a test runs it through here), so a line is never part of a string.
+    """
+    lines = (line.strip() for line in script.splitlines())
+    return b"\n".join(line for line in lines if line and not line.startswith(b"#")) + b"\n"
+
+
+def _host_answer(answer: NodeAnswer, action: str) -> HostAnswer:
+    lines = answer.text.splitlines()
+    rows = tuple(parse_rows(lines)) if action != "status" else ()
+    state = parse_status(lines) if action == "status" else HostState()
+    problem = answer.problem
+    if not problem and answer.returncode not in (0, 1):
+        problem = answer.words
+    elif not problem and answer.returncode == 1 and not rows:
+        problem = answer.words  # the shell or sudo ended before the script
+    note = "" if problem else answer.words if answer.stderr.strip() else ""
+    return HostAnswer(answer.node, rows, state, problem, answer.answered, answer.seconds, note)

@@ -1,0 +1,74 @@
+"""What the script of a profile prints, as rows: one per setting and host, or one per file for what was put back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+COLUMNS = ("knob", "wanted", "before", "after", "result", "need", "action", "time_ms", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: `result` is ok, failed, unsupported (this host lacks it), or change (`plan`: apply would set it)."""
+
+    knob: str
+    wanted: str
+    before: str
+    after: str
+    result: str
+    need: str
+    action: str
+    time_ms: int
+    target: str = ""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the row stops a run: a required setting that does not hold."""
+        return self.result == "failed" and self.need == "required"
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """What `status` says of a host: who holds its settings, what is remembered, whether a watchdog waits."""
+
+    owners: tuple[dict[str, object], ...] = ()
+    """Members name, state (alive, gone, over), pid (0: no process), until (Unix seconds, 0: no end)."""
+    remembered: tuple[dict[str, str], ...] = ()
+    """Members knob, before, now, target."""
+    watchdog: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def parse_rows(lines: Iterable[str]) -> list[Row]:
+    """Return the rows in the output of plan, apply, verify or revert, or in a nodes/<node>/tunables.tsv.
+
+    Lines that are no rows (a header, a message of the login shell) are left out.
+    """
+    rows = []
+    for line in lines:
+        cells = line.rstrip("\n").split("\t")
+        if len(cells) in (8, 9) and cells[7].isdecimal():
+            rows.append(Row(*cells[:7], int(cells[7]), *cells[8:]))  # type: ignore[arg-type]
+    return rows
+
+
+def parse_status(lines: Iterable[str]) -> HostState:
+    """Return what the script's `status` printed."""
+    owners: list[dict[str, object]] = []
+    remembered: list[dict[str, str]] = []
+    watchdog = 0
+    for line in lines:
+        match line.rstrip("\n").split("\t"):
+            case ["owner", name, state, pid, until]:
+                owners.append({"name": name, "state": state, "pid": int(pid), "until": int(until)})
+            case ["remembered", knob, before, now, target]:
+                remembered.append({"knob": knob, "before": before, "now": now, "target": target})
+            case ["watchdog", pid]:
+                watchdog = int(pid)
+    return HostState(tuple(owners), tuple(remembered), watchdog)

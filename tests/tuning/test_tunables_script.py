@@ -1,0 +1,330 @@
+"""The rendered script on hosts that are folders: what it sets, remembers, puts back, and refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from tuning_parts import STUBBORN, Host, snapshot, wait_for, watchdogs
+
+from orchestrator.tuning.profile import Tunable, TuningProfile, load_profile
+
+NMI = "proc/sys/kernel/nmi_watchdog"
+GPU_LEVEL = "sys/bus/pci/drivers/amdgpu/0000:05:00.0/power_dpm_force_performance_level"
+
+
+def of_kind(kind: str, target: str, wanted: str, *, need: bool = True, change: bool = True, name: str = "knob") -> Tunable:
+    return Tunable(name, kind, change, target, wanted, need, change, "for a test", "")
+
+
+def host_with(folder: Path, *tunables: Tunable, **shape: object) -> Host:
+    return Host(folder, TuningProfile("test", "for a test", tunables, ()), **shape)
+
+
+def test_apply_verify_revert(host: Host) -> None:
+    planned = host.rows("plan")
+    assert host.is_as_before
+    assert {planned[name].result for name in ("cpu_idle_state2", "cpu_governor", "nmi_watchdog", "thp_enabled")} == {"change"}
+    applied = host.rows("apply", "job-1")
+    assert applied["cpu_governor"].before == "powersave,schedutil" and applied["cpu_governor"].after == "performance"
+    assert {row.result for row in applied.values() if row.need == "required"} == {"ok"}
+    assert {row.result for row in host.rows("verify").values() if row.need == "required"} == {"ok"}
+    for k in range(4):
+        assert host.read(f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor") == "performance"
+        assert host.read(f"sys/devices/system/cpu/cpu{k}/cpuidle/state2/disable") == "1"
+    reverted = host.run("revert", "job-1").stdout.splitlines()
+    order = [line.split("\t")[0] for line in reverted]
+    assert order[0] == "thp_defrag" and order[-1] == "cpu_idle_state2" and len(order) == 5 + 2 * 4
+    assert host.is_as_before
+    assert not host.run("revert", "job-1").stdout and host.is_as_before
+
+
+def test_apply_twice_remembers_the_first_values(host: Host) -> None:
+    host.rows("apply", "job-1")
+    journal = (host.state / "journal").read_text()
+    host.rows("apply", "job-1")
+    assert (host.state / "journal").read_text() == journal
+    host.rows("revert", "job-1")
+    assert host.is_as_before
+
+
+def test_two_owners(host: Host) -> None:
+    host.rows("apply", "one")
+    host.rows("apply", "two")
+    answer = host.run("revert", "one")
+    assert answer.returncode == 0 and "kept for two" in answer.stderr
+    assert host.read(NMI) == "0"
+    host.rows("revert", "two")
+    assert host.is_as_before
+
+
+def test_another_value_is_not_forced_on_a_living_owner(host: Host, tmp_path: Path) -> None:
+    host.rows("apply", "one")
+    other = tmp_path / "other.sh"
+    other.write_text(host.script.read_text().replace("nmi_watchdog\t0\trequired", "nmi_watchdog\t1\trequired"))
+    ours, host.script = host.script, other
+    row = host.rows("apply", "two", status=1)["nmi_watchdog"]
+    assert (row.result, row.wanted, row.after) == ("failed", "1", "0")
+    host.script = ours
+    assert host.rows("verify")["nmi_watchdog"].result == "ok"
+    host.rows("revert", "two")
+    host.rows("revert", "one")
+    assert host.is_as_before
+
+
+def test_a_dead_owner_does_not_count(host: Host) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert host.run("apply", "dead", ORCH_OWNER_PID=str(gone.pid)).returncode == 3
+    sleeper = subprocess.Popen(["sleep", "60"])
+    host.rows("apply", "dead", ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="60")
+    host.rows("apply", "alive", ORCH_LEASE_S="60")
+    sleeper.kill()
+    sleeper.wait()
+    assert {one["name"]: one["state"] for one in host.status().owners} == {"dead": "gone", "alive": "alive"}
+    host.rows("revert", "alive")
+    assert host.is_as_before
+
+
+def test_the_watchdog_reverts_for_a_killed_owner(host: Host) -> None:
+    sleeper = subprocess.Popen(["sleep", "60"])
+    host.rows("apply", "job", ORCH_OWNER_PID=str(sleeper.pid))
+    wait_for(lambda: watchdogs(host.state), 5)
+    assert host.status().watchdog in watchdogs(host.state)
+    sleeper.send_signal(signal.SIGKILL)
+    sleeper.wait()
+    wait_for(lambda: host.is_as_before and not watchdogs(host.state), 6)
+
+
+def test_the_watchdog_ends_with_a_normal_revert_and_holds_nothing(host: Host) -> None:
+    # If it kept one of these pipes open, reading them to their end would take until the lease is over.
+    answer = subprocess.run(["bash", host.script, "apply", "job"], env=host.env(ORCH_LEASE_S="60"), capture_output=True, timeout=10, check=True)
+    assert answer.stdout
+    wait_for(lambda: watchdogs(host.state), 5)
+    [pid] = watchdogs(host.state)
+    assert os.getsid(pid) == pid
+    host.rows("revert", "job")
+    wait_for(lambda: not watchdogs(host.state), 2)
+    assert host.is_as_before
+
+
+def test_a_time_limit_without_a_process(host: Host) -> None:
+    host.rows("apply", "hand", ORCH_OWNER_PID="0", ORCH_OWNER_S="1")
+    assert host.read(NMI) == "0"
+    wait_for(lambda: host.is_as_before and not watchdogs(host.state), 6)
+
+
+def test_held_by_hand_until_revert(host: Host) -> None:
+    host.rows("apply", "hand", ORCH_OWNER_PID="0")
+    assert not watchdogs(host.state) and host.status().owners[0]["state"] == "alive"
+    host.rows("revert", "somebody-else")
+    assert host.read(NMI) == "0"
+    host.rows("revert", "hand")
+    assert host.is_as_before
+
+
+def test_killed_while_it_writes(tmp_path: Path) -> None:
+    """Whenever the script is killed, a later revert gives the first values back."""
+    host = Host(tmp_path, cpus=64)
+    sleeper = subprocess.Popen(["sleep", "60"])
+    for delay in (0.002, 0.01, 0.02, 0.03, 0.04, 0.06):
+        process = subprocess.Popen(["bash", host.script, "apply", "job"], env=host.env(ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="600"),
+                                   stdout=subprocess.DEVNULL)
+        try:
+            process.wait(delay)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        host.rows("revert", "job")
+        assert snapshot(host.root) == host.before and not host.state.exists()
+    sleeper.kill()
+    sleeper.wait()
+    wait_for(lambda: not watchdogs(host.state), 5)
+
+
+def test_a_journal_that_was_cut_off_changes_nothing(host: Host) -> None:
+    host.rows("apply", "job")
+    journal = host.state / "journal"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines) + "boot\tx\nfile\tnmi_watchdog\t/nowhere/at/all\t9")
+    host.rows("revert", "job")
+    assert host.is_as_before
+
+
+def test_after_a_reboot_old_values_are_not_put_back(host: Host) -> None:
+    host.rows("apply", "job")
+    journal = host.state / "journal"
+    journal.write_text(journal.read_text().replace("boot\t", "boot\tanother-"))
+    (host.root / NMI).write_text("7\n")
+    host.rows("revert", "job")
+    assert host.read(NMI) == "7" and not host.state.exists()
+
+
+def test_a_knob_that_does_not_hold(host: Host) -> None:
+    (host.root / NMI).unlink()
+    (host.root / NMI).symlink_to(STUBBORN)
+    host.before = snapshot(host.root)
+    row = host.rows("apply", "job", status=1)["nmi_watchdog"]
+    assert (row.result, row.need, row.wanted, row.after) == ("failed", "required", "0", STUBBORN.read_text().strip())
+    assert host.rows("verify", status=1)["thp_enabled"].result == "ok"
+    host.rows("revert", "job")
+    assert host.is_as_before
+
+
+def test_one_of_many_files_that_does_not_hold(host: Host) -> None:
+    path = host.root / "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor"
+    path.unlink()
+    path.symlink_to(STUBBORN)
+    host.before = snapshot(host.root)
+    assert host.rows("apply", "job", status=1)["cpu_governor"].after == f"performance,{STUBBORN.read_text().strip()}"
+    host.rows("revert", "job")
+    assert host.is_as_before
+
+
+def test_drift_is_seen_and_undone(host: Host) -> None:
+    host.rows("apply", "job")
+    (host.root / NMI).write_text("1\n")
+    row = host.rows("verify", status=1)["nmi_watchdog"]
+    assert (row.result, row.wanted, row.after) == ("failed", "0", "1")
+    host.rows("revert", "job")
+    assert host.is_as_before
+
+
+def test_what_cannot_be_put_back_is_kept_for_the_next_try(host: Host) -> None:
+    host.rows("apply", "job")
+    real = host.root / NMI
+    real.unlink()
+    real.symlink_to(STUBBORN)
+    assert host.rows("revert", "job", status=1)["nmi_watchdog"].result == "failed"
+    assert [line.split("\t")[1] for line in (host.state / "journal").read_text().splitlines()[1:-1]] == ["nmi_watchdog"]
+    real.unlink()
+    real.write_text("0\n")
+    host.rows("revert", "job")
+    assert host.is_as_before
+
+
+def test_what_the_kernel_lacks_is_unsupported(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    (host.root / NMI).unlink()
+    for path in host.root.glob("sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"):
+        path.unlink()
+    rows = host.rows("apply", "job")
+    assert {rows[name].result for name in ("nmi_watchdog", "cpu_governor", "pcie_acs")} == {"unsupported"}
+    assert not (host.root / NMI).exists()
+    host.rows("revert", "job")
+
+
+def test_host_checks_are_never_changed(tmp_path: Path) -> None:
+    host = Host(tmp_path, "host_checks", files={"proc/cmdline": "quiet iommu=soft\n", GPU_LEVEL: "high\n"})
+    rows = host.rows("apply", "job")
+    assert (rows["iommu_passthrough"].result, rows["iommu_passthrough"].after) == ("failed", "iommu=soft")
+    assert (rows["gpu_performance_level"].result, rows["gpu_performance_level"].after) == ("failed", "high,auto")
+    assert rows["numa_per_socket"].result == "ok" and rows["iommu_on"].after == "absent"
+    assert snapshot(host.root) == host.before
+    host.rows("revert", "job")
+    assert host.is_as_before
+
+
+@pytest.mark.parametrize(("control", "found"), [(0x1d, "on: 0000:00:01.0"), (0, "off")])
+def test_access_control_services_of_bridges(tmp_path: Path, control: int, found: str) -> None:
+    host = host_with(tmp_path, of_kind("acs", "-", "off", need=False, change=False))
+    device = host.root / "sys/bus/pci/devices/0000:00:01.0"
+    device.mkdir(parents=True)
+    (device / "class").write_text("0x060400\n")
+    space = bytearray(4096)
+    space[0x100:0x104] = (0x0001 | 2 << 16 | 0x140 << 20).to_bytes(4, "little")  # error reporting, then at 0x140:
+    space[0x140:0x144] = (0x000d | 1 << 16).to_bytes(4, "little")
+    space[0x146:0x148] = control.to_bytes(2, "little")
+    (device / "config").write_bytes(space)
+    assert host.rows("verify")["knob"].after == found
+
+
+def test_a_module_is_loaded_and_unloaded(tmp_path: Path) -> None:
+    host = host_with(tmp_path, of_kind("module", "some-module", "loaded"))
+    host.tool("modprobe", 'case $* in *--dry-run*) ;; *--remove*) rmdir $ROOT/sys/module/some_module ;; *) mkdir $ROOT/sys/module/some_module ;; esac')
+    row = host.rows("apply", "job")["knob"]
+    assert (row.before, row.after, row.result) == ("absent", "loaded", "ok")
+    assert host.rows("revert", "job")["knob"].after == "absent"
+    assert "modprobe --quiet --remove some-module" in host.calls()
+
+
+def test_the_gpu_driver_is_never_unloaded(tmp_path: Path) -> None:
+    host = Host(tmp_path, "published")
+    (host.root / "sys/module/amdgpu/version").unlink()
+    (host.root / "sys/module/amdgpu").rmdir()
+    host.tool("modprobe", 'case $* in *--dry-run*) ;; *) mkdir -p $ROOT/sys/module/amdgpu ;; esac')
+    assert host.rows("apply", "job")["amdgpu"].result == "ok"
+    host.rows("revert", "job")
+    assert (host.root / "sys/module/amdgpu").is_dir() and not [call for call in host.calls() if "--remove" in call]
+
+
+def test_a_service_is_stopped_and_started(tmp_path: Path) -> None:
+    group, unit = "sys/fs/cgroup/system.slice/irqbalance.service", "usr/lib/systemd/system/irqbalance.service"
+    host = host_with(tmp_path, of_kind("service", "irqbalance", "inactive"), files={f"{group}/cgroup.procs": "7\n", unit: "[Unit]\n"})
+    (host.root / "run/systemd/system").mkdir(parents=True)
+    host.tool("systemctl", f'case $1 in stop) rm -r $ROOT/{group} ;; start) mkdir -p $ROOT/{group} ;; esac')
+    assert host.rows("apply", "job")["knob"].result == "ok"
+    assert host.rows("verify")["knob"].after == "inactive"
+    assert host.rows("revert", "job")["knob"].after == "active"
+    assert [call for call in host.calls() if "systemctl" in call] == ["systemctl stop irqbalance", "systemctl start irqbalance"]
+
+
+@pytest.mark.parametrize("tool", ["sysfs", "amd-smi", "rocm-smi"])
+def test_a_gpu_setting(tmp_path: Path, tool: str) -> None:
+    target = "/sys/bus/pci/drivers/amdgpu/*:*:*.*/power_dpm_force_performance_level"
+    host = host_with(tmp_path, of_kind("gpu", target, "high"), gpus=2)
+    if tool != "sysfs":
+        # The file refuses; the tool makes the driver give the value after all.
+        for k in (5, 6):
+            path = host.root / f"sys/bus/pci/drivers/amdgpu/0000:0{k}:00.0/power_dpm_force_performance_level"
+            path.unlink()
+            path.symlink_to(STUBBORN)
+        words = {"amd-smi": 'dev=$3 level=$5', "rocm-smi": 'dev=0000:0$(($2 + 5)):00.0 level=$4'}[tool]
+        host.tool(tool, f'{words}\nfile=$ROOT/sys/bus/pci/drivers/amdgpu/$dev/power_dpm_force_performance_level\n'
+                        'rm $file; echo ${level,,} >$file')
+    assert host.rows("apply", "job")["knob"].result == "ok"
+    assert host.calls()[-1:] == {"sysfs": [], "amd-smi": ["amd-smi set --gpu 0000:06:00.0 --perf-level HIGH"],
+                                 "rocm-smi": ["rocm-smi -d 1 --setperflevel high"]}[tool]
+    host.run("revert-all")
+
+
+def test_many_at_once(host: Host) -> None:
+    """Twelve jobs come and go on one host at the same time; the last one out leaves it as it was."""
+    line = '"$1" "$2" apply "$3" >/dev/null && "$1" "$2" verify >/dev/null && "$1" "$2" revert "$3" >/dev/null 2>&1'
+    jobs = [subprocess.Popen(["bash", "-c", line, "_", "bash", host.script, f"job-{k}"], env=host.env()) for k in range(12)]
+    assert [job.wait(30) for job in jobs] == [0] * 12
+    assert host.is_as_before
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="this test gives root away")
+def test_without_root() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        host = Host(Path(folder))
+        drop = ["setpriv", "--reuid=65534", "--clear-groups", "bash", str(host.script)]
+        env = host.env(ORCH_TUNABLES_STATE="/run/orchestrator-tunables-test")
+        answer = subprocess.run([*drop, "apply", "job"], env=env, text=True, capture_output=True, timeout=10, check=False)
+        assert answer.returncode == 3 and "root is needed" in answer.stderr
+        looked = subprocess.run([*drop, "verify"], env=env, text=True, capture_output=True, timeout=10, check=False)
+        assert len(looked.stdout.splitlines()) == len(load_profile("recommended").tunables)
+        assert snapshot(host.root) == host.before
+
+
+@pytest.mark.parametrize("words", [(), ("apply",), ("apply", "a b"), ("apply", "../x"), ("tune",), ("revert", "")])
+def test_wrong_words(host: Host, words: tuple[str, ...]) -> None:
+    answer = host.run(*words)
+    assert answer.returncode == 2 and answer.stderr.startswith("usage:")
+    assert host.is_as_before
+
+
+def test_every_shipped_profile_goes_round(tmp_path: Path) -> None:
+    for name in ("published", "host_checks", "recommended"):
+        host = Host(tmp_path / name, name)
+        host.rows("apply", "job")
+        host.rows("revert", "job")
+        assert host.is_as_before
+        assert len(load_profile(name).tunables) >= 8

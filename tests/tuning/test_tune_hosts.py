@@ -1,0 +1,172 @@
+"""`orchestrator tune` on this host and on hosts behind a real sshd; each host is a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
+
+from orchestrator.errors import UsageError
+from orchestrator.nodes.process import Here
+from orchestrator.tuning.hosts import Root, compact, request, tune_hosts
+from orchestrator.tuning.profile import load_profile
+from orchestrator.tuning.script import tunables_script
+
+SSHD = which("sshd", path="/usr/sbin:/usr/bin")
+SECRET = "correct horse; touch {}"
+
+
+def tune(env: dict[str, str], *words: str, fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | {"PYTHONPATH": str(TOP)} | env
+    return subprocess.run([sys.executable, "-m", "orchestrator", "tune", *words], env=env, text=True, capture_output=True, timeout=60,
+                          check=False, stdin=subprocess.DEVNULL, pass_fds=fds)
+
+
+def test_plan_apply_verify_revert_here(host: Host) -> None:
+    env = host.env()
+    planned = json.loads(tune(env, "plan", "--json").stdout)
+    assert planned["profile"] == "recommended" and planned["nodes"][0]["ok"]
+    assert {knob["knob"]: knob["root"] for knob in planned["knobs"]}["nmi_watchdog"] is True
+    assert all(knob["purpose"] and knob["source"] for knob in planned["knobs"])
+    assert tune(env, "verify").returncode == 1
+    applied = tune(env, "apply")
+    assert applied.returncode == 0 and "powersave,schedutil" in applied.stdout
+    assert tune(env, "verify").returncode == 0
+    status = json.loads(tune(env, "status", "--json").stdout)["nodes"][0]["status"]
+    assert [one["name"] for one in status["owners"]] == ["tune"] and len(status["remembered"]) == 5 + 2 * 4
+    assert tune(env, "revert").returncode == 0
+    assert host.is_as_before
+    assert "nothing to put back" in tune(env, "revert").stdout
+
+
+def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
+    path = host.root / "proc/sys/kernel/nmi_watchdog"
+    path.unlink()
+    path.symlink_to(STUBBORN)
+    answer = tune(host.env(), "apply", "--json")
+    assert answer.returncode == 1
+    rows = {row["knob"]: row for row in json.loads(answer.stdout)["nodes"][0]["rows"]}
+    assert rows["nmi_watchdog"]["result"] == "failed" and rows["thp_enabled"]["result"] == "ok"
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["plan", "--profile", "nope"], "there is no tuning profile nope; there are: host_checks, published, recommended"),
+    (["plan", "--nodes", "a,a"], "stands twice"),
+    (["apply", "--owner", "a b"], "is not a name"),
+    (["verify", "some-set"], "takes no set"),
+    (["apply", "--sudo-password-fd", "77"], "--sudo-password-fd 77"),
+    (["plan", "--via", "srun"], "needs hosts"),
+])
+def test_messages(host: Host, words: list[str], message: str) -> None:
+    answer = tune(host.env(), *words)
+    assert answer.returncode == 2 and message in answer.stderr and "Traceback" not in answer.stderr
+    assert host.is_as_before
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_sudo_password_is_only_for_sudo(host: Host, tmp_path: Path, asks: bool) -> None:
+    """A sudo that asks takes its line; one that does not ask leaves it, and then it must not be run as a command."""
+    trap = tmp_path / "trap"
+    secret = SECRET.format(trap)
+    host.tool("sudo", 'while [[ $1 != -- ]]; do shift; done; shift\n'
+              + ('IFS= read -r line; [[ $line == ' + repr(secret) + ' ]] || { echo "sudo: 1 incorrect password attempt" >&2; exit 1; }\n' if asks else "")
+              + 'exec "$@"')
+    read, write = os.pipe()
+    os.write(write, f"{secret}\n".encode())
+    os.close(write)
+    answer = tune(host.env(), "apply", "--json", "--sudo-password-fd", str(read), fds=(read,))
+    os.close(read)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert host.calls()[0].startswith("sudo -S -p") and secret not in "".join(host.calls()) + answer.stdout + answer.stderr
+    assert not trap.exists()
+    wrong = tune(host.env(), "revert", "--sudo")
+    assert ("incorrect password" in wrong.stderr) == asks
+
+
+def test_a_password_of_two_lines_is_refused() -> None:
+    with pytest.raises(UsageError, match="line break"):
+        request(b"", "apply", owner="x", root=Root(True, "a\nb"), env={})
+
+
+def test_a_host_that_refuses_is_in_its_answer(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    env = {**os.environ, "ORCH_TUNABLES_STATE": str(tmp_path / "file/below")}
+    script = compact(tunables_script(load_profile("host_checks")))
+    [answer] = tune_hosts(["here"], script.replace(b"set -uo", b"TUNE_X=1 ; set -uo"), "apply", transport=Here(env))
+    assert not answer.ok and answer.problem.endswith("root is needed") and answer.answered
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """One sshd on five addresses; its folder (with ssh_config and host/<address>) and port."""
+    if SSHD is None or os.getuid() != 0:
+        pytest.skip("needs sshd, and root for its login")
+    folder = tmp_path_factory.mktemp("ssh")
+    made = not Path("/run/sshd").exists()
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / f"{name}.key"], check=True)
+    key = (folder / "host.key.pub").read_text()
+    addresses = [f"127.0.0.{k}" for k in range(2, 7)]
+    (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {key}" for address in addresses))
+    (folder / "ssh_config").write_text(f"Host *\n  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n")
+    (folder / "sshd_config").write_text("\n".join([
+        *(f"ListenAddress {address}:{port}" for address in addresses), f"HostKey {folder}/host.key", f"AuthorizedKeysFile {folder}/user.key.pub",
+        "StrictModes no", "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no", "PidFile none", "MaxStartups 100",
+        f"SetEnv HOME={folder}", ""]))
+    server = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    for _ in addresses:
+        assert "Server listening" in server.stderr.readline()
+    yield folder, port
+    server.terminate()
+    server.stderr.close()
+    server.wait()
+    if made:
+        Path("/run/sshd").rmdir()
+
+
+def test_five_hosts_over_ssh(ssh: tuple[Path, int]) -> None:
+    folder, port = ssh
+    addresses = [f"127.0.0.{k}" for k in range(2, 7)]
+    for address in addresses:
+        fill(folder / "host" / address)
+    stubborn = folder / "host/127.0.0.5/proc/sys/kernel/nmi_watchdog"
+    stubborn.unlink()
+    stubborn.symlink_to(STUBBORN)
+    before = snapshot(folder / "host")
+    nodes = ",".join(f"n{k}=ssh://root@{address}:{port}" for k, address in enumerate(addresses, start=1))
+    env = {"ORCH_TUNABLES_ROOT": f"{folder}/host/%a", "ORCH_TUNABLES_STATE": f"{folder}/state/%a"}
+
+    def ask(action: str, *more: str, hosts: str = nodes) -> tuple[int, dict[str, Any]]:
+        answer = tune(env, action, "--nodes", hosts, "--ssh-config", str(folder / "ssh_config"), "--json", *more)
+        assert answer.stdout, answer.stderr
+        return answer.returncode, {one["node"]: one for one in json.loads(answer.stdout)["nodes"]}
+
+    code, applied = ask("apply")
+    assert code == 1 and list(applied) == [f"n{k}" for k in range(1, 6)]
+    assert [node for node, one in applied.items() if not one["ok"]] == ["n4"]
+    for address in addresses:
+        assert (folder / "host" / address / "proc/sys/kernel/randomize_va_space").read_text() == "0\n"
+    assert ask("status")[1]["n2"]["status"]["owners"][0]["name"] == "tune"
+    # One that cannot be reached is named and does not hold the others up.
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        code, verified = ask("verify", hosts=f"{nodes},gone=ssh://root@127.0.0.1:{closed.getsockname()[1]}")
+    assert code == 4 and "SSH to 127.0.0.1" in verified["gone"]["problem"] and verified["n1"]["ok"]
+    code, _ = ask("revert")
+    assert code == 0 and snapshot(folder / "host") == before and not list((folder / "state").iterdir())
+    table = tune(env, "plan", "--nodes", nodes, "--ssh-config", str(folder / "ssh_config")).stdout
+    assert table.count("KNOB") == 2 and "n1,n2,n3,n5 (4 hosts)" in table

@@ -1,0 +1,117 @@
+"""A host that is a folder: its /proc and /sys, the tools it has, and the script of a profile running on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from orchestrator.tuning.profile import TuningProfile, load_profile
+from orchestrator.tuning.rows import HostState, Row, parse_rows, parse_status
+from orchestrator.tuning.script import tunables_script
+
+TOP = Path(__file__).resolve().parents[2]
+# A real file of the kernel that root can read and nobody can write: what is written to it does not hold.
+STUBBORN = Path("/proc/sys/kernel/ngroups_max")
+
+
+def fill(root: Path, *, cpus: int = 4, gpus: int = 2, files: Mapping[str, str] = {}) -> Path:
+    """Make the files of a host below `root`. `files` adds to or replaces them."""
+    made = {
+        "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt amd_iommu=on quiet\n",
+        "proc/meminfo": "MemTotal: 1000 kB\nBuffers: 10 kB\nCached: 500 kB\nShmem: 100 kB\nSReclaimable: 40 kB\n",
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9575F 64-Core Processor\nmicrocode\t: 0xb002116\n",
+        "proc/sys/kernel/osrelease": "6.8.0-60-generic\n", "proc/sys/kernel/nmi_watchdog": "1\n",
+        "proc/sys/kernel/numa_balancing": "1\n", "proc/sys/kernel/randomize_va_space": "2\n", "proc/sys/vm/drop_caches": "0\n",
+        "sys/kernel/mm/transparent_hugepage/enabled": "madvise\n", "sys/kernel/mm/transparent_hugepage/defrag": "madvise\n",
+        "sys/module/amdgpu/version": "6.12.12\n", "sys/class/dmi/id/bios_version": "1.4\n",
+        **{f"sys/devices/system/node/node{k}/cpulist": f"{k}\n" for k in range(2)},
+    }
+    for k in range(cpus):
+        cpu = f"sys/devices/system/cpu/cpu{k}"
+        made |= {f"{cpu}/cpuidle/state2/disable": "0\n", f"{cpu}/topology/physical_package_id": f"{k % 2}\n",
+                 f"{cpu}/cpufreq/scaling_governor": "schedutil\n" if k % 2 else "powersave\n"}
+    for k in range(gpus):
+        gpu = f"sys/bus/pci/drivers/amdgpu/0000:{k + 5:02x}:00.0"
+        made |= {f"{gpu}/current_link_speed": "32.0 GT/s PCIe\n", f"{gpu}/current_link_width": "16\n", f"{gpu}/device": "0x74a5\n",
+                 f"{gpu}/current_compute_partition": "SPX\n", f"{gpu}/current_memory_partition": "NPS1\n",
+                 f"{gpu}/power_dpm_force_performance_level": "auto\n", f"{gpu}/vbios_version": "113-M3250102-100\n",
+                 f"{gpu}/fw_version/smc_fw_version": "0x00557101\n", f"{gpu}/pp_dpm_sclk": "0: 132Mhz *\n1: 2100Mhz\n"}
+    for name, text in {**made, **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+class Host:
+    """A fake host and the script on it. Owners are this test's own process unless said otherwise."""
+
+    def __init__(self, folder: Path, profile: str | TuningProfile = "recommended", **shape: object) -> None:
+        self.root, self.state, self.bin = folder / "root", folder / "state", folder / "bin"
+        self.bin.mkdir(parents=True)
+        fill(self.root, **shape)  # type: ignore[arg-type]
+        self.script = folder / "runtime_tunables.sh"
+        self.script.write_bytes(tunables_script(load_profile(profile) if isinstance(profile, str) else profile))
+        self.tool("modprobe", "exit 1")
+        self.before = snapshot(self.root)
+
+    def tool(self, name: str, text: str) -> None:
+        """A program of this host; $ROOT is its file system, and its calls are noted in bin/calls."""
+        path = self.bin / name
+        path.write_text(f'#!/bin/bash\nROOT={self.root}\necho "{name} $*" >>{self.bin}/calls\n{text}\n')
+        path.chmod(0o755)
+
+    def calls(self) -> list[str]:
+        path = self.bin / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def env(self, **more: str) -> dict[str, str]:
+        return {"PATH": f"{self.bin}:{os.environ['PATH']}", "ORCH_TUNABLES_ROOT": str(self.root), "ORCH_TUNABLES_STATE": str(self.state),
+                "ORCH_OWNER_PID": str(os.getpid()), "ORCH_LEASE_S": "1", **more}
+
+    def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", self.script, *words], env=self.env(**more), text=True, capture_output=True, timeout=30,
+                              check=False, stdin=subprocess.DEVNULL)
+
+    def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, Row]:
+        """Run an action; the rows by knob (for files put back, the last of each knob)."""
+        answer = self.run(*words, **more)
+        assert answer.returncode == status, answer.stdout + answer.stderr
+        return {row.knob: row for row in parse_rows(answer.stdout.splitlines())}
+
+    def status(self) -> HostState:
+        return parse_status(self.run("status").stdout.splitlines())
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text().strip()
+
+    @property
+    def is_as_before(self) -> bool:
+        return snapshot(self.root) == self.before and not self.state.exists()
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not come true in time"
+        time.sleep(0.02)
+
+
+def watchdogs(state: Path) -> list[int]:
+    """Processes of the watchdog for this state folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        if b"orchestrator_tunables_watchdog" in text and str(state).encode() in text:
+            found.append(int(path.parent.name))
+    return found
