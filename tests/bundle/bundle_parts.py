@@ -1,0 +1,259 @@
+"""Sets that really run: bundles of the real renderer, the engine `none`, small programs in place of a training."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.model import Site, load_entry
+from orchestrator.render import render_bundle, write_bundle
+
+LIMIT_S = 30
+
+# What every program can use. `ok` is a good end; `plan` is where each test says what goes wrong, and where.
+PROGRAM = r"""
+set -u
+me=$ORCH_RUN.$ORCH_ATTEMPT.$SLURM_NODEID
+mllog() {
+  local now=${EPOCHREALTIME/[.,]/} head='"namespace": "", "event_type": "POINT_IN_TIME", "value": null'
+  printf ':::MLLOG {%s, "time_ms": %s, "key": "%s", "metadata": {%s}}\n' "$head" "${now:0:13}" "$1" "${2:-}"
+}
+stop() { [[ $SLURM_NODEID != 0 ]] || mllog run_stop '"status": "'"$1"'"'; }
+hang() { echo hanging; exec sleep 1000; }
+[[ $SLURM_NODEID != 0 ]] || mllog run_start
+"""
+
+SYSTEM = """kind: system
+name: one_node
+accelerator: cpu
+nodes: 1
+gpus_per_node: 1
+workloads:
+  builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
+"""
+
+
+def until(done: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+    """Poll `done` until it gives something true; fail after `limit_s`."""
+    deadline = time.monotonic() + limit_s
+    while not (result := done()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+    return result
+
+
+def processes_in(folder: Path) -> dict[int, str]:
+    """Processes that stand in `folder` or have it in their command line or environment: {pid: command line}."""
+    found, place = {}, os.fsencode(folder)
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes()
+            if (
+                place in words
+                or os.fsencode(os.readlink(entry / "cwd")).startswith(place)
+                or place in (entry / "environ").read_bytes()
+            ):
+                found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it ended meanwhile, or is somebody else's
+            continue
+    return found
+
+
+def kill_in(folder: Path) -> None:
+    """Kill everything that `processes_in` finds, and what it starts meanwhile."""
+
+    def none_left() -> bool:
+        found = processes_in(folder)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    until(none_left)
+
+
+@dataclass(frozen=True)
+class Set:
+    """A set folder, as a reader sees it."""
+
+    root: Path
+
+    def json(self, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.root / name).read_bytes()))
+
+    def run(self, run: int) -> dict[str, Any]:
+        return self.json(f"runs/{run}/state.json")
+
+    def attempt(self, run: int, attempt: int) -> dict[str, Any]:
+        return self.json(f"runs/{run}/attempt_{attempt}/state.json")
+
+    def attempts(self, run: int) -> list[int]:
+        return sorted(int(path.name.removeprefix("attempt_")) for path in (self.root / f"runs/{run}").glob("attempt_*"))
+
+    def outcomes(self, run: int) -> list[str]:
+        """The outcome of every attempt of a run, in order."""
+        return [self.attempt(run, attempt)["outcome"] for attempt in self.attempts(run)]
+
+    def log(self, run: int, attempt: int = 1, rank: int = 0) -> bytes:
+        return (self.root / f"runs/{run}/attempt_{attempt}/node_{rank}.log").read_bytes()
+
+    def jobs(self) -> list[dict[str, Any]]:
+        jobs = [dict(json.loads(path.read_bytes())) for path in (self.root / "jobs").glob("*.json")]
+        return sorted(jobs, key=lambda job: job["started_ms"])
+
+    @property
+    def job(self) -> dict[str, Any]:
+        return self.jobs()[-1]
+
+    def results(self) -> list[int]:
+        """The runs with a published result, which must be rank 0's log of the attempt that counts."""
+        found = []
+        for path in (self.root / "results").iterdir():
+            run = int(path.stem.removeprefix("result_"))
+            assert path.read_bytes() == self.log(run, self.run(run)["attempt"])
+            found.append(run)
+        return sorted(found)
+
+    def left_behind(self) -> list[str]:
+        """Temporary and lock files, and processes: nothing of it may outlive the loop."""
+        names = [str(path) for path in self.root.rglob("*") if path.name.startswith(".") or path.name == "loop.lock"]
+        return names + list(processes_in(self.root.parent.parent).values())
+
+
+@dataclass
+class Loop:
+    """One start of run_with_docker.sh, in a session of its own."""
+
+    process: subprocess.Popen[str]
+    out: str = ""
+
+    def end(self, limit_s: float = LIMIT_S) -> int:
+        self.out += self.process.communicate(timeout=limit_s)[0]
+        return self.process.returncode
+
+    def signal(self, number: int) -> None:
+        """To the loop alone, as scancel --batch and `orchestrator cancel` do."""
+        self.process.send_signal(number)
+
+    def kill_all(self) -> None:
+        """SIGKILL to the loop and to all that it started: what a node that loses power leaves."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        kill_in(self.folder)
+        self.process.communicate()
+
+    folder: Path = field(default=Path("/nowhere"))
+
+
+class Bundles:
+    """Makes and starts bundles below one folder; ends everything that is left at the end of the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log_dir = folder / "sets"
+        self.bundle = folder / "bundle"
+        self.code = folder / "code"
+        self.loops: list[Loop] = []
+        for one in (self.log_dir, self.code, folder / "systems", folder / "tmp"):
+            one.mkdir()
+        (folder / "systems/one_node.yaml").write_text(SYSTEM)
+
+    def make(
+        self,
+        plan: str = "",
+        *,
+        system: str = "one_node",
+        env: Mapping[str, str] | None = None,
+        nexp: int = 2,
+        **site: Any,
+    ) -> Bundles:
+        """Render a bundle whose runs execute PROGRAM, `plan`, and a good end."""
+        limits = {"attempts": 2, "container_start_seconds": 20, **site.pop("limits", {})}
+        self.program(plan)
+        document = Site(
+            **{
+                "scheduler": "local",
+                "log_dir": str(self.log_dir),
+                "container": {"engine": "none"},
+                "limits": limits,
+                "tunables": "off",
+                "clear_caches": False,
+                "code": {"builtin": str(self.code)},
+                **site,
+            }
+        )
+        self.entry = load_entry(system, "builtin", site=document, env=env, systems_dirs=[self.folder / "systems"])
+        write_bundle(render_bundle(self.entry, nexp=nexp), self.bundle, replace_edited=True)
+        return self
+
+    def program(self, plan: str) -> None:
+        (self.code / "run_and_time.sh").write_text(f"{PROGRAM}\n{plan}\nstop success\n")
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"), **more}
+
+    def start(self, **env: str) -> Loop:
+        process = subprocess.Popen(
+            ["bash", self.bundle / "run_with_docker.sh"],
+            env=self.environment(**env),
+            cwd="/",
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.loops.append(Loop(process, folder=self.folder))
+        return self.loops[-1]
+
+    def run(self, **env: str) -> tuple[int, str]:
+        """Start, wait for the end; its exit code and what it said."""
+        loop = self.start(**env)
+        return loop.end(), loop.out
+
+    def again(self, one: Set, **env: str) -> tuple[int, str]:
+        """Go on with a set, as `orchestrator resume` does."""
+        return self.run(ORCH_SET_DIR=str(one.root), **env)
+
+    @property
+    def set(self) -> Set:
+        """The only set there is."""
+        [root] = [path for path in self.log_dir.iterdir() if path.is_dir()]
+        return Set(root)
+
+    def running(self, run: int, attempt: int, word: str) -> Set:
+        """Wait until the log of an attempt has `word`."""
+
+        def seen() -> bool:
+            return any(
+                word.encode() in path.read_bytes()
+                for path in self.log_dir.glob(f"*/runs/{run}/attempt_{attempt}/node_0.log")
+            )
+
+        until(seen)
+        return self.set
+
+    def close(self) -> None:
+        for loop in self.loops:
+            if loop.process.returncode is None:
+                loop.process.kill()
+                loop.process.communicate()
+        kill_in(self.folder)
+
+
+def made(folder: Path) -> Iterator[Bundles]:
+    bundles = Bundles(folder)
+    try:
+        yield bundles
+    finally:
+        bundles.close()

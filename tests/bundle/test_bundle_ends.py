@@ -1,0 +1,343 @@
+"""Ends that nobody planned: signals, killed loops, two loops at once, full disks; and going on afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bundle_parts import Bundles, Set, processes_in, until
+
+HANG_IN_RUN_2 = "[[ $me != 2.1.* ]] || hang"
+
+
+def complete_after(bundles: Bundles, one: Set, outcomes: list[list[str]]) -> None:
+    """Going on gives a complete set with every attempt on record."""
+    code, out = bundles.again(one)
+    assert code == 0, out
+    assert [one.outcomes(run) for run in range(1, len(outcomes) + 1)] == outcomes
+    assert one.results() == list(range(1, len(outcomes) + 1))
+    assert one.job["state"] == "complete"
+    seeds = [one.attempt(run, attempt)["seed"] for run in range(1, len(outcomes) + 1) for attempt in one.attempts(run)]
+    assert len(seeds) == len(set(seeds))
+    assert one.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "state"), [(signal.SIGTERM, "cancelled"), (signal.SIGINT, "cancelled"), (signal.SIGUSR1, "time_limit")]
+)
+def test_a_signal_in_a_run(bundles: Bundles, number: int, state: str) -> None:
+    loop = bundles.make(HANG_IN_RUN_2, system="local_2x2x8", nexp=3).start()
+    one = bundles.running(2, 1, "hanging")
+    before = (one.root / "runs/1/result_1.txt").read_bytes()
+    loop.signal(number)
+    assert loop.end() == 1
+    assert f"`orchestrator resume {one.root.name}` goes on" in loop.out
+    assert (one.job["state"], one.job["ended_ms"] > 0, one.job["run"], one.job["attempt"]) == (state, True, 2, 1)
+    stopped = one.run(2)
+    assert (stopped["state"], stopped["outcome"], stopped["end_ms"] > 0) == ("failed", "interrupted", True)
+    assert stopped == one.attempt(2, 1)
+    assert stopped["reason"] == one.job["reason"] != ""
+    assert one.run(3)["state"] == "queued"
+    assert one.left_behind() == []
+    complete_after(bundles, one, [["success"], ["interrupted", "success"], ["success"]])
+    assert (one.root / "runs/1/result_1.txt").read_bytes() == before
+    assert len(one.jobs()) == 2
+
+
+def test_a_signal_again_and_again(bundles: Bundles) -> None:
+    loop = bundles.make(
+        "[[ $me != 1.1.* ]] || { trap '' TERM; echo hanging; while :; do read -r -t 1 <> <(:); done; }", nexp=1
+    ).start()
+    one = bundles.running(1, 1, "hanging")
+    for _ in range(3):
+        loop.signal(signal.SIGTERM)
+    # The program ignores TERM: it is killed after its time to tidy up.
+    assert loop.end() == 1
+    assert (one.job["state"], one.outcomes(1)) == ("cancelled", ["interrupted"])
+    assert one.left_behind() == []
+
+
+def test_a_run_that_ended_well_while_the_set_was_cancelled(bundles: Bundles) -> None:
+    loop = bundles.make("stop success; hang", nexp=2).start()
+    one = bundles.running(1, 1, "hanging")
+    loop.signal(signal.SIGTERM)
+    assert loop.end() == 1
+    assert one.outcomes(1) == ["success"]
+    assert one.results() == [1]
+    assert (one.job["state"], one.run(2)["state"]) == ("cancelled", "queued")
+
+
+def test_the_whole_process_group_is_killed(bundles: Bundles) -> None:
+    loop = bundles.make(HANG_IN_RUN_2, system="local_2x2x8", nexp=3).start()
+    one = bundles.running(2, 1, "hanging")
+    loop.kill_all()
+    assert processes_in(bundles.folder) == {}
+    assert (one.run(2)["state"], one.job["state"], one.job["ended_ms"]) == ("running", "running", 0)
+    complete_after(bundles, one, [["success"], ["interrupted", "success"], ["success"]])
+    first = one.jobs()[0]
+    assert (first["state"], first["ended_ms"] > 0) == ("failed", True)
+    settled = one.attempt(2, 1)
+    assert (settled["state"], settled["end_ms"] > 0) == ("failed", True)
+    assert settled["reason"] == f"job {first['job_id']} ended without closing this attempt"
+
+
+def test_the_loop_alone_is_killed(bundles: Bundles) -> None:
+    """What it had started ends by itself: containers and tunables hang on its pipe, the run on its time limit."""
+    loop = bundles.make(HANG_IN_RUN_2, nexp=2).start(RUN_TIMEOUT_S="2")
+    one = bundles.running(2, 1, "hanging")
+    loop.signal(signal.SIGKILL)
+    loop.end()
+    until(lambda: processes_in(bundles.folder) == {})
+    complete_after(bundles, one, [["success"], ["interrupted", "success"]])
+
+
+def test_two_loops_on_one_set(bundles: Bundles) -> None:
+    loop = bundles.make(HANG_IN_RUN_2, nexp=2).start()
+    one = bundles.running(2, 1, "hanging")
+    holder = one.job["job_id"]
+    code, out = bundles.again(one)
+    assert code == 1
+    assert f"job {holder} is already working on {one.root}" in out
+    assert (one.root / "loop.lock").read_text() == f"{holder}\n"
+    assert len(one.jobs()) == 1
+    loop.signal(signal.SIGTERM)
+    assert loop.end() == 1
+    complete_after(bundles, one, [["success"], ["interrupted", "success"]])
+
+
+@pytest.mark.parametrize("content", ["", "local-1-1\n", "local-999999999-1\n"])
+def test_a_lock_that_nobody_holds(bundles: Bundles, content: str) -> None:
+    """A lock of a process that is gone, whose pid is somebody else's now, or that was never written to the end."""
+    bundles.make(nexp=1).run()
+    one = bundles.set
+    (one.root / "loop.lock").write_text(content)
+    code, out = bundles.again(one)
+    assert code == 0, out
+    assert not (one.root / "loop.lock").exists()
+
+
+def test_a_set_that_cannot_be_written_any_more(bundles: Bundles, mount: Callable[..., Path]) -> None:
+    mount(bundles.log_dir, "size=2m")
+    bundles.make(nexp=1).run()
+    one = bundles.set
+    subprocess.run(["mount", "-o", "remount,ro", bundles.log_dir], check=True)
+    code, out = bundles.again(one)
+    assert code == 1
+    assert "loop.lock (disk full, quota, or a read-only file system)" in out.splitlines()[-1]
+
+
+def test_many_loops_after_a_dead_one(bundles: Bundles) -> None:
+    """All of them find the lock of a job that is gone; one of them gets the set."""
+    bundles.make("[[ $me != 1.1.0 ]] || exit 1; [[ $me != 1.2.0 ]] || hang", nexp=1).run(MAX_ATTEMPTS="1")
+    one = bundles.set
+    (one.root / "loop.lock").write_text("local-999999999-1\n")
+    loops = [bundles.start(ORCH_SET_DIR=str(one.root)) for _ in range(5)]
+    bundles.running(1, 2, "hanging")
+    until(lambda: sum(loop.process.poll() is None for loop in loops) == 1)
+    [winner] = [loop for loop in loops if loop.process.returncode is None]
+    assert [loop.end() for loop in loops if loop is not winner] == [1, 1, 1, 1]
+    winner.signal(signal.SIGTERM)
+    winner.end()
+    assert one.outcomes(1) == ["infrastructure", "interrupted"]
+
+
+def test_going_on_with_a_complete_set(bundles: Bundles) -> None:
+    bundles.make(nexp=2).run()
+    one = bundles.set
+    before = [one.run(run) for run in (1, 2)]
+    code, out = bundles.again(one, NEXP="5")
+    assert code == 0, out
+    # The number of runs is the set's, not the caller's.
+    assert [one.run(run) for run in (1, 2)] == before
+    assert not (one.root / "runs/3").exists()
+
+
+def test_used_up_attempts_are_tried_again_by_the_next_job(bundles: Bundles) -> None:
+    bundles.make("((ORCH_ATTEMPT > 2)) || exit 1", nexp=1).run()
+    one = bundles.set
+    assert one.outcomes(1) == ["infrastructure", "infrastructure"]
+    complete_after(bundles, one, [["infrastructure", "infrastructure", "success"]])
+
+
+# ---- disks ----
+
+
+def test_the_disk_fills_up(bundles: Bundles, mount: Callable[..., Path]) -> None:
+    mount(bundles.log_dir, "size=1m")
+    fill = f'head -c 2000000 /dev/zero >"$(echo {bundles.log_dir}/*)/fill" 2>/dev/null'
+    loop = bundles.make(f"[[ $me != 3.1.0 ]] || {{ {fill}; stop success; exit 0; }}", nexp=4).start()
+    assert loop.end() == 1, loop.out
+    one = bundles.set
+    assert "No space left on device" in loop.out
+    assert "disk full" in loop.out.splitlines()[-1]
+    assert one.results() == [1, 2]
+    assert processes_in(bundles.folder) == {}
+    assert [path for path in one.root.rglob("*.json") if not path.read_bytes()] == []
+    (one.root / "fill").unlink()
+    code, out = bundles.again(one)
+    assert code == 0, out
+    assert one.results() == [1, 2, 3, 4]
+    assert one.outcomes(1) == one.outcomes(2) == ["success"]
+    assert one.outcomes(3)[-1] == "success"
+
+
+def test_the_disk_was_full_before(bundles: Bundles, mount: Callable[..., Path]) -> None:
+    mount(bundles.log_dir, "size=64k")
+    code, out = bundles.make(nexp=1).run()
+    assert code == 1
+    assert "No space left on device" in out
+    assert "error:" in out.splitlines()[-1]
+    assert processes_in(bundles.folder) == {}
+
+
+def test_a_read_only_log_directory(bundles: Bundles, mount: Callable[..., Path]) -> None:
+    mount(bundles.log_dir, "size=1m")
+    subprocess.run(["mount", "-o", "remount,ro", bundles.log_dir], check=True)
+    code, out = bundles.make(nexp=1).run()
+    assert code == 1
+    assert "Read-only file system" in out
+    assert "cannot write to" in out.splitlines()[-1] and str(bundles.log_dir) in out.splitlines()[-1]
+
+
+def test_a_log_directory_of_somebody_else(bundles: Bundles) -> None:
+    bundles.make(nexp=1)
+    bundles.log_dir.chmod(0o555)
+    argv = ["bash", str(bundles.bundle / "run_with_docker.sh")]
+    if os.geteuid() == 0:
+        argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *argv]
+        for folder in (bundles.folder, *bundles.folder.parents):
+            if folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+                folder.chmod(folder.stat().st_mode | 0o055)
+    done = subprocess.run(argv, env=bundles.environment(TMPDIR="/tmp"), cwd="/", capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Permission denied" in done.stderr
+    assert f"cannot write to {bundles.log_dir}/" in done.stderr.splitlines()[-1]
+
+
+# ---- bad input ----
+
+
+@pytest.mark.parametrize("nexp", ["0", "abc", "-1", "1.5", "10000", "1 2", "$(reboot)", "08"])
+def test_a_number_of_runs_that_is_none(bundles: Bundles, nexp: str) -> None:
+    code, out = bundles.make().run(NEXP=nexp)
+    assert code == 1
+    assert out.endswith(f"error: NEXP={nexp} must be a number from 1 to 9999\n")
+    assert list(bundles.log_dir.iterdir()) == []
+
+
+def test_an_empty_number_of_runs_is_the_bundles_own(bundles: Bundles) -> None:
+    assert bundles.make(nexp=1).run(NEXP="")[0] == 0
+    assert bundles.set.json("set.json")["nexp"] == 1
+
+
+@pytest.mark.parametrize("seed", ["0", "-5", "x", "2145483647", "99999999999999999999", "1+1", "a[$(touch pwned)]"])
+def test_a_root_seed_that_is_none(bundles: Bundles, seed: str) -> None:
+    code, out = bundles.make().run(ROOT_SEED=seed)
+    assert code == 1
+    assert out.endswith(f"error: ROOT_SEED={seed} must be a number from 1 to 2145483646\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MAX_ATTEMPTS", "abc"),
+        ("MAX_ATTEMPTS", "0"),
+        ("MAX_ATTEMPTS", "1000"),
+        ("RUN_TIMEOUT_S", "soon"),
+        ("RUN_TIMEOUT_S", "0"),
+        ("CONTAINER_START_S", "x[$(touch pwned)]"),
+        ("CONTAINER_START_S", "-1"),
+    ],
+)
+def test_a_limit_that_is_none(bundles: Bundles, name: str, value: str) -> None:
+    code, out = bundles.make().run(**{name: value})
+    assert code == 1
+    assert f"error: {name}={value} must be" in out.splitlines()[-1]
+    assert list(bundles.log_dir.iterdir()) == []
+
+
+def test_a_log_directory_that_is_not_there_is_made(bundles: Bundles) -> None:
+    place = bundles.folder / "not/there/yet"
+    assert bundles.make(nexp=1).run(LOGDIR=str(place))[0] == 0
+    assert len(list(place.iterdir())) == 1
+
+
+def test_a_log_directory_that_is_a_file(bundles: Bundles) -> None:
+    (bundles.folder / "file").write_text("")
+    code, out = bundles.make().run(LOGDIR=str(bundles.folder / "file"))
+    assert code == 1
+    assert "Not a directory" in out
+    assert "cannot write to" in out.splitlines()[-1]
+
+
+def test_a_set_that_is_not_there(bundles: Bundles) -> None:
+    code, out = bundles.make().run(ORCH_SET_DIR="/not/there")
+    assert code == 1
+    assert "ORCH_SET_DIR=/not/there does not exist" in out
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"schema": 1, "nexp": 3}', '{"root_seed": 5}'])
+def test_a_damaged_set(bundles: Bundles, content: str) -> None:
+    bundles.make(nexp=1).run()
+    one = bundles.set
+    (one.root / "set.json").write_text(content)
+    code, out = bundles.again(one)
+    assert code == 1
+    assert "it is damaged" in out.splitlines()[-1]
+    assert one.results() == [1]
+
+
+@pytest.mark.parametrize("line", ["export (", "unset_variable=$nothing", "false", "exit 3", "no_such_command"])
+def test_a_config_that_cannot_be_evaluated(bundles: Bundles, line: str) -> None:
+    bundles.make(nexp=1)
+    with (bundles.bundle / "config_one_node.sh").open("a") as config:
+        config.write(f"{line}\n")
+    code, out = bundles.run()
+    assert code == 1
+    assert "config_one_node.sh cannot be evaluated (its message is above)" in out
+    assert (bundles.set.job["state"], bundles.set.run(1)["state"]) == ("failed", "queued")
+    assert "config_one_node.sh" in bundles.set.job["reason"]
+    assert bundles.set.left_behind() == []
+
+
+def test_a_bundle_edited_by_hand_runs_as_edited(bundles: Bundles) -> None:
+    """The published way of working: edit the config, start again. The set keeps what ran."""
+    bundles.make('echo "mine=$MINE"', nexp=1)
+    with (bundles.bundle / "config_one_node.sh").open("a") as config:
+        config.write("export MINE='it is'\n")
+    code, out = bundles.run()
+    assert code == 0, out
+    assert b"mine=it is\n" in bundles.set.log(1)
+    assert "MINE" in (bundles.set.root / "bundle/config_one_node.sh").read_text()
+
+
+def test_an_edit_does_not_reach_a_set_that_began(bundles: Bundles) -> None:
+    loop = bundles.make(HANG_IN_RUN_2, nexp=2).start()
+    one = bundles.running(2, 1, "hanging")
+    for path in bundles.bundle.rglob("*.sh"):
+        path.write_text("exit 77\n")
+    loop.signal(signal.SIGTERM)
+    assert loop.end() == 1
+    done = subprocess.run(
+        ["bash", one.root / "bundle/run_with_docker.sh"],
+        env=bundles.environment(ORCH_SET_DIR=str(one.root)),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    assert one.results() == [1, 2]
+
+
+def test_a_program_that_is_not_there(bundles: Bundles) -> None:
+    bundles.make(nexp=1)
+    (bundles.code / "run_and_time.sh").unlink()
+    code, out = bundles.run()
+    assert code == 1
+    assert bundles.set.outcomes(1) == ["infrastructure", "infrastructure"]
+    assert "exited 127" in bundles.set.run(1)["reason"]
+    assert b"run_and_time.sh: No such file or directory" in bundles.set.log(1)

@@ -1,0 +1,204 @@
+"""What is in a bundle, and that the same inputs give the same bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from render_parts import NEXP, an_entry
+
+import orchestrator
+from orchestrator.errors import RenderError
+from orchestrator.model import load_entry
+from orchestrator.render import manifest_hash, render_bundle
+from orchestrator.render.files import read_bundle
+from orchestrator.resources import data_dir
+
+TOP = Path(orchestrator.__file__).resolve().parent.parent
+SITE = "log_dir: /shared/results\ndata: {flux1: {DATADIR: /data/flux}}\npass_env: [HF_TOKEN]\n"
+WHAT = ("MI325X_08x08x32", "flux1", "--env", "ZETA=1", "--env", "ALPHA=2", "--nexp", "10")
+
+
+def render(out: Path, site: Path, *, cwd: Path, top: Path = TOP, **env: str) -> dict[str, bytes]:
+    """The bundle that a process of its own writes."""
+    subprocess.run(
+        [sys.executable, "-m", "orchestrator", "render", *WHAT, "--site", site, "-o", out],
+        cwd=cwd,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(top), "PYTHONDONTWRITEBYTECODE": "1", **env},
+    )
+    return read_bundle(out)
+
+
+def copy_of_the_checkout(place: Path) -> Path:
+    packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"][
+        "force-include"
+    ]
+    for name in ("orchestrator", *packed):
+        shutil.copytree(TOP / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (place / "workloads/builtin/__pycache__").mkdir()
+    (place / "workloads/builtin/__pycache__/train.cpython-311.pyc").write_bytes(b"\0")
+    return place
+
+
+def test_same_inputs_same_bytes(tmp_path: Path) -> None:
+    site, elsewhere = tmp_path / "site.yaml", tmp_path / "other/place"
+    site.write_text(SITE)
+    elsewhere.mkdir(parents=True)
+    shutil.copy(site, elsewhere)
+    first = render(tmp_path / "a", site, cwd=tmp_path, PYTHONHASHSEED="0", LC_ALL="C", TZ="UTC")
+    second = render(
+        tmp_path / "b c",
+        elsewhere / "site.yaml",
+        cwd=Path("/"),
+        top=copy_of_the_checkout(tmp_path / "copy"),
+        PYTHONHASHSEED="1",
+        LC_ALL="C.UTF-8",
+        TZ="Asia/Tokyo",
+        HF_TOKEN="secret-of-mine",
+    )
+    assert first == second
+    assert manifest_hash(first) == manifest_hash(second)
+    assert not [name for name, content in second.items() if b"secret-of-mine" in content]
+
+
+def test_another_input_gives_another_bundle() -> None:
+    first = render_bundle(an_entry(), nexp=10)
+    assert manifest_hash(render_bundle(an_entry(), nexp=9)) != manifest_hash(first)
+    assert manifest_hash(render_bundle(an_entry(qos="high"), nexp=10)) != manifest_hash(first)
+
+
+def test_the_manifest_tells_every_file_and_no_place(tmp_path: Path) -> None:
+    site = tmp_path / "mine.yaml"
+    site.write_text(SITE)
+    files = render_bundle(load_entry("MI325X_08x08x32", "flux1", site=site), nexp=NEXP)
+    manifest = json.loads(files["manifest.json"])
+    assert (
+        manifest["orchestrator"],
+        manifest["system"],
+        manifest["workload"],
+        manifest["round"],
+        manifest["nexp"],
+    ) == (orchestrator.__version__, "MI325X_08x08x32", "flux1", "6.0", NEXP)
+    assert manifest["outputs"] == {
+        name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "manifest.json"
+    }
+    inputs = {
+        **{
+            f"systems/{name}": data_dir("systems") / name
+            for name in ("MI325X_08x08x32.yaml", "shared/hosts.yaml", "shared/fabrics.yaml", "shared/accelerators.yaml")
+        },
+        "workloads/flux1.yaml": data_dir("workloads") / "flux1.yaml",
+        "mine.yaml": site,
+        **{f"templates/{path.name}": path for path in data_dir("templates").glob("*.j2")},
+    }
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in inputs.items()}
+    assert {name: manifest["inputs"].get(name) for name in inputs} == hashes
+    others = {
+        name: hashlib.sha256((TOP / name).read_bytes()).hexdigest() for name in manifest["inputs"] if name not in inputs
+    }
+    assert manifest["inputs"] == hashes | others
+    assert str(tmp_path).encode() not in b"".join(files.values())
+    assert str(TOP).encode() not in b"".join(files.values())
+
+
+def test_documents_of_the_same_name_are_all_in_the_manifest(tmp_path: Path) -> None:
+    own, site = tmp_path / "own", tmp_path / "site/MI325X_08x08x32.yaml"
+    own.mkdir()
+    site.parent.mkdir()
+    site.write_text(f"{SITE}systems_dirs: [{own}]\n")
+    shutil.copy(data_dir("systems") / "MI325X_08x08x32.yaml", own)
+    entry = load_entry("MI325X_08x08x32", "flux1", site=site)
+    inputs = json.loads(render_bundle(entry, nexp=NEXP)["manifest.json"])["inputs"]
+    for path in entry.files:
+        assert hashlib.sha256(Path(path).read_bytes()).hexdigest() in inputs.values(), path
+
+
+def test_the_code_of_the_built_in_workload_comes_along() -> None:
+    files = render_bundle(an_entry("local_2x2x8", "builtin"), nexp=1)
+    code = {name for name in files if name.startswith("code/")}
+    assert {"code/run_and_time.sh", "code/train.py"} <= code
+    assert not [name for name in files if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_the_secret_of_a_site_is_passed_by_name_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret_0123")
+    files = render_bundle(an_entry(pass_env=["HF_TOKEN"]), nexp=1)
+    assert b"PASS_ENV=(HF_TOKEN)" in files["settings.sh"]
+    assert not [name for name, content in files.items() if b"hf_secret_0123" in content]
+
+
+def test_nothing_grows_with_the_nodes() -> None:
+    one = dataclasses.replace(an_entry(), nodes=1)
+    many = {n: render_bundle(dataclasses.replace(one, nodes=n), nexp=NEXP) for n in (1, 8, 64)}
+    sizes = {n: {name: len(content) for name, content in files.items()} for n, files in many.items()}
+    assert sizes[8] == sizes[1]
+    # One more digit, where the number itself stands.
+    assert {name for name in sizes[1] if sizes[64][name] != sizes[1][name]} == {"job.sh", "settings.sh"}
+    assert sizes[64]["job.sh"] - sizes[1]["job.sh"] == 1
+
+
+@pytest.mark.parametrize("nexp", [0, -1, 10_000])
+def test_a_number_of_runs_that_is_none(nexp: int) -> None:
+    with pytest.raises(RenderError, match="1 to 9999"):
+        render_bundle(an_entry(), nexp=nexp)
+
+
+def test_a_site_without_log_dir() -> None:
+    with pytest.raises(RenderError, match="log_dir") as error:
+        render_bundle(an_entry(log_dir=None), nexp=1)
+    assert "log_dir: /shared/results" in error.value.hint
+
+
+def test_what_the_site_asks_for_is_in_the_job() -> None:
+    job = render_bundle(
+        an_entry(
+            partition="mi325",
+            account="a",
+            qos="q",
+            reservation="r",
+            constraint="x&y",
+            exclude=["n1", "n[3-4]"],
+            nodelist=["n2"],
+            time_limit="1-00:00:00",
+            sbatch=["--mem=0", "--comment='two words'"],
+        ),
+        nexp=10,
+    )["job.sh"].decode()
+    for line in (
+        "--partition=mi325",
+        "--account=a",
+        "--qos=q",
+        "--reservation=r",
+        "--constraint=x&y",
+        "--exclude=n1,n[3-4]",
+        "--nodelist=n2",
+        "--time=1-00:00:00",
+        "--mem=0",
+        "--comment='two words'",
+        "--gres=gpu:8",
+        "--nodes=8",
+    ):
+        assert f"\n#SBATCH {line}\n" in job
+    head = job.split("\nset -euo pipefail")[0].splitlines()
+    # Slurm stops reading options at the first line that is neither empty nor a comment.
+    assert all(line.startswith("#") for line in head)
+
+
+def test_the_time_limit_follows_the_number_of_runs() -> None:
+    for nexp in (1, 10):
+        assert f"\n#SBATCH --time={5 + nexp * 205}\n" in render_bundle(an_entry(), nexp=nexp)["job.sh"].decode()
+
+
+def test_privileged_only_where_the_site_asks() -> None:
+    assert b"--privileged" not in render_bundle(an_entry(), nexp=1)["settings.sh"]
+    assert b"\n  --privileged\n" in render_bundle(an_entry(container={"privileged": True}), nexp=1)["settings.sh"]

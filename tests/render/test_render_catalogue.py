@@ -1,0 +1,128 @@
+"""Everything in the catalogue renders for every engine, into scripts that bash and shellcheck accept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from render_parts import ENGINES, NEXP, an_entry, assert_environment, pairs, put, triples, zero_separated
+
+from orchestrator.model import Entry
+from orchestrator.render import render_bundle
+
+Bundles = Mapping[tuple[str, str, str, str], tuple[Entry, dict[str, bytes]]]
+
+
+@pytest.fixture(scope="module")
+def bundles() -> Bundles:
+    """(system, workload, round, engine) -> entry and files, for everything there is."""
+    entries = {
+        (*triple, engine): an_entry(*triple[:2], round=triple[2], container={"engine": engine}, sudo=["sudo", "-n"])
+        for triple in triples()
+        for engine in ENGINES
+    }
+    return {key: (entry, render_bundle(entry, nexp=NEXP)) for key, entry in entries.items()}
+
+
+@pytest.fixture(scope="module")
+def scripts(bundles: Bundles, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Every script of every bundle, the same content only once."""
+    folder, seen, paths = tmp_path_factory.mktemp("scripts"), set(), []
+    for key, (_, files) in bundles.items():
+        for name, content in files.items():
+            if name.endswith(".sh") and (name, content) not in seen:
+                seen.add((name, content))
+                paths.append(folder / "-".join(key) / name)
+                put({name: content}, folder / "-".join(key))
+    return paths
+
+
+def test_every_bundle_has_the_promised_files(bundles: Bundles) -> None:
+    assert len(bundles) == len(triples()) * len(ENGINES) > 100
+    for entry, files in bundles.values():
+        assert {
+            "job.sh",
+            "run_with_docker.sh",
+            "run_with_docker_slurm.sh",
+            "runtime_tunables.sh",
+            "rccl_env.sh",
+            "settings.sh",
+            "manifest.json",
+            "lib/set_loop.sh",
+            entry.config_file,
+        } <= set(files)
+        assert f"config_{entry.published_as}.sh" in files
+
+
+def test_bash_reads_every_script(scripts: list[Path]) -> None:
+    # `bash -n` reads one script per process; a function body around each would hide an early end of file.
+    check = 'status=0; for file in "$@"; do "$BASH" -n "$file" || status=1; done; exit $status'
+    done = subprocess.run(["bash", "-c", check, "_", *scripts], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def with_new_lines(scripts: list[Path]) -> list[Path]:
+    """The scripts that have a line of code which no earlier script of that name has.
+
+    What is rendered are flat lists of assignments, so a line that was clean once is clean everywhere: a third is left.
+    """
+    seen: dict[str, set[str]] = {}
+    chosen = []
+    for path in scripts:
+        known = seen.setdefault("config" if path.name.startswith("config_") else path.name, set())
+        lines = {line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")}
+        if not lines <= known:
+            known |= lines
+            chosen.append(path)
+    return chosen
+
+
+def test_shellcheck_is_clean(scripts: list[Path], bundles: Bundles, tmp_path: Path) -> None:
+    if shutil.which("shellcheck") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("shellcheck is not installed: apt-get install shellcheck")
+        pytest.skip("shellcheck is not installed")
+    whole = put(next(iter(bundles.values()))[1], tmp_path)
+    alone = [path for path in with_new_lines(scripts) if path.parent.name != "lib"]
+    # One bundle as a whole, following what sources what; of the others the files with values in them.
+    jobs = [
+        (whole, sorted(path.relative_to(whole) for path in whole.rglob("*.sh"))),
+        (None, alone[::2]),
+        (None, alone[1::2]),
+    ]
+    running = [
+        subprocess.Popen(["shellcheck", "-x", *paths], cwd=folder, stdout=subprocess.PIPE, text=True)
+        for folder, paths in jobs
+    ]
+    assert [process.communicate()[0] for process in running] == ["", "", ""]
+    assert [process.returncode for process in running] == [0, 0, 0]
+
+
+def test_sourcing_the_config_gives_exactly_the_environment(bundles: Bundles, tmp_path: Path) -> None:
+    wanted = {key: value for key, value in bundles.items() if key[3] == "docker"}
+    folders = {
+        key: put(
+            {name: content for name, content in files.items() if name in (entry.config_file, "rccl_env.sh")},
+            tmp_path / "-".join(key),
+        )
+        / entry.config_file
+        for key, (entry, files) in wanted.items()
+    }
+    # PATH is for `env` and `date`; a marker tells the configs apart.
+    script = """for file in "$@"; do
+        env -i PATH="$PATH" NEXP=3 bash --noprofile --norc -euc '. "$1"; env -0' _ "$file" || exit
+        printf 'END=\\0'
+    done"""
+    done = subprocess.run(["bash", "-c", script, "_", *folders.values()], capture_output=True, check=True)
+    assert done.stderr == b""
+    parts: list[list[str]] = [[]]
+    for text in zero_separated(done.stdout):
+        parts.append([]) if text == "END=" else parts[-1].append(text)
+    for (entry, _), texts in zip(wanted.values(), parts[:-1], strict=True):
+        found = pairs(texts)
+        assert found.pop("NEXP") == "3" and found.pop("PATH")
+        assert_environment(found, entry, nexp=3)

@@ -1,0 +1,207 @@
+"""The error tree, its exit codes, and what a wrong command line gets to see."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import orchestrator
+from orchestrator import errors
+from orchestrator.cli import COMMANDS, main
+from orchestrator.errors import ExitCode, OrchestratorError
+
+TOP = Path(orchestrator.__file__).resolve().parent.parent
+
+
+def subclasses(of: type[OrchestratorError]) -> set[type[OrchestratorError]]:
+    return {of} | {below for one in of.__subclasses__() for below in subclasses(one)}
+
+
+def test_every_error_has_a_documented_exit_code() -> None:
+    for module in pkgutil.walk_packages(orchestrator.__path__, "orchestrator."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    documented = {
+        int(code) for code in re.findall(r"^\| (\d+) \|", (TOP / "docs/exit-codes.md").read_text(), re.MULTILINE)
+    }
+    assert len(subclasses(OrchestratorError)) >= 8
+    for error in subclasses(OrchestratorError):
+        assert isinstance(error.exit_code, ExitCode)
+        assert error.exit_code in documented
+        assert error.exit_code not in (ExitCode.OK, ExitCode.INTERNAL, ExitCode.INTERRUPTED), error
+
+
+def test_the_tree_is_drawn_at_the_top_of_its_module() -> None:
+    drawn = set(re.findall(r"^ +[│├└─ ]*(\w+) ", errors.__doc__ or "", re.MULTILINE))
+    assert drawn == {one.__name__ for one in subclasses(OrchestratorError) if one.__module__ == errors.__name__}
+
+
+def test_the_hint_is_part_of_what_is_said() -> None:
+    assert str(OrchestratorError("what", hint="do this")) == "what\n  hint: do this"
+    assert str(OrchestratorError("what")) == "what"
+    assert str(errors.DescriptorError(["a:1: k: x", "a:2: k: y"])) == "a:1: k: x\na:2: k: y"
+
+
+def test_a_failed_command_keeps_what_was_run() -> None:
+    error = errors.SchedulerError("refused", argv=["sbatch", "x"], returncode=1, stdout="o", stderr="e")
+    assert (error.argv, error.returncode, error.stdout, error.stderr) == (["sbatch", "x"], 1, "o", "e")
+    assert errors.SchedulerUnknown("?").argv == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("sytems", "systems"),
+        ("rendr", "render"),
+        ("sumbit", "submit"),
+        ("resme", "resume"),
+        ("Status", "status"),
+        ("wach", "watch"),
+        ("log", "logs"),
+        ("scores", "score"),
+    ],
+)
+def test_an_unknown_command_suggests_the_near_one(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([typed]) == ExitCode.BAD_INPUT
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert (
+        said.err == f"orchestrator: there is no command `{typed}`. Did you mean `{meant}`?\n"
+        "  hint: orchestrator --help lists the commands\n"
+    )
+
+
+def test_what_is_like_no_command_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["qqqqqq"]) == ExitCode.BAD_INPUT
+    assert "Did you mean" not in capsys.readouterr().err
+
+
+def test_help_lists_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name, (_, line) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(line)}$", text, re.MULTILINE)
+    assert main(["-h"]) == main(["help"]) == 0
+    capsys.readouterr()
+    assert main([]) == ExitCode.BAD_INPUT
+    assert capsys.readouterr().out == text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"orchestrator {orchestrator.__version__}\n"
+
+
+RENDER = ["render", "MI325X_08x08x32", "flux1"]
+# command line (SITE is a good site file), words of what is said
+BAD_LINES: list[tuple[list[str], str]] = [
+    (["render"], "the following arguments are required: SYSTEM, WORKLOAD"),
+    (["render", "MI325X_08x08x32"], "the following arguments are required: WORKLOAD"),
+    ([*RENDER, "--site", "SITE"], "say where the bundle goes (-o DIR)"),
+    ([*RENDER, "--site", "SITE", "-o", "a", "--diff", "b"], "say where the bundle goes (-o DIR)"),
+    ([*RENDER, "-o", "x"], "there is no site file"),
+    ([*RENDER, "--site", "/nowhere.yaml", "-o", "x"], "there is no file /nowhere.yaml"),
+    ([*RENDER, "--site", "/", "-o", "x"], "there is no file /"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "0"], "'0' is not a whole number above 0"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "-3"], "--nexp"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "1e1"], "'1e1' is not a whole number above 0"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "\u0663"], "is not a whole number above 0"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "\u00b2"], "is not a whole number above 0"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "10000"], "1 to 9999"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "9" * 5000], "--nexp"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--env", "A"], "'A' is not NAME=VALUE"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--env", "=1"], "'=1' is not NAME=VALUE"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--env", "1A=2"], "'1A=2' is not NAME=VALUE"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--env", "SEED=2"], "SEED belongs to the loop"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--env", "HF_TOKEN=hf_abc"], "HF_TOKEN looks like a secret"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--round", "9.9"], "has no round 9.9"),
+    ([*RENDER, "--site", "SITE", "-o", "x", "--rond", "6.0"], "unrecognized arguments: --rond"),
+    ([*RENDER, "--site", "SITE", "-o", "/proc/nowhere/x"], "cannot write the bundle"),
+    ([*RENDER, "--site", "SITE", "-o", "SITE"], "is a file"),
+    ([*RENDER, "--site", "BROKEN", "-o", "x"], "broken.yaml:"),
+    ([*RENDER, "--site", "BINARY", "-o", "x"], "binary.yaml"),
+    (["render", "MI325X_08x08x23", "flux1", "--site", "SITE", "-o", "x"], "MI325X_08x08x32"),
+    (["render", "", "flux1", "--site", "SITE", "-o", "x"], "system"),
+    (["render", "a\nb", "flux1", "--site", "SITE", "-o", "x"], "system"),
+    (["render", "../../etc/passwd", "flux1", "--site", "SITE", "-o", "x"], "passwd"),
+    (["render", "MI325X_08x08x32", "flux", "--site", "SITE", "-o", "x"], "flux1"),
+    (["render", "MI325X_08x08x32", "llama31_8b", "--site", "SITE", "-o", "x"], "has no workload llama31_8b"),
+    (["submit", "local_2x2x8", "builtin"], "there is no site file"),
+    (["run", "local_2x2x8", "builtin", "--site", "SITE", "--interval", "nan"], "seconds"),
+    (["watch", "--interval", "0"], "seconds"),
+    (["status", "/nowhere"], "/nowhere"),
+    (["watch", "/nowhere"], "/nowhere"),
+    (["logs", "/nowhere"], "/nowhere"),
+    (["logs", "--run", "x"], "--run"),
+    (["cancel", "/nowhere"], "/nowhere"),
+    (["cancel", "--grace", "-1"], "--grace"),
+    (["resume", "/nowhere"], "/nowhere"),
+    (["score", "/nowhere"], "/nowhere"),
+    (["check", "/nowhere"], "/nowhere"),
+    (["systems", "show", "nothing"], "nothing"),
+    (["demo", "--nexp", "none"], "'none' is not a whole number above 0"),
+]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the words in capitals stand for, in an empty working directory."""
+    monkeypatch.delenv("ORCHESTRATOR_SITE", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    content = {
+        "SITE": b"log_dir: /shared/results\n",
+        "BROKEN": b"log_dir: [\n  - {\n",
+        "BINARY": b"\x00\xff\xfe\x7fELF",
+    }
+    for name, text in content.items():
+        (tmp_path / f"{name.lower()}.yaml").write_bytes(text)
+    return {name: str(tmp_path / f"{name.lower()}.yaml") for name in content}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), BAD_LINES, ids=[" ".join(words)[:60].encode("unicode_escape").decode() for words, _ in BAD_LINES]
+)
+def test_a_bad_command_line(
+    words: list[str], said: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main([files.get(word, word) for word in words])
+    except SystemExit as ended:  # argparse
+        code = int(ended.code or 0)
+    told = capsys.readouterr()
+    assert code in (ExitCode.BAD_INPUT, ExitCode.SET_STATE), told
+    assert told.out == ""
+    assert said in told.err
+    assert "Traceback" not in told.err
+    assert os.listdir(".") == [], "half a result"
+
+
+def test_as_a_program() -> None:
+    """The exit code reaches the shell, and standard output stays for results."""
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "render", "nothing", "flux1", "--site", "/nowhere", "-o", "x"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+    )
+    assert (done.returncode, done.stdout) == (ExitCode.BAD_INPUT, "")
+    assert done.stderr.startswith("orchestrator render: ")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"'{sys.executable}' -m orchestrator systems --json | head -c 10"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TOP)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")

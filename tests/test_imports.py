@@ -1,0 +1,204 @@
+"""What is imported when, and which part may know which: start-up time and layers as tests."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import orchestrator
+from orchestrator.cli import COMMANDS
+
+PACKAGE = Path(orchestrator.__file__).resolve().parent
+TOP = PACKAGE.parent
+
+# `orchestrator --help` loads nothing of the standard library beyond what Python itself starts with, and this.
+FREE_FOR_HELP = {"future__"}
+
+LOADED = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+before = set(sys.modules)
+from orchestrator.cli import main
+code = main(sys.argv[2:])
+print(json.dumps([code, sorted(set(sys.modules) - before)]), file=sys.stderr)
+"""
+
+
+def python(program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run `program` without site-packages: a third-party import fails instead of going unseen."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, str(TOP), *args], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nonsense"], []])
+def test_the_command_line_itself_loads_nothing(words: list[str]) -> None:
+    done = python(LOADED, *words)
+    assert done.returncode == 0, done.stderr
+    _, loaded = json.loads(done.stderr.splitlines()[-1])
+    ours = {name for name in loaded if name.split(".")[0] == "orchestrator"}
+    assert ours == {"orchestrator", "orchestrator.cli"}
+    others = {name.split(".")[0].lstrip("_") for name in set(loaded) - ours}
+    if words != ["nonsense"]:  # which looks for a near name, with difflib
+        assert others <= FREE_FOR_HELP
+    assert others <= {name.lstrip("_") for name in sys.stdlib_module_names}
+
+
+HELP = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from orchestrator.cli import COMMANDS, main
+said = {}
+for name in COMMANDS:
+    import contextlib, io
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            main([name, "--help"])
+        except SystemExit as ended:
+            said[name] = [ended.code, out.getvalue()]
+print(json.dumps([said, sorted(sys.modules)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def helps() -> tuple[dict[str, tuple[int, str]], list[str]]:
+    """What `--help` of every command says, and what was loaded for all of them; in a Python without packages."""
+    done = python(HELP)
+    assert done.returncode == 0, done.stderr
+    said, loaded = json.loads(done.stdout)
+    return said, loaded
+
+
+def test_help_of_every_command_needs_no_package(helps: tuple[dict[str, tuple[int, str]], list[str]]) -> None:
+    said, loaded = helps
+    assert set(said) == set(COMMANDS)
+    assert {code for code, _ in said.values()} == {0}
+    assert {name.split(".")[0] for name in loaded} <= sys.stdlib_module_names | {"orchestrator", "__main__"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_an_example(name: str, helps: tuple[dict[str, tuple[int, str]], list[str]]) -> None:
+    _, text = helps[0][name]
+    assert text.startswith(f"usage: orchestrator {name} ")
+    doc = (PACKAGE / "cli" / f"{COMMANDS[name][0]}.py").read_text()
+    described = ast.get_docstring(ast.parse(doc)) or ""
+    assert described in text
+    parts_of_it = re.split(r"^examples?:", described, flags=re.IGNORECASE | re.MULTILINE)
+    assert len(parts_of_it) == 2, f"orchestrator {name} --help has no example"
+    lines = [line for line in parts_of_it[1].splitlines() if line.strip()]
+    assert lines and all(line.startswith("  ") for line in lines), f"text after the example of {name}"
+    assert any(f"orchestrator {name}" in line for line in lines)
+
+
+# ---- layers ----
+
+
+def layers() -> dict[str, set[str]]:
+    """folder -> what of ours it may import, from the table of docs/architecture.md."""
+    rows = re.findall(
+        r"^\| `orchestrator/(\w+)/` \|.*\| ([^|]*) \|$", (TOP / "docs/architecture.md").read_text(), re.MULTILINE
+    )
+    return {
+        folder: {"*"} if allowed == "everything" else set(re.findall(r"`([\w.]+)`", allowed))
+        for folder, allowed in rows
+    }
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import of a file, wherever it stands."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            yield node.lineno, node.module or ""
+            yield from (
+                (node.lineno, f"{node.module}.{alias.name}") for alias in node.names if node.module == "orchestrator"
+            )
+
+
+def parts() -> list[str]:
+    return sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+
+
+def test_every_part_is_in_the_table() -> None:
+    assert sorted(layers()) == parts()
+
+
+@pytest.mark.parametrize("part", parts())
+def test_a_part_imports_only_what_it_may(part: str) -> None:
+    allowed = layers().get(part, set())
+    # The errors, and where the data files are, know nothing of the rest; mllog goes without even the second.
+    free = {part, "errors"} | (set() if part == "mllog" else {"resources", "__version__"})
+    # Who may use a part may use what that part is made of: its types are in the signatures.
+    reachable = set(allowed)
+    for _ in layers():
+        reachable |= {below for name in reachable for below in layers().get(name, set())}
+    wrong = []
+    for path in sorted((PACKAGE / part).rglob("*.py")):
+        for line, module in imports(path):
+            first, _, rest = module.partition(".")
+            if first != "orchestrator" or not rest or "*" in allowed:
+                continue
+            names = {rest, rest.split(".")[0], ".".join(rest.split(".")[:2])}
+            if not names & (free | reachable):
+                wrong.append(f"{path.relative_to(TOP)}:{line}: {module}")
+    assert wrong == [], f"docs/architecture.md lets {part} import {sorted(allowed)}"
+
+
+def test_mllog_is_standard_library_only() -> None:
+    wrong = [
+        f"{path.name}:{line}: {module}"
+        for path in (PACKAGE / "mllog").rglob("*.py")
+        for line, module in imports(path)
+        if module.split(".")[0] not in sys.stdlib_module_names | {"orchestrator"}
+    ]
+    assert wrong == []
+
+
+def test_third_parties_are_those_of_pyproject() -> None:
+    import tomllib
+
+    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[<>=!~\[; ]", one)[0] for one in project["dependencies"]}
+    called = {"pyyaml": "yaml"}
+    # Parts of another one's interface: pydantic's errors, and what docker raises when the engine does not answer.
+    theirs = {"pydantic_core", "requests"}
+    known = {called.get(name, name.replace("-", "_")) for name in declared} | theirs
+    used: dict[str, str] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for line, module in imports(path):
+            used.setdefault(module.split(".")[0], f"{path.relative_to(TOP)}:{line}")
+    assert {
+        name: where for name, where in used.items() if name not in sys.stdlib_module_names | known | {"orchestrator"}
+    } == {}
+    assert known - theirs <= set(used), "declared, but never imported"
+
+
+def test_no_shell_no_exit_in_libraries() -> None:
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if (
+                isinstance(node, ast.keyword)
+                and node.arg == "shell"
+                and getattr(node.value, "value", None) is not False
+            ):
+                wrong.append(f"{path.relative_to(TOP)}:{node.value.lineno}: shell=")
+            if (
+                isinstance(node, ast.Call)
+                and path.name != "__main__.py"
+                and ast.unparse(node.func) in ("sys.exit", "exit", "quit", "os.system")
+            ):
+                wrong.append(f"{path.relative_to(TOP)}:{node.lineno}: {ast.unparse(node.func)}")
+            if isinstance(node, ast.Assert):
+                wrong.append(f"{path.relative_to(TOP)}:{node.lineno}: assert")
+    assert wrong == []

@@ -1,0 +1,145 @@
+"""The built wheel, alone in a clean environment: everything it needs is inside."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parent.parent
+DATA = ("templates", "systems", "workloads")
+
+
+def has_network() -> bool:
+    """Whether pip reaches its index: a proxy counts, and so does an index of one's own."""
+    if any(os.environ.get(name) for name in ("PIP_INDEX_URL", "HTTPS_PROXY", "https_proxy")):
+        return True
+    configured = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    if "index-url" in configured or "find-links" in configured:
+        return True
+    try:
+        socket.create_connection(("pypi.org", 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def run(*argv: str | Path, cwd: Path, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """Run without anything that could lead back to the checkout."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "ORCHESTRATOR", "VIRTUAL_ENV"))
+    }
+    done = subprocess.run(
+        argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL
+    )
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if os.environ.get("CI") != "true" and not has_network():
+        pytest.skip("building the wheel needs a package index")
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, TOP, cwd=folder)
+    [path] = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a clean environment with nothing but the wheel."""
+    place = tmp_path_factory.mktemp("clean") / "venv"
+    venv.create(place, with_pip=False)
+    # From outside and without compiling: a fifth of the time.
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        place / "bin/python",
+        "install",
+        "--quiet",
+        "--no-compile",
+        wheel,
+        cwd=place,
+    )
+    return place / "bin"
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    place = tmp_path / "an empty folder"
+    place.mkdir()
+    return place
+
+
+def test_what_is_in_the_wheel(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    tracked = run("git", "-C", TOP, "ls-files", *DATA, cwd=TOP, check=False)
+    wanted = (
+        tracked.stdout.split()
+        if tracked.returncode == 0
+        else [
+            str(path.relative_to(TOP))
+            for kind in DATA
+            for path in (TOP / kind).rglob("*")
+            if path.is_file() and "__pycache__" not in path.parts
+        ]
+    )
+    assert len(wanted) > 60
+    missing = [name for name in wanted if f"orchestrator/_data/{name}" not in names and (TOP / name).exists()]
+    assert missing == []
+    assert {"orchestrator/cli/render.py", "orchestrator/mllog/data/rules-6.0.0.json"} <= names
+    assert [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", "~"))] == []
+    tops = {name.split("/")[0] for name in names}
+    assert len(tops) == 2 and "orchestrator" in tops, "only the package and its metadata"
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
+
+
+def test_the_commands_start(installed: Path, empty: Path) -> None:
+    assert run(installed / "orchestrator", "--help", cwd=empty).stdout.startswith("usage: orchestrator")
+    assert re.fullmatch(r"orchestrator \d+\.\d+\S*\n", run(installed / "orchestrator", "--version", cwd=empty).stdout)
+    assert "MI325X_08x08x32" in run(installed / "orchestrator", "systems", cwd=empty).stdout
+    where = run(installed / "python", "-c", "import orchestrator; print(orchestrator.__file__)", cwd=empty).stdout
+    assert where.startswith(str(installed.parent))
+
+
+def test_render_from_an_empty_folder(installed: Path, empty: Path) -> None:
+    (empty / "site.yaml").write_text("log_dir: /shared/results\ndata: {flux1: {DATADIR: /data}}\n")
+    run(installed / "orchestrator", "render", "MI325X_08x08x32", "flux1", "--nexp", "10", "-o", "bundle", cwd=empty)
+    here = run(
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "render",
+        "MI325X_08x08x32",
+        "flux1",
+        "--nexp",
+        "10",
+        "--site",
+        empty / "site.yaml",
+        "-o",
+        empty / "from checkout",
+        cwd=TOP,
+    )
+    assert "bundle" in here.stdout
+    assert run("diff", "-r", "bundle", "from checkout", cwd=empty).stdout == ""
+    run("bash", "-n", "bundle/job.sh", cwd=empty)
+
+
+def test_the_demo(installed: Path, empty: Path) -> None:
+    done = run(installed / "orchestrator", "demo", "--nexp", "1", cwd=empty, check=False)
+    # One run is no valid score, but it ran.
+    assert done.returncode == 1, done.stderr
+    assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1
