@@ -70,7 +70,7 @@ agree_on_facts() {
 }
 
 # prepare_nodes: the gate before a run. Every node verifies its tunables, tells what changed, and drops its caches; only
-# when all have done so is the event logged, once, in rank 0's log. Status 1: a node is not fit, a new hold may help; 2: a
+# when all have done so is the event logged, once. Status 1: a node is not fit, a new hold may help; 2: a
 # node cannot do it at all. NODE_PROBLEM says which.
 prepare_nodes() {
   local id=$RUN.$ATTEMPT seen=0 status=0 deadline=$((SECONDS + 300)) word rank node detail rest
@@ -105,10 +105,14 @@ prepare_nodes() {
   done
   ((status == 0)) || return "$status"
   record_start || return 2
-  [[ $CLEAR_CACHES == 1 ]] || return 0
+  if [[ $CLEAR_CACHES != 1 ]]; then
+    : >"$ATTEMPT_DIR/cache_clear.log"
+    return 0
+  fi
   now_ms
+  # A file of its own: the step already has rank 0's log open, and on NFS two hosts must not append to one file.
   printf ':::MLLOG {"namespace": "", "time_ms": %s, "event_type": "POINT_IN_TIME", "key": "cache_clear", "value": true, "metadata": {"file": "lib/before_run.sh", "lineno": %s}}\n' \
-    "$NOW_MS" "$LINENO" >>"$ATTEMPT_DIR/node_0.log"
+    "$NOW_MS" "$LINENO" >"$ATTEMPT_DIR/cache_clear.log"
 }
 
 # record_start: what every node was when the attempt began, in one file.

@@ -7,6 +7,7 @@
 # Environment: ORCH_SET_DIR, ORCH_JOB_ID, and SLURM_NODEID / SLURM_NNODES as Slurm sets them for the step.
 #
 # `hold` and `run` meet in a folder of this node, $channel, that is also mounted into the container as /orch:
+#   go        a pipe; `hold` passes on the loop's word that the run may begin
 #   request   a pipe; the run writes a script into it, the container's shell runs it. Nothing of it is ever on a disk.
 #   out       a pipe; what the script prints
 #   status    a pipe; the script's exit status
@@ -86,7 +87,8 @@ mount_options() {
 
 open_channel() {
   rm -rf "$channel"
-  if mkdir -m 700 "$channel" && mkfifo -m 600 "$channel"/{request,out,status}; then
+  if mkdir -m 700 "$channel" && mkfifo -m 600 "$channel"/{go,request,out,status} && exec {go_fd}<>"$channel/go" &&
+    printf '%s\n' "$$" >"$channel/hold_pid"; then
     return 0
   fi
   report failed "cannot make $channel"
@@ -114,7 +116,7 @@ echo up
 exec cat >/dev/null'
 
 start_container() { # GENERATION
-  find_image && mount_options && open_channel || return 1
+  find_image && mount_options || return 1
   container="orch-$owner-$1"
   open_pipe && container_input=$pipe_fd && open_pipe || return 1
   # The client gets a descriptor that only reads: it must not hold its own input open.
@@ -168,7 +170,10 @@ serve() {
     status=$?
     if ((status == 0)); then
       read -r word detail drop <<<"$LINE"
-      [[ $word != prepare ]] || prepare "$detail" "$drop"
+      case $word in
+        prepare) prepare "$detail" "$drop" ;;
+        go) printf '%s\n' "$detail" >&"$go_fd" ;;
+      esac
     elif ((status == 1)); then
       return 0
     elif [[ -n $engine_pid ]] && ! alive "$engine_pid"; then
@@ -183,9 +188,12 @@ hold() { # GENERATION
     report failed "cannot write to $node_dir"
     return 1
   fi
+  # What a killed attempt could not keep itself must not fall to the next one.
+  collect_files "$node_dir/unclaimed-$owner-$1"
   tuning_begin
   trap release EXIT
   trap 'exit 143' TERM INT HUP
+  open_channel || return 1
   if ! look_at_network; then
     report failed "cannot write to $node_dir"
     return 1
@@ -288,8 +296,22 @@ record_run() { # ATTEMPT_DIR START_MS
   write_atomic "$1/node_$rank.json" "{\"node\": $JSON, \"rank\": $rank, \"exit\": $RUN_STATUS, \"start_ms\": $2, \"end_ms\": $NOW_MS${DRIFT:+, \"drift\": [$DRIFT]}}"
 }
 
+# wait_for_go: the loop starts the step of a run while the nodes get ready for it, so that starting a step costs no time of
+# its own; the run begins at the loop's word.
+wait_for_go() {
+  local hold="" fd
+  { read -r hold <"$channel/hold_pid" && exec {fd}<>"$channel/go"; } 2>/dev/null
+  until [[ -n $hold ]] && read_line "$fd" 1 && [[ $LINE == "$ORCH_RUN.$ORCH_ATTEMPT" ]]; do
+    if [[ -z $hold ]] || ! alive "$hold"; then
+      log "node $node: nothing holds this node for the job any more"
+      return 1
+    fi
+  done
+}
+
 run() { # ATTEMPT_DIR
   local attempt_dir=$1 start
+  wait_for_go || return 125
   now_ms
   start=$NOW_MS
   RUN_STATUS=143 DRIFT=""

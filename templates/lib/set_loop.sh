@@ -58,13 +58,13 @@ run_record() {
 }
 
 # write_run STATE OUTCOME REASON EXIT_CODES [RESULT]: write the attempt's state and its run's, and with RESULT publish rank
-# 0's log under that name. What is final is on the disk before anybody can see it, with one sync for all files.
+# 0's log under that name, after the event that the caches were cleared. What is final is on the disk before anybody can see it, with one sync for all files.
 write_run() {
   local run_dir=$SET_DIR/runs/$RUN temps=("$ATTEMPT_DIR/.state.json.tmp.$$" "$SET_DIR/runs/$RUN/.state.json.tmp.$$")
   run_record "${@:1:4}"
   [[ -z ${5:-} ]] || temps+=("$run_dir/.result.tmp.$$")
   if printf '%s\n' "$RECORD" >"${temps[0]}" && printf '%s\n' "$RECORD" >"${temps[1]}" &&
-    { [[ -z ${5:-} ]] || cp "$ATTEMPT_DIR/node_0.log" "${temps[2]}"; } &&
+    { [[ -z ${5:-} ]] || cat "$ATTEMPT_DIR/cache_clear.log" "$ATTEMPT_DIR/node_0.log" >"${temps[2]}"; } &&
     { [[ $1 == running ]] || sync "${temps[@]}"; } &&
     # The result first: a state never speaks of a result that is not there.
     { [[ -z ${5:-} ]] || mv -f "${temps[2]}" "$run_dir/$5"; } &&
@@ -217,21 +217,30 @@ await() {
   done
 }
 
-# node_step OUTPUT LIMIT_S ACTION...: run `node.sh ACTION` on every node; the first failure ends it everywhere.
-node_step() {
+# start_step OUTPUT LIMIT_S ACTION...: start `node.sh ACTION` on every node; the first failure ends it everywhere.
+start_step() {
   step_argv kill "$1" bash "$BUNDLE/lib/node.sh" "${@:3}"
   # `timeout` forwards TERM and KILLs what does not listen. Its words go to the attempt; those of a trap of this shell,
   # which runs while it waits, to the job's output.
   timeout --kill-after=20 "$2" "${ARGV[@]}" </dev/null 2>>"$ATTEMPT_DIR/step.log" 7>&- 8<&- &
   STEP_PID=$!
+}
+
+# await_step: wait for it; its exit status. A set that is ending does not wait for the run.
+await_step() {
+  local status
   await "$STEP_PID"
-  local status=$?
-  if [[ -n $ENDING ]]; then
-    kill -TERM "$STEP_PID" 2>/dev/null
-    wait "$STEP_PID" 2>/dev/null
-  fi
+  status=$?
+  [[ -z $ENDING ]] || end_step
   STEP_PID=""
   return "$status"
+}
+
+end_step() {
+  [[ -n $STEP_PID ]] || return 0
+  kill -TERM "$STEP_PID" 2>/dev/null
+  wait "$STEP_PID" 2>/dev/null
+  STEP_PID=""
 }
 
 # pipe_pair READ_FD WRITE_FD: open both ends of a pipe that has no name.
@@ -360,18 +369,20 @@ try_run() {
   mkdir "$ATTEMPT_DIR" && write_run running "" "" && write_job running || return 2
   STOP_REASON=""
   NEED_RENEWAL=0
+  export SEED MASTER_PORT ORCH_RUN=$RUN ORCH_ATTEMPT=$ATTEMPT
+  # The step starts while the nodes get ready, and waits for the word.
+  start_step "$ATTEMPT_DIR/node_%t.log" "$RUN_TIMEOUT_S" run "$ATTEMPT_DIR"
   prepare_nodes
   status=$?
   if ((status != 0)) && [[ -z $ENDING ]]; then
+    end_step
     write_run failed infrastructure "$NODE_PROBLEM"
     STOP_REASON=$NODE_PROBLEM
     return "$status"
   fi
-  if [[ -z $ENDING ]]; then
-    export SEED MASTER_PORT ORCH_RUN=$RUN ORCH_ATTEMPT=$ATTEMPT
-    node_step "$ATTEMPT_DIR/node_%t.log" "$RUN_TIMEOUT_S" run "$ATTEMPT_DIR"
-    status=$?
-  fi
+  [[ -n $ENDING ]] || printf 'go %s.%s\n' "$RUN" "$ATTEMPT" >&7
+  await_step
+  status=$?
   exit_codes "$ATTEMPT_DIR"; codes=$JSON
   run_stop_status
   find_sockets

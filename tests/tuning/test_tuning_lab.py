@@ -128,7 +128,8 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     starts = {(one.run, one.attempt): one for one in attempt_starts(set_dir)}
     assert set(starts) == {(1, 1), (2, 2)}
     for key, start in starts.items():
-        log = (set_dir / f"runs/{key[0]}/attempt_{key[1]}/node_0.log").read_text()
+        attempt = set_dir / f"runs/{key[0]}/attempt_{key[1]}"
+        log = "".join((attempt / name).read_text() for name in ("cache_clear.log", "node_0.log"))
         times = {word: json.loads(line.split(":::MLLOG ", 1)[1])["time_ms"] for line in log.splitlines() for word in ("cache_clear", "run_start")
                  if f'"key": "{word}"' in line}
         assert set(start.caches) == set(place.lab.nodes)
@@ -193,3 +194,7 @@ def test_real_knobs_after_everything_was_killed(place: Place, by: str) -> None:
         assert answer.returncode == 0, answer.stderr
         assert [path.read_bytes() for path in KNOBS] == before
     wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists(), 8)
+    # What only the killed processes could have removed.
+    wait_for(lambda: not place.running() and not place.processes(set_dir), 20)
+    for channel in Path("/tmp").glob(f"orch-*-{job}-*"):
+        shutil.rmtree(channel)
