@@ -7,8 +7,9 @@
     ├── SchedulerError           the scheduler refused a request; carries the failed command
     │   └── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
     ├── SetError                 a set's folder is missing, unreadable or in the wrong state for the request
-    ├── EngineError              a container engine failed or did not answer (orchestrator/container/image.py)
     └── InputError               logs or files given to score/check cannot be used
+
+A package may add one that only it raises (EngineError in container/image.py, Refused in submission/refusal.py).
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[tuple[int, bytes, in
     offset, carry = 0, b""
     while data := stream.read(size):
         # A carriage return at the very end may be half of a \r\n: it waits for the next read.
-        end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+        feed = data.rfind(b"\n")
+        end = max(feed, data.rfind(b"\r", feed + 1, len(data) - 1)) + 1
         start = 0
         if carry and end:
             start = _first_end(data, carry)

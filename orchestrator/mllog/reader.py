@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DENSE = 1024
-"""A block whose first 64 KiB hold a record per this many bytes is cut at the tokens; others are searched for them."""
+"""A block whose first 16 KiB hold a record per this many bytes is cut at the tokens; others are searched for them."""
 MANY = 400
 """A dense block with this many records is worth learning the shapes of its statistics."""
 
@@ -214,7 +214,7 @@ def _read(path: str, shapes: Shapes, full: bool) -> Log:
             position = data.find(TOKEN, start, end)
             if position < 0:
                 continue
-            head = min(end, start + 65536)
+            head = min(end, start + 16384)
             many = data.count(TOKEN, start, head)
             if many * DENSE > head - start:
                 _read_dense(log, data[start:end], offset + start, shapes, full)

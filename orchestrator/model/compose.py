@@ -161,7 +161,7 @@ class _Composition:
             context_parallel=mine.context_parallel, minutes_per_run=self._minutes_per_run(),
             runs_required=chosen.workload.runs_required, metric=chosen.workload.metric,
             target=chosen.workload.target, target_is_upper_bound=chosen.workload.target_is_upper_bound,
-            image=mine.image or shared.image, code_dir=chosen.workload.code_dir,
+            image=mine.image or shared.image or "", code_dir=chosen.workload.code_dir,
             code_path=self.site.code.get(chosen.workload.name),
             command=tuple(shared.command or chosen.workload.command),
             env={name: value for name, value in self.env.items() if name not in self.network},

@@ -186,7 +186,8 @@ class WorkloadRound(Part):
     """A workload in one round of MLPerf Training."""
 
     ruleset: Line
-    image: Image
+    image: Image | None = None
+    """None: it was run without a container; the site gives the code, and the container engine is `none`."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
     env: Env = {}
     container: ContainerPart = ContainerPart()

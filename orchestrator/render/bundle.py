@@ -35,6 +35,9 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     if not entry.site.log_dir:
         raise RenderError("the site file gives no log_dir, the folder on shared storage for the sets",
                           hint="add `log_dir: /shared/results` to the site file")
+    if not entry.image and entry.container.engine != "none":
+        raise RenderError(f"{entry.workload} of round {entry.round} was published without a container image",
+                          hint=f"in the site file: `container: {{engine: none}}` and `code: {{{entry.workload}: /path/to/the/code}}`")
     if not 1 <= nexp <= 9999:
         raise RenderError(f"nexp is {nexp}; it must be a number from 1 to 9999")
     templates = data_dir("templates")

@@ -85,7 +85,17 @@ mount_options() {
   [[ -z $CODE_SOURCE ]] || MOUNT_OPTIONS+=(--volume "$CODE_SOURCE:$CODE_DIR")
 }
 
+# sweep_channels: a holder that was killed could not remove its folder; the next one on this host does.
+sweep_channels() {
+  local old pid
+  for old in "${channel%/*}/orch-$UID-"*; do
+    { read -r pid <"$old/hold_pid"; } 2>/dev/null || continue
+    alive "$pid" || rm -rf "$old"
+  done
+}
+
 open_channel() {
+  sweep_channels
   rm -rf "$channel"
   if mkdir -m 700 "$channel" && mkfifo -m 600 "$channel"/{go,request,out,status} && exec {go_fd}<>"$channel/go" &&
     printf '%s\n' "$$" >"$channel/hold_pid"; then
@@ -115,7 +125,8 @@ serve </dev/null >/dev/null 2>&1 &
 echo up
 exec cat >/dev/null'
 
-start_container() { # GENERATION
+# launch_container starts it, await_container waits for its first word: what else a node has to do goes between them.
+launch_container() { # GENERATION
   find_image && mount_options || return 1
   container="orch-$owner-$1"
   open_pipe && container_input=$pipe_fd && open_pipe || return 1
@@ -126,10 +137,14 @@ start_container() { # GENERATION
     --entrypoint bash "$CONT" -c "$CONTAINER_SHELL" container "${USED[*]}" "$inside_root" \
     </dev/fd/"$container_input" >&"$pipe_fd" 2>>"$node_dir/hold.log" {container_input}>&- &
   engine_pid=$!
+  container_output=$pipe_fd
   printf '%s\n' "$engine_pid" >"$channel/engine_pid"
+}
+
+await_container() {
   local deadline=$((SECONDS + CONTAINER_START_S))
   while :; do
-    if read_line "$pipe_fd" 0.2; then
+    if read_line "$container_output" 0.2; then
       [[ $LINE != up ]] || return 0
       [[ $LINE != "rdma "* ]] || INSIDE+=("${LINE#rdma }")
     elif ! alive "$engine_pid"; then
@@ -142,9 +157,13 @@ start_container() { # GENERATION
   done
 }
 
+# end_container closes the input, await_end waits until it is gone, by force after five seconds.
 end_container() {
+  [[ -z $engine_pid ]] || exec {container_input}>&-
+}
+
+await_end() {
   [[ -n $engine_pid ]] || return 0
-  exec {container_input}>&-
   local deadline=$((SECONDS + 5))
   while alive "$engine_pid" && ((SECONDS < deadline)); do pause 0.02; done
   if alive "$engine_pid"; then
@@ -158,8 +177,9 @@ release() {
   trap '' TERM INT HUP
   trap - EXIT
   end_container
-  rm -rf "$channel"
   tunables revert || log "node $node: tunables could not be reverted: $TUNABLES_FAILED"
+  await_end
+  rm -rf "$channel"
 }
 
 # Requests of the loop come as lines on standard input; its end is the order to let go.
@@ -201,14 +221,15 @@ hold() { # GENERATION
   summarize_network
   report network "$SUMMARY"
   tell_network 0
+  IMAGE_ID=none
+  [[ $ENGINE == none ]] || launch_container "$1" || return 1
   if ! tunables apply; then
     report failed "tunables: $TUNABLES_FAILED"
     return 1
   fi
   [[ -z $TUNABLES_NOTE ]] || report note "tunables: ${TUNABLES_NOTE:0:800}"
-  IMAGE_ID=none
   if [[ $ENGINE != none ]]; then
-    start_container "$1" || return 1
+    await_container || return 1
     check_inside
   fi
   [[ $RUNTIME_TUNABLES != 1 ]] || { look_at_boot; check_knobs; }

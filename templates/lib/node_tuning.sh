@@ -27,7 +27,9 @@ tunables() {
     seconds=$((SLURM_JOB_END_TIME - NOW_MS / 1000 + 120))
     ((seconds > 0)) || seconds=120
   fi
-  rows=$("${SUDO[@]}" env ORCH_OWNER_PID=$$ ORCH_OWNER_S="$seconds" ORCH_LEASE_S="$ORCH_LEASE_S" \
+  # The watchdog outlives this process; it must not hold the container's input open.
+  rows=$([[ -z ${container_input:-} ]] || exec {container_input}>&- {container_output}>&-
+    "${SUDO[@]}" env ORCH_OWNER_PID=$$ ORCH_OWNER_S="$seconds" ORCH_LEASE_S="$ORCH_LEASE_S" \
     ORCH_TUNABLES_ROOT="$ORCH_TUNABLES_ROOT" ORCH_TUNABLES_STATE="$ORCH_TUNABLES_STATE" \
     bash "$bundle/runtime_tunables.sh" "$1" "$owner" </dev/null 2>>"$node_dir/hold.log")
   status=$?

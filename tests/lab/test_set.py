@@ -32,6 +32,7 @@ class Bench:
 
     def __init__(self, lab: Lab, root: Path) -> None:
         self.lab, self.root, self.log_dir = lab, root, root / "results"
+        self.channels_before = channels()
         site = lab.run(TOP / "lab/site").stdout
         site = re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site)
         self.log_dir.mkdir(parents=True)
@@ -74,10 +75,15 @@ def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
     shutil.rmtree(root)
 
 
+def channels() -> set[str]:
+    """The folders in which the holders of nodes and the runs meet."""
+    return {str(path) for path in Path("/tmp").glob(f"orch-{os.getuid()}-*")}
+
+
 def left_over(bench: Bench) -> list[str]:
     """Containers, processes and temporary files of ours that a set should not leave."""
     found = bench.containers().split()
-    found += [str(path) for path in Path("/tmp").glob("orch-*")]
+    found += sorted(channels() - bench.channels_before)
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = cmdline.read_bytes()

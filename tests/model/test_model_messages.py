@@ -160,7 +160,7 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
                                    "is not an absolute path"),
     "too many runs": (WORKLOAD, "runs_required: 3", "runs_required: 101", 5, "runs_required", "at most 100"),
     "command is text": (WORKLOAD, "[bash, run.sh]", "bash run.sh", 7, "command", "must be a list, not text"),
-    "round without image": (WORKLOAD, "    image: registry/tiny:1\n", "", 11, "rounds.6.0.image", "is required"),
+    "image is a number": (WORKLOAD, "    image: registry/tiny:1\n", "    image: 1\n", 13, "rounds.6.0.image", "must be text"),
 }
 
 NAMES = {SYSTEM: "MI300X_2x8x1.yaml", SITE: "site.yaml", WORKLOAD: "tiny.yaml"}

@@ -137,6 +137,7 @@ def test_any_value_in_the_settings(
     options: list[str],
 ) -> None:
     log_dir, image, code_path, code_dir, benchmark, metric = scalars
+    image = image or "an image"  # without one, an engine is refused
     below, target = mount
     log_dir = log_dir or "/x"  # a site without one is refused
     entry = dataclasses.replace(
@@ -199,6 +200,11 @@ BUNDLE=$1 SET_DIR=$2 NEXP=7 PATH=$PATH:/nowhere
 . "$BUNDLE/lib/set_loop.sh"
 evaluate_config
 export ORCH_SET_DIR=$SET_DIR ORCH_JOB_ID=1 SEED=5 MASTER_ADDR=h MASTER_PORT=1 ORCH_RUN=1 ORCH_ATTEMPT=1
+# What `hold` would have opened, with the loop's word in it.
+export ORCH_NODE=n ORCH_CHANNELS=$SET_DIR/channels
+mkdir -p "$ORCH_CHANNELS/orch-$UID-1-n" && cd "$ORCH_CHANNELS/orch-$UID-1-n" && mkfifo go && echo $$ >hold_pid
+exec {go}<>go && echo 1.1 >&$go
+cd "$SET_DIR" || exit
 exec bash "$BUNDLE/lib/node.sh" run "$SET_DIR/attempt"
 """
 PROGRAM = r"""printf '%s\0' "$#" "$@"; exec env -0"""
