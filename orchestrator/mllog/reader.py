@@ -366,7 +366,8 @@ def _parse_together(texts: list[bytes]) -> list[Any] | None:
 
 def _parse_one(text: bytes) -> Any:
     try:
-        return json.loads(text.decode("latin-1").strip())
+        # The referee strips the line with the token before it: only the end of the text loses what JSON calls no space.
+        return json.loads(text.decode("latin-1").rstrip())
     except (ValueError, RecursionError) as error:
         return error
 

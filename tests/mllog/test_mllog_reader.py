@@ -83,6 +83,7 @@ def test_neighbouring_tokens_are_no_records(line: bytes, tmp_path: Path) -> None
         (b"", False, "not one JSON object"),
         (b"{} x", False, "not one JSON object"),
         (b"null", False, "null"),
+        (b"\xa0" + record()[len(TOKEN) :], False, "not one JSON object"),
         (b"[1]", True, "list"),
         (b'"text"', True, "str"),
         (b"{}", True, "time_ms"),
