@@ -59,9 +59,28 @@ def run(args: argparse.Namespace) -> int:
             from orchestrator.mllog.table import score_text
 
             print(score_text(score))
+            for line in against_published(folder, score.minutes if score.valid else None):
+                print(line)
     if args.json:
         print(json.dumps(documents[0] if single else documents, indent=2))
     return worst
+
+
+def against_published(folder: str, minutes: float | None) -> list[str]:
+    """The score of one of our own sets beside the published results of its system, benchmark and round."""
+    from os.path import join
+
+    try:
+        with open(join(folder, "set.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        named = {key: record[key] for key in ("benchmark", "round", "system")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    if minutes is None or not all(isinstance(value, str) for value in named.values()):
+        return []
+    from orchestrator.published import compare, find
+
+    return [f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in find(**named) if one.minutes]
 
 
 def folders(named: list[str], site: str | None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -97,3 +98,13 @@ def test_nothing_heavy_is_imported_for_a_comparison() -> None:
             "print([one for one in ('yaml', 'pydantic', 'docker', 'rich', 'fabric') if one in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_score_names_the_published_result_of_the_same_system(tmp_path: Path) -> None:
+    from orchestrator.cli.score import against_published
+
+    (tmp_path / "set.json").write_text('{"benchmark": "llama2_70b_lora", "round": "6.0", "system": "MI355X_1x8x1"}')
+    assert against_published(str(tmp_path), 8.31) == ["8.31 min, +0.5 % against the published 8.27; within 1 % (AMD, round 6.0)"]
+    assert against_published(str(tmp_path), None) == []
+    (tmp_path / "set.json").write_text("[1]")
+    assert against_published(str(tmp_path), 8.31) == []
