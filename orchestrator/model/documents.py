@@ -256,6 +256,28 @@ class SiteTuning(Part):
     allow_differences: bool = False
 
 
+NodeCheck = Literal["engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links",
+                    "rdma", "data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions"]
+"""What is checked on every node before a set uses it, in the order of the tables (docs/preflight.md)."""
+
+
+class SitePreflight(Part):
+    """How nodes are checked before they are used. `deep_gbps` null: what the fabric's rate lets expect."""
+
+    run: bool = True
+    check_seconds: Annotated[int, Field(ge=1, le=600)] = 10
+    """The longest that one check may take; one without an answer by then has failed."""
+    skip: list[NodeCheck] = []
+    warn: list[NodeCheck] = []
+    """Checks whose failure is only told."""
+    free_gb: Annotated[int, Field(ge=0, le=1_000_000)] = 1
+    clock_seconds: Annotated[int, Field(ge=1, le=3600)] = 2
+    deep: bool = False
+    """Measure the bandwidth between the nodes before the first run."""
+    deep_gbps: Annotated[float, Field(ge=0.01, le=100_000)] | None = None
+    """Bus bandwidth in GB/s that the nodes should reach."""
+
+
 class Site(Part):
     """Where things are on one cluster."""
 
@@ -284,6 +306,9 @@ class Site(Part):
     tunables: Literal["apply", "off"] = "apply"
     tuning: SiteTuning = SiteTuning()
     clear_caches: bool = True
+    preflight: SitePreflight = SitePreflight()
+    spares: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Nodes that a job asks for beyond those that the system needs: one takes the place of a node that fails."""
 
 
 class Accelerators(Part):

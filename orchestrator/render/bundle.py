@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Files = dict[str, bytes]
 
 MANIFEST = "manifest.json"
+_PLAIN = ("preflight.sh",)
 _RENDERED = ("job.sh", "run_with_docker.sh", "run_with_docker_slurm.sh", "settings.sh", "rccl_env.sh")
 
 
@@ -46,7 +47,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files: Files = {name: _render(environment, f"{name}.j2", values) for name in _RENDERED}
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
     files[SCRIPT] = tunables_script(profile_for(entry))
-    for path in sorted((templates / "lib").glob("*.sh")):
+    for path in _plain_scripts(templates):
         files[path.relative_to(templates).as_posix()] = path.read_bytes()
     files.update(_code(entry.workload))
     files[MANIFEST] = _manifest(entry, nexp, files, templates)
@@ -102,6 +103,8 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "lease_s": site.tuning.lease_seconds,
         "tuning_differences": "allow" if site.tuning.allow_differences else "stop",
         "clear_caches": site.clear_caches,
+        "preflight": site.preflight,
+        "deep_gbps": "" if site.preflight.deep_gbps is None else f"{site.preflight.deep_gbps:g}",
         "engine": container.engine,
         "engine_command": container.command or ((container.engine,) if container.engine != "none" else ()),
         "pull": container.pull,
@@ -145,6 +148,12 @@ def _container_options(entry: Entry) -> list[str]:
 
 def _mount_line(mount: Mount) -> str:
     return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
+
+
+def _plain_scripts(templates: Path) -> list[Path]:
+    """Return the files that every bundle holds as they are: lib/, and scripts of their own beside job.sh."""
+    own = [path for name in _PLAIN if (path := templates / name).is_file()]
+    return [*own, *sorted(path for path in (templates / "lib").iterdir() if path.suffix in (".sh", ".py"))]
 
 
 def _code(workload: str) -> Files:

@@ -202,3 +202,27 @@ def test_the_time_limit_follows_the_number_of_runs() -> None:
 def test_privileged_only_where_the_site_asks() -> None:
     assert b"--privileged" not in render_bundle(an_entry(), nexp=1)["settings.sh"]
     assert b"\n  --privileged\n" in render_bundle(an_entry(container={"privileged": True}), nexp=1)["settings.sh"]
+
+
+def test_the_site_says_how_nodes_are_checked_and_how_many_wait() -> None:
+    plain = render_bundle(an_entry(), nexp=1)
+    assert b"\n#SBATCH --nodes=8\n" in plain["job.sh"]
+    wanted = {"run": False, "check_seconds": 7, "skip": ["clock"], "warn": ["gpu_links", "limits"], "deep_gbps": 312.5}
+    files = render_bundle(an_entry(spares=2, preflight=wanted), nexp=1)
+    assert b"\n#SBATCH --nodes=10\n" in files["job.sh"]
+    for line in (
+        "GPU_MODEL=MI325X",
+        "GPU_GFX=gfx942",
+        "use PREFLIGHT_RUN 0",
+        "use PREFLIGHT_CHECK_S 7",
+        "PREFLIGHT_SKIP=(clock)",
+        "PREFLIGHT_WARN=(gpu_links limits)",
+        "use PREFLIGHT_CLOCK_S 2",
+        "use PREFLIGHT_DEEP 0",
+        "use PREFLIGHT_DEEP_GBPS 312.5",
+        "use SPARES 2",
+        "NNODES=8",
+    ):
+        assert f"\n{line}\n".encode() in files["settings.sh"], line
+    host_only = render_bundle(an_entry("local_2x2x8", "builtin"), nexp=1)["settings.sh"]
+    assert b"\nGPU_MODEL=''\nGPU_GFX=''\n" in host_only
