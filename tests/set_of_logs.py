@@ -107,8 +107,13 @@ def make_set(
 
 def _tunables(folder: Path, before: str) -> None:
     folder.mkdir(parents=True)
-    (folder / "tunables.log").write_text(
-        f"thp_enabled\talways\t{before}\talways\tok\nnmi_watchdog\t0\t1\t1\tfailed\nkept for 1 owner\n"
+    """As lib/node_tuning.sh writes it: a header, what `apply` did, and what `revert` put back."""
+    (folder / "tunables.tsv").write_text(
+        "knob\twanted\tbefore\tafter\tresult\tneed\taction\ttime_ms\ttarget\n"
+        f"thp_enabled\talways\t{before}\talways\tok\trequired\tapply\t1777000000000\n"
+        "nmi_watchdog\t0\t1\t1\tfailed\toptional\tapply\t1777000000000\n"
+        f"thp_enabled\t{before}\talways\t{before}\tok\trequired\trevert\t1777000900000\t/sys/kernel/mm/x\n"
+        "kept for 1 owner\n"
     )
 
 

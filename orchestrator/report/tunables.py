@@ -1,4 +1,4 @@
-"""The host settings of a set's nodes: what was wanted, before, after. From nodes/<node>/tunables.log."""
+"""The host settings of a set's nodes: what was wanted, before, after. From nodes/<node>/tunables.tsv."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read_tunables(root: Path) -> tuple[Tunable, ...]:
     """The last word on each setting of each node; nodes that say the same are together."""
     together: dict[tuple[str, str, str, str, str], list[str]] = {}
     for node in node_names(root):
-        for row in _last_words(read_text(root / "nodes" / node / "tunables.log")):
+        for row in _last_words(read_text(root / "nodes" / node / "tunables.tsv")):
             together.setdefault(row, []).append(node)
     order = {knob: index for index, knob in enumerate(dict.fromkeys(row[0] for row in together))}
     rows = sorted(together.items(), key=lambda item: (order[item[0][0]], -len(item[1]), item[0]))

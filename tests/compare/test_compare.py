@@ -104,7 +104,7 @@ def test_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         [content.replace(b'"lora_alpha", "value": 32', b'"lora_alpha", "value": 16') for content in contents],
     )
     (b / "environment.sh").write_text('declare -x LR="0.0005"\ndeclare -x TEXT=$\'a\\tb\'\ndeclare -x NEW="1"\n')
-    (b / "nodes/node-a/tunables.log").write_text("thp_enabled\talways\tmadvise\tnever\tfailed\n")
+    (b / "nodes/node-a/tunables.tsv").write_text("thp_enabled\talways\tmadvise\tnever\tfailed\n")
     assert main(["compare", str(a), str(b), "--json"]) == 0
     found = {
         (one["kind"], one["name"]): (one["a"], one["b"]) for one in json.loads(capsys.readouterr().out)["differences"]

@@ -160,7 +160,7 @@ def test_hostile_values_stay_text(tmp_path: Path) -> None:
     contents[2] = contents[2].replace(b'"llama2_70b_lora"', b'"\\ud800' + evil[1:]) + b"\xff\xfe\r\r:::MLLOG {\xff\n"
     root = sets.make_set(tmp_path, contents)
     (root / "environment.sh").write_bytes(b'declare -x EVIL="<script>alert(4)</script>\xff"\n')
-    (root / "nodes/node-a/tunables.log").write_text("<b>knob\t|`1`\t2\t3\tfailed\n")
+    (root / "nodes/node-a/tunables.tsv").write_text("<b>knob\t|`1`\t2\t3\tfailed\n")
     described = json.loads((root / "set.json").read_text())
     (root / "set.json").write_text(
         json.dumps({**described, "metric": HOSTILE, "image": HOSTILE, "system": "=cmd()", "nodes": [1]})
@@ -262,3 +262,13 @@ def test_declared_variables() -> None:
     text = 'declare -x A="x\\"y\\$z\\\\"\ndeclare -x B=$\'a\\n\\x41\\101\\\'\'\n'
     text += 'declare -x C\ndeclare -x D="two\nlines"\nrm -rf /\n'
     assert declared(text) == {"A": 'x"y$z\\', "B": "a\nAA'", "C": "", "D": "two\nlines"}
+
+
+def test_the_settings_of_the_nodes_are_read_from_the_file_that_nodes_write(whole_set: Path) -> None:
+    """The name stands in the bundle's script; what `revert` put back is not what the runs had."""
+    written = (Path(__file__).parents[2] / "templates/lib/node_tuning.sh").read_text()
+    assert '"$node_dir/tunables.tsv"' in written
+    told = {(one.knob, one.before): one for one in read_report(str(whole_set)).tunables}
+    first = told["thp_enabled", "madvise"]
+    assert (first.wanted, first.after, first.state, first.nodes) == ("always", "always", "ok", ("node-a",))
+    assert told["nmi_watchdog", "1"].state == "failed" and len(told) == 3
