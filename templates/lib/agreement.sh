@@ -8,16 +8,19 @@
 # network_trouble NODE RANK TEXT: a node found something wrong with its own network.
 network_trouble() {
   log "network of node $1: $3"
-  NETWORK_TROUBLES+=("node $1 (rank $2): $3")
+  NODE_TROUBLES[$1]+="${NODE_TROUBLES[$1]:+$'\x1f'}$3"
 }
 
 # agree_on_network: status 1, and HOLD_PROBLEM, when the set must not start. RDMA_EXPECTED says whether runs use RDMA.
 agree_on_network() {
-  local rank have=() lack=() words
-  RDMA_EXPECTED=0
+  local rank have=() lack=() words one word
+  RDMA_EXPECTED=0 NETWORK_TROUBLES=()
   [[ $FABRIC != none ]] && ((NNODES > 1)) || return 0
   for rank in "${!NODES[@]}"; do
-    case ${NODE_NETWORK[rank]:-off} in
+    one=${NODES[rank]}
+    IFS=$'\x1f' read -r -a words <<<"${NODE_TROUBLES[$one]:-}"
+    for word in "${words[@]}"; do network_differs "$one" "node $one (rank $rank): $word"; done
+    case ${NODE_NETWORK[$one]:-off} in
       off) ;;
       none) lack+=("${NODES[rank]}") ;;
       *) have+=("$rank") ;;
@@ -26,13 +29,19 @@ agree_on_network() {
   if ((${#have[@]} == 0 && ${#lack[@]} > 0)); then
     no_rdma_anywhere || return 1
   elif ((${#lack[@]} > 0)); then
-    read -r -a words <<<"${NODE_NETWORK[have[0]]}"
+    read -r -a words <<<"${NODE_NETWORK[${NODES[have[0]]}]}"
+    for one in "${lack[@]}"; do DIFFERING[$one]="no RDMA device (/sys/class/infiniband), unlike ${NODES[have[0]]}"; done
     NETWORK_TROUBLES+=("no RDMA device (/sys/class/infiniband) on ${lack[*]}; ${NODES[have[0]]} has ${#words[@]}")
   elif ((${#have[@]} > 0)); then
     RDMA_EXPECTED=1
     compare_networks
   fi
   judge_network
+}
+
+network_differs() { # NODE TEXT
+  NETWORK_TROUBLES+=("$2")
+  DIFFERING[$1]+="${DIFFERING[$1]:+; }network: ${2#*: }"
 }
 
 no_rdma_anywhere() {
@@ -46,24 +55,25 @@ no_rdma_anywhere() {
 
 # compare_networks: every node that is not like the most frequent kind of node, and in what.
 compare_networks() {
-  local rank best=0 reference=0
+  local rank value best=0 reference=0
   local -A alike=()
-  for rank in "${!NODES[@]}"; do alike[${NODE_NETWORK[rank]}]=$((${alike[${NODE_NETWORK[rank]}]:-0} + 1)); done
+  for rank in "${!NODES[@]}"; do value=${NODE_NETWORK[${NODES[rank]}]:-off}; alike[$value]=$((${alike[$value]:-0} + 1)); done
   ((${#alike[@]} > 1)) || return 0
   for rank in "${!NODES[@]}"; do
-    if ((${alike[${NODE_NETWORK[rank]}]} > best)); then best=${alike[${NODE_NETWORK[rank]}]} reference=$rank; fi
+    value=${NODE_NETWORK[${NODES[rank]}]:-off}
+    if ((${alike[$value]} > best)); then best=${alike[$value]} reference=$rank; fi
   done
   for rank in "${!NODES[@]}"; do
-    [[ ${NODE_NETWORK[rank]} == "${NODE_NETWORK[reference]}" ]] || differences "$rank" "$reference"
+    [[ ${NODE_NETWORK[${NODES[rank]}]:-off} == "${NODE_NETWORK[${NODES[reference]}]:-off}" ]] || differences "$rank" "$reference"
   done
 }
 
 differences() { # RANK REFERENCE
   local words others word port rest mine theirs text="" only=() missing=() what values=("" "Gb/s" "link layer" "GID index")
   local -A of_mine=() of_theirs=() ports=()
-  read -r -a words <<<"${NODE_NETWORK[$1]}"
+  read -r -a words <<<"${NODE_NETWORK[${NODES[$1]}]:-}"
   for word in "${words[@]}"; do of_mine[${word%%,*}]=${word#*,}; done
-  read -r -a others <<<"${NODE_NETWORK[$2]}"
+  read -r -a others <<<"${NODE_NETWORK[${NODES[$2]}]:-}"
   for word in "${others[@]}"; do
     port=${word%%,*} rest=${word#*,}
     of_theirs[$port]=$rest
@@ -80,7 +90,7 @@ differences() { # RANK REFERENCE
   ((${#missing[@]} == 0)) || text+="; no ${missing[*]}"
   ((${#only[@]} == 0)) || text+="; but ${only[*]}"
   for what in "${!ports[@]}"; do text+="; ${ports[$what]#,}: $what"; done
-  [[ -z $text ]] || NETWORK_TROUBLES+=("node ${NODES[$1]} (rank $1) is not like ${NODES[$2]}: ${text#; }")
+  [[ -z $text ]] || network_differs "${NODES[$1]}" "node ${NODES[$1]} (rank $1) is not like ${NODES[$2]}: ${text#; }"
 }
 
 # judge_network: what was found stops the set, or is a warning where the site says so.

@@ -6,7 +6,10 @@
 # SC2034, SC2154: it shares variables with lib/set_loop.sh.
 # shellcheck disable=SC2034,SC2154
 
-# facts_heard RANK facts|facts+ TEXT: field=value words of a node, in one or more pieces.
+declare -A DIFFERENT_NODES=() GATE_FAILED=()
+FACTS_OF=""
+
+# facts_heard NODE facts|facts+ TEXT: field=value words of a node, in one or more pieces.
 facts_heard() {
   FACT_ROWS=""
   if [[ $2 == facts ]]; then NODE_FACTS[$1]=$3; else NODE_FACTS[$1]+=$'\x1f'$3; fi
@@ -16,16 +19,16 @@ facts_heard() {
 compare_facts() {
   local rank field value text words one same=1 order=()
   local -A values=() known=()
-  [[ -z $FACT_ROWS ]] || return 0
-  FACT_DIFFERENCES=()
-  for rank in "${!NODES[@]}"; do [[ ${NODE_FACTS[rank]:-} == "${NODE_FACTS[0]:-}" ]] || same=0; done
+  [[ -z $FACT_ROWS || $FACTS_OF != "${NODES[*]}" ]] || return 0
+  FACTS_OF=${NODES[*]} FACT_ROWS="" FACT_DIFFERENCES=() DIFFERENT_NODES=()
+  for rank in "${!NODES[@]}"; do [[ ${NODE_FACTS[${NODES[rank]}]:-} == "${NODE_FACTS[${NODES[0]}]:-}" ]] || same=0; done
   if ((same == 1)); then
-    IFS=$'\x1f' read -r -a words <<<"${NODE_FACTS[0]:-}"
+    IFS=$'\x1f' read -r -a words <<<"${NODE_FACTS[${NODES[0]}]:-}"
     for one in "${words[@]}"; do FACT_ROWS+="*"$'\t'"${one%%=*}"$'\t'"${one#*=}"$'\n'; done
     return 0
   fi
   for rank in "${!NODES[@]}"; do
-    IFS=$'\x1f' read -r -a words <<<"${NODE_FACTS[rank]:-}"
+    IFS=$'\x1f' read -r -a words <<<"${NODE_FACTS[${NODES[rank]}]:-}"
     for one in "${words[@]}"; do
       field=${one%%=*}
       [[ -n ${known[$field]:-} ]] || { known[$field]=1; order+=("$field"); }
@@ -50,12 +53,13 @@ compare_field() {
     [[ $value != "$best" ]] || continue
     FACT_ROWS+="${NODES[rank]}"$'\t'"$1"$'\t'"$value"$'\n'
     FACT_DIFFERENCES+=("node ${NODES[rank]} (rank $rank): $1 is $value, elsewhere $best")
+    DIFFERENT_NODES[${NODES[rank]}]+="${DIFFERENT_NODES[${NODES[rank]}]:+; }$1 is $value, elsewhere $best"
   done
 }
 
 # agree_on_facts: one set is one experiment. Status 1, and HOLD_PROBLEM, when the nodes differ and the site does not allow it.
 agree_on_facts() {
-  local shown
+  local shown one
   compare_facts
   ((${#FACT_DIFFERENCES[@]} > 0)) || return 0
   printf -v shown '%s; ' "${FACT_DIFFERENCES[@]:0:8}"
@@ -65,6 +69,7 @@ agree_on_facts() {
     warn_once "the nodes differ: $shown (allowed by the site)"
     return 0
   fi
+  for one in "${!DIFFERENT_NODES[@]}"; do DIFFERING[$one]+="${DIFFERING[$one]:+; }${DIFFERENT_NODES[$one]}"; done
   HOLD_PROBLEM="the nodes differ: $shown (tuning.allow_differences: true in the site file starts the set all the same)"
   return 1
 }
@@ -74,13 +79,16 @@ agree_on_facts() {
 # node cannot do it at all. NODE_PROBLEM says which.
 prepare_nodes() {
   local id=$RUN.$ATTEMPT seen=0 status=0 deadline=$((SECONDS + 300)) word rank node detail rest
-  NODE_PROBLEM="" NODE_PROOF=()
+  NODE_PROBLEM="" NODE_PROOF=() GATE_FAILED=()
   printf 'prepare %s %s\n' "$id" "$CLEAR_CACHES" >&7
   while ((seen < NNODES)); do
     [[ -z $ENDING ]] || return 1
     if ! read_line 8 1; then
       if ! alive "$HOLD_PID" || ((SECONDS >= deadline)); then
         NODE_PROBLEM="${NODE_PROBLEM:+$NODE_PROBLEM; }not every node answered the request to get ready for the run"
+        for rank in "${!NODES[@]}"; do
+          [[ -n ${NODE_PROOF[rank]:-}${GATE_FAILED[${NODES[rank]}]:-} ]] || GATE_FAILED[${NODES[rank]}]="it did not answer before run $RUN"
+        done
         return 1
       fi
       continue
@@ -88,18 +96,20 @@ prepare_nodes() {
     IFS=$'\t' read -r word rank node detail <<<"$LINE"
     rest=${detail#* }
     case $word in
-      facts | facts+) facts_heard "$rank" "$word" "$detail"; continue ;;
-      gone) NODE_PROBLEM="node $node (rank $rank): $detail"; return 1 ;;
+      facts | facts+) facts_heard "$node" "$word" "$detail"; continue ;;
+      gone) NODE_PROBLEM="node $node (rank $rank): $detail" GATE_FAILED[$node]=$detail; return 1 ;;
     esac
     [[ ${detail%% *} == "$id" ]] || continue
     case $word in
       prepared) NODE_PROOF[rank]=$rest seen=$((seen + 1)) ;;
       refused)
         NODE_PROBLEM+="${NODE_PROBLEM:+; }node $node (rank $rank): $rest"
+        GATE_FAILED[$node]="before run $RUN: $rest"
         ((status != 0)) || status=1
         seen=$((seen + 1)) ;;
       kept)
         NODE_PROBLEM+="${NODE_PROBLEM:+; }node $node (rank $rank) $rest; run as root, give the site a sudo prefix, or set clear_caches: false"
+        GATE_FAILED[$node]="before run $RUN it $rest"
         status=2 seen=$((seen + 1)) ;;
     esac
   done

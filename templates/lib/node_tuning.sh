@@ -86,6 +86,7 @@ collect_facts() {
 # look_at_boot: set BOOT_KNOBS to name=found for what only a boot changes. Once is enough.
 look_at_boot() {
   local i
+  BOOT_KNOBS=()
   load_knobs
   for i in "${!KNOB_NAME[@]}"; do
     [[ ${KNOB_KIND[i]} == @(cmdline|numa_per_socket) ]] || continue

@@ -11,27 +11,35 @@
 . "$BUNDLE/lib/agreement.sh"
 # shellcheck source=lib/before_run.sh
 . "$BUNDLE/lib/before_run.sh"
+# shellcheck source=lib/preflight.sh
+. "$BUNDLE/lib/preflight.sh"
+# shellcheck source=lib/hold.sh
+. "$BUNDLE/lib/hold.sh"
+# shellcheck source=lib/spares.sh
+. "$BUNDLE/lib/spares.sh"
 
 # ---- records -------------------------------------------------------------------------------------------------------
 
 write_job() { # STATE [REASON]
-  local nodes reason warnings ended=0
+  local nodes reason warnings spares aside="" one ended=0
   JOB_STATE=$1
   now_ms
   [[ $1 == starting || $1 == running ]] || ended=$NOW_MS
   json_list "${NODES[@]}"; nodes=$JSON
   json_list "${WARNINGS[@]}"; warnings=$JSON
+  json_list "${WAITING[@]}"; spares=$JSON
+  for one in "${ASIDE_RECORDS[@]}"; do aside+="${aside:+, }$one"; done
   json_string "${2:-}"; reason=$JSON
   json_string "${HOSTNAME:-unknown}"
   write_atomic "$SET_DIR/jobs/$JOB_ID.json" "{\"schema\": 1, \"job_id\": \"$JOB_ID\", \"state\": \"$1\", \"reason\": $reason, \
 \"host\": $JSON, \"pid\": $$, \"started_ms\": $JOB_STARTED_MS, \"updated_ms\": $NOW_MS, \"ended_ms\": $ended, \
-\"nodes\": $nodes, \"run\": $RUN, \"attempt\": $ATTEMPT, \"image_digest\": \"$IMAGE_DIGEST\", \"engine\": \"$ENGINE\", \"warnings\": $warnings}"
+\"nodes\": $nodes, \"run\": $RUN, \"attempt\": $ATTEMPT, \"image_digest\": \"$IMAGE_DIGEST\", \"engine\": \"$ENGINE\", \"spares\": $spares, \"set_aside\": [$aside], \"warnings\": $warnings}"
 }
 
 # exit_codes ATTEMPT_DIR: set JSON to {"node": code, ...}; -1 where a node reported none. Sets BAD_NODES to words about them.
 exit_codes() {
   local rank code joined=""
-  BAD_NODES=""
+  BAD_NODES="" EXIT_CODES=()
   for rank in "${!NODES[@]}"; do
     json_member "$1/node_$rank.json" exit && code=$MEMBER || code=-1
     if ((code == -1)); then
@@ -39,6 +47,7 @@ exit_codes() {
     elif ((code != 0)); then
       BAD_NODES+="${BAD_NODES:+, }node ${NODES[rank]} (rank $rank) exited $code"
     fi
+    EXIT_CODES[rank]=$code
     json_string "${NODES[rank]}"
     joined+="${joined:+, }$JSON: $code"
   done
@@ -219,6 +228,8 @@ await() {
 
 # start_step OUTPUT LIMIT_S ACTION...: start `node.sh ACTION` on every node; the first failure ends it everywhere.
 start_step() {
+  STEP_NODES=("${NODES[@]}")
+  export ORCH_NODES="${NODES[*]}"
   step_argv kill "$1" bash "$BUNDLE/lib/node.sh" "${@:3}"
   # `timeout` forwards TERM and KILLs what does not listen. Its words go to the attempt; those of a trap of this shell,
   # which runs while it waits, to the job's output.
@@ -241,105 +252,6 @@ end_step() {
   kill -TERM "$STEP_PID" 2>/dev/null
   wait "$STEP_PID" 2>/dev/null
   STEP_PID=""
-}
-
-# pipe_pair READ_FD WRITE_FD: open both ends of a pipe that has no name.
-pipe_pair() {
-  open_pipe || return 1
-  eval "exec $1</dev/fd/$pipe_fd $2>/dev/fd/$pipe_fd"
-  exec {pipe_fd}>&-
-}
-
-# hold_nodes: start the step that keeps a container on every node, and wait for each node's word. On failure HOLD_PROBLEM
-# says which node and why. Word through the step's output needs no polling and no shared storage.
-#
-# Descriptor 7 is the step's input and the reason why containers end: by release_nodes, which closes it, or because this
-# process died. No other child may inherit it. Descriptor 8 is the step's output.
-hold_nodes() {
-  GENERATION=$((GENERATION + 1))
-  export ORCH_GENERATION=$GENERATION
-  HOLD_PROBLEM=""
-  pipe_pair 6 7 && pipe_pair 8 9 || return 1
-  READ_SO_FAR[8]=""
-  step_argv keep - bash "$BUNDLE/lib/node.sh" hold "$GENERATION"
-  "${ARGV[@]}" <&6 >&9 2>>"$SET_DIR/nodes/hold.log" 6<&- 7>&- 8<&- 9>&- &
-  HOLD_PID=$!
-  exec 6<&- 9>&-
-  hear_nodes && agree_on_image && agree_on_network && agree_on_facts
-}
-
-hear_nodes() {
-  local word rank node detail deadline=$((SECONDS + CONTAINER_START_S + 30)) seen=0 given=0
-  NODE_IMAGES=() NODE_NETWORK=() NETWORK_TROUBLES=() NODE_FACTS=() FACT_ROWS="" FACT_DIFFERENCES=()
-  while ((seen < NNODES)); do
-    [[ -z $ENDING ]] || return 1
-    if read_line 8 0.5; then
-      IFS=$'\t' read -r word rank node detail <<<"$LINE"
-      case $word in
-        ready) NODE_IMAGES[rank]=$detail seen=$((seen + 1)) ;;
-        failed) HOLD_PROBLEM+="${HOLD_PROBLEM:+; }node $node (rank $rank): $detail" seen=$((seen + 1)) ;;
-        network) NODE_NETWORK[rank]=$detail ;;
-        facts | facts+) facts_heard "$rank" "$word" "$detail" ;;
-        trouble) network_trouble "$node" "$rank" "$detail" ;;
-        note) log "node $node: $detail" ;;
-      esac
-      continue
-    fi
-    if ((SECONDS >= deadline)); then
-      HOLD_PROBLEM+="${HOLD_PROBLEM:+; }no word within $((CONTAINER_START_S + 30)) s from$(silent_nodes)"
-      return 1
-    elif ! alive "$HOLD_PID"; then
-      # One more look: the last words may have come between the read and the check.
-      ((given += 1))
-      ((given < 2)) && continue
-      HOLD_PROBLEM+="${HOLD_PROBLEM:+; }the step ended without a word from$(silent_nodes): $(tail -n 2 "$SET_DIR/nodes/hold.log" | tr '\n' ' ')"
-      return 1
-    fi
-  done
-  [[ -z $HOLD_PROBLEM ]]
-}
-
-silent_nodes() {
-  local rank
-  for rank in "${!NODES[@]}"; do
-    [[ -n ${NODE_IMAGES[rank]:-} ]] || printf ' %s' "${NODES[rank]}"
-  done
-}
-
-# One tag can name different images on different nodes; a set with two images is no set.
-agree_on_image() {
-  local rank
-  for rank in "${!NODES[@]}"; do
-    if [[ ${NODE_IMAGES[rank]} != "${NODE_IMAGES[0]}" ]]; then
-      HOLD_PROBLEM="$CONT is ${NODE_IMAGES[0]} on ${NODES[0]} and ${NODE_IMAGES[rank]} on ${NODES[rank]}"
-      return 1
-    fi
-  done
-  if [[ -n $IMAGE_DIGEST && $IMAGE_DIGEST != "${NODE_IMAGES[0]}" ]]; then
-    HOLD_PROBLEM="$CONT was $IMAGE_DIGEST when the set began and is ${NODE_IMAGES[0]} now"
-    return 1
-  fi
-  IMAGE_DIGEST=${NODE_IMAGES[0]}
-}
-
-# release_nodes: end the containers and hand the tunables to their revert step; by force when that takes too long.
-release_nodes() {
-  [[ -n $HOLD_PID ]] || return 0
-  exec 7>&-
-  local deadline=$((SECONDS + 20))
-  # The nodes' last words must be read, or they could block on a full pipe.
-  while alive "$HOLD_PID" && ((SECONDS < deadline)); do
-    read -r -t 0.1 -u 8 _ || true
-  done
-  if alive "$HOLD_PID"; then
-    log "the nodes did not let go within 20 s; ending their step by force"
-    kill -TERM "$HOLD_PID" 2>/dev/null
-    pause 2
-    kill -KILL "$HOLD_PID" 2>/dev/null
-  fi
-  wait "$HOLD_PID" 2>/dev/null
-  exec 8<&-
-  HOLD_PID=""
 }
 
 # ---- one run -------------------------------------------------------------------------------------------------------
@@ -371,13 +283,18 @@ try_run() {
   NEED_RENEWAL=0
   export SEED MASTER_PORT ORCH_RUN=$RUN ORCH_ATTEMPT=$ATTEMPT
   # The step starts while the nodes get ready, and waits for the word.
-  start_step "$ATTEMPT_DIR/node_%t.log" "$RUN_TIMEOUT_S" run "$ATTEMPT_DIR"
+  start_step "$ATTEMPT_DIR/step.log" "$RUN_TIMEOUT_S" run "$ATTEMPT_DIR"
+  FREED=0 TIMED_OUT=0
   prepare_nodes
   status=$?
   if ((status != 0)) && [[ -z $ENDING ]]; then
     end_step
     write_run failed infrastructure "$NODE_PROBLEM"
     STOP_REASON=$NODE_PROBLEM
+    EXIT_CODES=()
+    blame "$NODE_PROBLEM"
+    # What one node cannot do, another one may.
+    ((status != 2 || FREED == 0)) || status=1
     return "$status"
   fi
   [[ -n $ENDING ]] || printf 'go %s.%s\n' "$RUN" "$ATTEMPT" >&7
@@ -402,9 +319,10 @@ try_run() {
     NEED_RENEWAL=1
     reason="no run_stop"
     now_ms
-    ((NOW_MS - RUN_STARTED_MS < RUN_TIMEOUT_S * 1000)) || reason="no run_stop within $RUN_TIMEOUT_S s (run time-out)"
+    ((NOW_MS - RUN_STARTED_MS < RUN_TIMEOUT_S * 1000)) || { TIMED_OUT=1; reason="no run_stop within $RUN_TIMEOUT_S s (run time-out)"; }
     write_run failed infrastructure "$reason${BAD_NODES:+; $BAD_NODES}" "$codes" || return 2
     log "run $RUN attempt $ATTEMPT failed: $reason${BAD_NODES:+; $BAD_NODES}"
+    blame ""
     return 1
   fi
 }
@@ -416,11 +334,12 @@ close_run() {
 
 # ---- the set -------------------------------------------------------------------------------------------------------
 
-# renew_nodes: new containers on all nodes; what a dead run left behind in the old ones is gone with them.
+# renew_nodes: new containers on all nodes; what a dead run left behind in the old ones is gone with them. A node on which
+# the run died gives its rank to one that waits.
 renew_nodes() {
   release_nodes
   [[ -z $ENDING ]] || return 1
-  hold_nodes && return 0
+  place_nodes && return 0
   [[ -n $ENDING ]] || STOP_REASON="the containers could not be renewed: $HOLD_PROBLEM"
   return 1
 }
@@ -438,6 +357,8 @@ run_set() {
         2) return 1 ;;
       esac
       [[ -z $ENDING ]] || return 1
+      # An attempt that a bad node cost is not the run's: one for each such node.
+      ((FREED == 0)) || ((tried -= 1))
       renew_nodes || return 1
       NEED_RENEWAL=0
     done
@@ -483,13 +404,17 @@ need_number() {
 main() {
   local i missing
   RUN=0 ATTEMPT=0 GENERATION=0 IMAGE_DIGEST="" JOB_STATE="" ENDING="" ENDING_REASON="" STOP_REASON="" HOLD_PROBLEM=""
-  HOLD_PID="" STEP_PID="" HAVE_LOCK=0 NEED_RENEWAL=0 NODE_IMAGES=() NODE_NETWORK=() NETWORK_TROUBLES=() NODE_FACTS=() FACT_ROWS="" WARNINGS=() RDMA_EXPECTED=0
+  HOLD_PID="" STEP_PID="" HAVE_LOCK=0 NEED_RENEWAL=0 NETWORK_TROUBLES=() FACT_ROWS="" WARNINGS=() RDMA_EXPECTED=0
+  WAITING=() NO_SPARE=0 FREED=0 TIMED_OUT=0 EXIT_CODES=()
   NEXP=${NEXP:-$RUNS_REQUIRED}
   need_number NEXP 9999
   need_number MAX_ATTEMPTS 999
   need_number RUN_TIMEOUT_S 9999999
   need_number CONTAINER_START_S 99999
+  need_number PREFLIGHT_CHECK_S 999
   steps_begin
+  ((${#ALLOCATED[@]} >= NNODES)) || die "$SYSTEM needs $NNODES nodes, the allocation has ${#ALLOCATED[@]} (--nodes of job.sh)"
+  NODES=("${ALLOCATED[@]:0:NNODES}")
   PORT_BASE=${JOB_ID//[^0-9]/}
   ((${#PORT_BASE} <= 6)) || PORT_BASE=${PORT_BASE: -6}
   PORT_BASE=$((10#$PORT_BASE * 101))
@@ -504,17 +429,14 @@ main() {
   trap 'finish failed "${LAST_ERROR:-the loop ended unexpectedly, see the job output}"' EXIT
   settle_left_overs
   queue_runs && evaluate_config && write_job starting || exit 1
-  MASTER_ADDR=$(master_address)
-  # The first node has no way to itself; it looks at the way to the second.
-  ORCH_PEER=$MASTER_ADDR
-  [[ $SCHEDULER == local || ${#NODES[@]} == 1 ]] || ORCH_PEER=${NODES[1]}
-  export MASTER_ADDR ORCH_PEER ORCH_JOB_ID=$JOB_ID
-  log "set $SET_DIR: $NEXP runs on ${#NODES[@]} node(s)"
+  name_master
+  export ORCH_JOB_ID=$JOB_ID
+  log "set $SET_DIR: $NEXP runs on $NNODES node(s)$( ((${#ALLOCATED[@]} == NNODES)) || printf ', %s to spare' $((${#ALLOCATED[@]} - NNODES)))"
   local state=complete
-  if ! hold_nodes; then
+  if ! place_nodes; then
     state=${ENDING:-failed} STOP_REASON=${ENDING_REASON:-$HOLD_PROBLEM}
-    # A set that has results already is only paused: another allocation may do better.
-    [[ -n $ENDING ]] || ! ls "$SET_DIR"/runs/*/result_*.txt >/dev/null 2>&1 || state=paused
+    # A set that has results already, or whose spare nodes are used up, is only paused: another allocation may do better.
+    [[ -n $ENDING ]] || { ((NO_SPARE == 0 || ${#ALLOCATED[@]} == NNODES)) && ! ls "$SET_DIR"/runs/*/result_*.txt >/dev/null 2>&1; } || state=paused
   elif ! run_set; then
     state=${ENDING:-paused} STOP_REASON=${ENDING_REASON:-$STOP_REASON}
   fi

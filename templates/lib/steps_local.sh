@@ -6,12 +6,12 @@
 # shellcheck disable=SC2034,SC2153
 
 steps_begin() {
-  local rank
+  local rank count=$((NNODES + ${SPARES:-0}))
   JOB_ID=${ORCH_JOB_ID:-local-$$-$(process_start $$)}
-  NODES=("${HOSTNAME%%.*}")
+  ALLOCATED=("${HOSTNAME%%.*}")
   if ((NNODES > 1)); then
-    NODES=()
-    for ((rank = 0; rank < NNODES; rank++)); do NODES+=("local$rank"); done
+    ALLOCATED=()
+    for ((rank = 0; rank < count; rank++)); do ALLOCATED+=("local$rank"); done
   fi
   # A shell inside an allocation has Slurm's variables; the steps here set their own.
   unset SLURM_NODEID SLURM_NNODES SLURM_JOB_ID SLURMD_NODENAME
@@ -19,8 +19,12 @@ steps_begin() {
 
 step_argv() { # keep|kill OUTPUT COMMAND...
   local joined
-  printf -v joined '%s,' "${NODES[@]}"
+  printf -v joined '%s,' "${STEP_NODES[@]}"
   ARGV=(bash "$BUNDLE/lib/local_step.sh" "${joined%,}" "$1" "$2" "${@:3}")
+}
+
+lost_nodes() {
+  :
 }
 
 master_address() {

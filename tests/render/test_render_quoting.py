@@ -205,7 +205,8 @@ export ORCH_NODE=n ORCH_CHANNELS=$SET_DIR/channels
 mkdir -p "$ORCH_CHANNELS/orch-$UID-1-n" && cd "$ORCH_CHANNELS/orch-$UID-1-n" && mkfifo go && echo $$ >hold_pid
 exec {go}<>go && echo 1.1 >&$go
 cd "$SET_DIR" || exit
-exec bash "$BUNDLE/lib/node.sh" run "$SET_DIR/attempt"
+bash "$BUNDLE/lib/node.sh" run "$SET_DIR/attempt"
+exec cat "$SET_DIR/attempt/node_0.log"
 """
 PROGRAM = r"""printf '%s\0' "$#" "$@"; exec env -0"""
 OF_THE_RUN = {

@@ -1,0 +1,224 @@
+# shellcheck shell=bash
+# The step that holds the nodes: it checks them, keeps a container on each, and tells the loop what happens there. Sourced
+# by lib/set_loop.sh and preflight.sh; lib/node_hold.sh is the side of the nodes.
+#
+# SC2034, SC2153, SC2154: it shares variables with those files. SC2015: `A && B || C` is meant as it is.
+# shellcheck disable=SC2034,SC2153,SC2154,SC2015
+
+# What the nodes have told, by the node's name.
+declare -A HEARD=() FAILED=() NODE_IMAGES=() NODE_NETWORK=() NODE_FACTS=() NODE_TROUBLES=() DIFFERING=()
+
+# pipe_pair READ_FD WRITE_FD: open both ends of a pipe that has no name.
+pipe_pair() {
+  open_pipe || return 1
+  eval "exec $1</dev/fd/$pipe_fd $2>/dev/fd/$pipe_fd"
+  exec {pipe_fd}>&-
+}
+
+# start_nodes ACTION...: start `node.sh ACTION` on the nodes of HOLD_NODES and listen to them. Word through the step's
+# output needs no polling and no shared storage.
+#
+# Descriptor 7 is the step's input and the reason why containers end: by release_nodes, which closes it, or because this
+# process died. No other child may inherit it. Descriptor 8 is the step's output.
+start_nodes() {
+  HOLD_PROBLEM="" HEARD=() FAILED=() NODE_IMAGES=() NODE_NETWORK=() NODE_FACTS=() DIFFERING=() NODE_TROUBLES=()
+  FACT_ROWS="" FACT_DIFFERENCES=()
+  pipe_pair 6 7 && pipe_pair 8 9 || return 1
+  READ_SO_FAR[8]=""
+  now_ms
+  STEP_STARTED_MS=$NOW_MS STEP_NODES=("${HOLD_NODES[@]}")
+  step_argv keep - bash "$BUNDLE/lib/node.sh" "$@"
+  "${ARGV[@]}" <&6 >&9 2>>"$SET_DIR/nodes/hold.log" 6<&- 7>&- 8<&- 9>&- &
+  HOLD_PID=$!
+  exec 6<&- 9>&-
+}
+
+# hold_nodes: have NODES ready, each with its container. Status 1: HOLD_PROBLEM says what is wrong, and FAILED, by node, what
+# is wrong with which. Where there are more candidates than ranks, all are checked first, and the loop chooses.
+hold_nodes() {
+  GENERATION=$((GENERATION + 1))
+  HOLD_NODES=("${CANDIDATES[@]}")
+  export ORCH_GENERATION=$GENERATION ORCH_CHOOSE=0 ORCH_NODES="${NODES[*]}"
+  if ((${#CANDIDATES[@]} > NNODES || (PREFLIGHT_DEEP == 1 && GENERATION == 1))); then
+    ORCH_CHOOSE=1 ORCH_NODES=""
+  fi
+  begin_checks
+  start_nodes hold "$GENERATION" || return 1
+  if ((ORCH_CHOOSE == 1)); then
+    hear waits "${CANDIDATES[@]}"
+    [[ -z $ENDING ]] || return 1
+    judge_checks "${CANDIDATES[@]}"
+    judge_candidates
+    [[ -z $HOLD_PROBLEM ]] || return 1
+    choose_nodes && deep_check && use_nodes || { tell_failed; return 1; }
+  fi
+  get_nodes_ready
+}
+
+# get_nodes_ready: wait for the nodes in use. One that fails now gives its rank to a node that waits, if there is one.
+get_nodes_ready() {
+  while :; do
+    hear ready "${NODES[@]}"
+    [[ -z $ENDING ]] || return 1
+    if ((ORCH_CHOOSE == 0)); then
+      [[ $PREFLIGHT_RUN != 1 ]] || hear checked "${NODES[@]}"
+      judge_checks "${NODES[@]}"
+    fi
+    ((${#FAILED[@]} > 0)) || agree || ((${#DIFFERING[@]} > 0 && ORCH_CHOOSE == 1)) || return 1
+    ((ORCH_CHOOSE == 0)) || fail_differing
+    ((${#FAILED[@]} > 0)) || break
+    tell_failed
+    ((ORCH_CHOOSE == 1)) || return 1
+    set_failed_aside
+    choose_nodes && use_nodes || return 1
+  done
+  HOLD_PROBLEM=""
+  record_checks
+}
+
+# judge_candidates: before anybody is chosen, who is not like the others is no candidate.
+judge_candidates() {
+  local one ranks=("${NODES[@]}")
+  ((NNODES > 1)) || return 0
+  NODES=()
+  for one in "${CANDIDATES[@]}"; do [[ -n ${FAILED[$one]:-} ]] || NODES+=("$one"); done
+  DIFFERING=()
+  if ((${#NODES[@]} > 1)) && ! { agree_on_network && agree_on_facts; } && ((${#DIFFERING[@]} > 0)); then
+    HOLD_PROBLEM=""
+    fail_differing
+  fi
+  NODES=("${ranks[@]}")
+}
+
+# deep_check: the optional bandwidth test of the nodes that were chosen (lib/deep.sh).
+deep_check() {
+  return 0
+}
+
+agree() {
+  DIFFERING=()
+  agree_on_image && agree_on_network && agree_on_facts
+}
+
+# fail_differing: where nodes can be replaced, one that is not like the others is.
+fail_differing() {
+  local name
+  for name in "${!DIFFERING[@]}"; do FAILED[$name]=${FAILED[$name]:-${DIFFERING[$name]}}; done
+}
+
+# hear WORD NODE...: listen until each of the nodes has said WORD or has failed. Whoever is silent for too long has failed.
+hear() {
+  local want=$1 one left given=0 deadline=$((SECONDS + CONTAINER_START_S + 30))
+  shift
+  while :; do
+    [[ -z $ENDING ]] || return 1
+    left=0
+    for one in "$@"; do
+      [[ ${HEARD[$one]:-} == *" $want "* || -n ${FAILED[$one]:-} ]] || left=1
+      ((left == 0)) || break
+    done
+    ((left == 1)) || return 0
+    if read_line 8 0.5; then
+      take_word
+      # What is there already is taken before anybody is counted again.
+      while read -r -t 0 -u 8; do
+        read_line 8 0.5 && take_word
+      done
+      given=0
+    elif ((SECONDS >= deadline)); then
+      silent_have_failed "$want" "no word within $((CONTAINER_START_S + 30)) s" "$@"
+    elif ! alive "$HOLD_PID"; then
+      # One more look: the last words may have come between the read and the check.
+      ((given += 1))
+      ((given < 2)) || silent_have_failed "$want" "the step ended without a word: $(tail -n 2 "$SET_DIR/nodes/hold.log" | tr '\n' ' ')" "$@"
+    fi
+  done
+}
+
+silent_have_failed() { # WORD REASON NODE...
+  local want=$1 reason=$2 one
+  shift 2
+  for one in "$@"; do
+    [[ ${HEARD[$one]:-} == *" $want "* || -n ${FAILED[$one]:-} ]] || FAILED[$one]=$reason
+  done
+}
+
+# take_word: one line of a node.
+take_word() {
+  local word rank node detail
+  IFS=$'\t' read -r word rank node detail <<<"$LINE"
+  case $word in
+    ready) NODE_IMAGES[$node]=$detail ;;
+    failed) FAILED[$node]=${FAILED[$node]:-$detail} ;;
+    network) NODE_NETWORK[$node]=$detail ;;
+    facts | facts+) facts_heard "$node" "$word" "$detail" ;;
+    trouble) network_trouble "$node" "$rank" "$detail" ;;
+    note) log "node $node: $detail" ;;
+    check) check_heard "$node" "$detail" ;;
+    same) SAME[$node.${detail%%=*}]=${detail#*=} ;;
+    checked) clock_heard "$node" "$detail" ;;
+  esac
+  [[ $word == "" || -z $node ]] || HEARD[$node]+=" $word "
+}
+
+# tell_failed: HOLD_PROBLEM from FAILED, in rank order.
+tell_failed() {
+  local one rank
+  [[ -z $HOLD_PROBLEM ]] || return 0
+  for one in "${HOLD_NODES[@]}"; do
+    [[ -n ${FAILED[$one]:-} ]] || continue
+    rank=""
+    place_of "$one" && rank=" (rank $PLACE)"
+    HOLD_PROBLEM+="${HOLD_PROBLEM:+; }node $one$rank: ${FAILED[$one]}"
+  done
+}
+
+# place_of NODE: set PLACE to its rank. Status 1: it has none.
+place_of() {
+  for PLACE in "${!NODES[@]}"; do [[ ${NODES[PLACE]} != "$1" ]] || return 0; done
+  return 1
+}
+
+# One tag can name different images on different nodes; a set with two images is no set.
+agree_on_image() {
+  local one
+  for one in "${NODES[@]}"; do
+    if [[ ${NODE_IMAGES[$one]:-} != "${NODE_IMAGES[${NODES[0]}]:-}" ]]; then
+      HOLD_PROBLEM="$CONT is ${NODE_IMAGES[${NODES[0]}]:-} on ${NODES[0]} and ${NODE_IMAGES[$one]:-} on $one"
+      return 1
+    fi
+  done
+  if [[ -n $IMAGE_DIGEST && $IMAGE_DIGEST != "${NODE_IMAGES[${NODES[0]}]}" ]]; then
+    HOLD_PROBLEM="$CONT was $IMAGE_DIGEST when the set began and is ${NODE_IMAGES[${NODES[0]}]} now"
+    return 1
+  fi
+  IMAGE_DIGEST=${NODE_IMAGES[${NODES[0]}]}
+}
+
+# release_nodes: end the containers and put the tunables back; by force when that takes too long. Each node says `left`; a
+# dead one does not, and is not waited for.
+release_nodes() {
+  [[ -n $HOLD_PID ]] || return 0
+  exec 7>&-
+  local one word node left=0 expected=0 deadline=$((SECONDS + 20))
+  for one in "${HOLD_NODES[@]}"; do
+    [[ -n ${DEAD[$one]:-} ]] || ((expected += 1))
+    [[ ${HEARD[$one]:-} != *" left "* ]] || ((left += 1))
+  done
+  # The nodes' last words must be read, or they could block on a full pipe.
+  while alive "$HOLD_PID" && ((SECONDS < deadline)); do
+    read_line 8 0.1 || continue
+    IFS=$'\t' read -r word _ node _ <<<"$LINE"
+    [[ $word != left ]] || ((left += 1))
+    ((left < expected)) || ((deadline <= SECONDS + 2)) || deadline=$((SECONDS + 2))
+  done
+  if alive "$HOLD_PID"; then
+    ((left >= expected)) || log "the nodes did not let go within 20 s; ending their step by force"
+    kill -TERM "$HOLD_PID" 2>/dev/null
+    pause 2
+    kill -KILL "$HOLD_PID" 2>/dev/null
+  fi
+  wait "$HOLD_PID" 2>/dev/null
+  exec 8<&-
+  HOLD_PID=""
+}
