@@ -2,8 +2,8 @@
 # What the nodes say about their networks, compared before the first run. Sourced by lib/set_loop.sh; lib/network.sh is
 # the side of the nodes. Rules: docs/network.md.
 #
-# SC2034, SC2153, SC2154: it shares variables with lib/set_loop.sh and settings.sh.
-# shellcheck disable=SC2034,SC2153,SC2154
+# SC2034, SC2153, SC2154: it shares variables with lib/set_loop.sh and settings.sh. SC2004: DIFFERING is associative.
+# shellcheck disable=SC2004,SC2034,SC2153,SC2154
 
 # network_trouble NODE RANK TEXT: a node found something wrong with its own network.
 network_trouble() {

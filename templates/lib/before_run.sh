@@ -3,8 +3,8 @@
 # dropped, and the proof of it stays with the attempt. Sourced by lib/set_loop.sh; lib/node_tuning.sh is the side of the
 # nodes. Rules and files: docs/tuning.md.
 #
-# SC2034, SC2154: it shares variables with lib/set_loop.sh.
-# shellcheck disable=SC2034,SC2154
+# SC2034, SC2154: it shares variables with lib/set_loop.sh. SC2004: DIFFERING is associative.
+# shellcheck disable=SC2004,SC2034,SC2154
 
 declare -A DIFFERENT_NODES=() GATE_FAILED=()
 FACTS_OF=""

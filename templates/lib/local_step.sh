@@ -69,9 +69,13 @@ done
 
 # Like srun, give every node each line of the input, and its end.
 if ((${#inputs[@]} > 0)); then
-  while IFS= read -r line; do
-    for fd in "${inputs[@]}"; do printf '%s\n' "$line" >&"$fd"; done
-  done <&0 &
+  {
+    # A trap with a command does not reach into this shell; `ignore` does.
+    trap '' PIPE
+    while IFS= read -r line; do
+      for fd in "${inputs[@]}"; do printf '%s\n' "$line" >&"$fd"; done
+    done 2>/dev/null
+  } <&0 &
   feeder=$!
   for fd in "${inputs[@]}"; do exec {fd}>&-; done
 fi

@@ -93,12 +93,14 @@ run() { # ATTEMPT_DIR
   local attempt_dir=$1 start
   # The node writes its log itself: its rank is not Slurm's number of it when a spare node has taken a rank.
   exec >>"$attempt_dir/node_$rank.log" 2>&1 || return 1
-  wait_for_go || return 125
   now_ms
   start=$NOW_MS
   RUN_STATUS=143 DRIFT=""
   # A run that is ended (time-out, failure of another node) still leaves its record and its files.
   trap 'RUN_STATUS=143; record_run "$attempt_dir" "$start"; collect_files "$attempt_dir"; exit 143' TERM
+  wait_for_go || return 125
+  now_ms
+  start=$NOW_MS
   if [[ $ENGINE == none ]]; then run_on_host; else run_in_container; fi
   trap '' TERM
   collect_files "$attempt_dir"

@@ -2,8 +2,9 @@
 # What the nodes say about themselves, compared and judged. Sourced by lib/set_loop.sh and preflight.sh; lib/preflight_node.sh
 # is the side of the nodes. Rules: docs/preflight.md.
 #
-# SC2034, SC2153, SC2154: it shares variables with those files.
-# shellcheck disable=SC2034,SC2153,SC2154
+# SC2034, SC2153, SC2154: it shares variables with those files. SC2004: its arrays are associative. SC2015: `A && B || C` is
+# meant as it is.
+# shellcheck disable=SC2004,SC2015,SC2034,SC2153,SC2154
 
 # CHECKS: rows `check verdict ms text remedy` of each node, a line each. VERDICTS and TEXTS: by node.check. SAME: by node.name.
 declare -A CHECKS=() VERDICTS=() TEXTS=() SAME=() CLOCK_OFF=() SLOW=()

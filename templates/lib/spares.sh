@@ -147,13 +147,13 @@ place_nodes() {
 # In this order: the gate named a node; a container ended under its run; a node went silent; a few exited by themselves
 # while the others were ended (143). When most of them failed by themselves it is the program, and nobody is blamed.
 blame() { # PROBLEM OF THE GATE, or ""
-  local rank one code ended=() silent=() own=() few=$(((NNODES + 1) / 2))
+  local rank one code broken=() silent=() own=() few=$(((NNODES + 1) / 2))
   for rank in "${!NODES[@]}"; do
     code=${EXIT_CODES[rank]:--1}
     case $code in
       0 | 143) ;;
       -1) silent+=("${NODES[rank]}") ;;
-      125) ended+=("${NODES[rank]}") own+=("${NODES[rank]}") ;;
+      125) broken+=("${NODES[rank]}") own+=("${NODES[rank]}") ;;
       *) own+=("${NODES[rank]}") ;;
     esac
   done
@@ -163,8 +163,8 @@ blame() { # PROBLEM OF THE GATE, or ""
     return 0
   fi
   ((TIMED_OUT == 0)) || return 0
-  if ((${#ended[@]} > 0 && ${#ended[@]} <= few)); then
-    for one in "${ended[@]}"; do blame_node "$one" "its container ended in run $RUN"; done
+  if ((${#broken[@]} > 0 && ${#broken[@]} <= few)); then
+    for one in "${broken[@]}"; do blame_node "$one" "its container ended in run $RUN"; done
   elif ((${#silent[@]} > 0 && ${#silent[@]} <= few && ${#silent[@]} < NNODES)); then
     for one in "${silent[@]}"; do
       DEAD[$one]=1

@@ -89,6 +89,7 @@ def test_what_the_set_says_of_itself(bundles: Bundles) -> None:
         "environment.sh",
         "nodes",
         "runs",
+        "preflight",
         "results",
     }
 

@@ -1,0 +1,121 @@
+"""Two ranks on three or four nodes: who takes over, what is on record, and when the set has to stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bundle_parts import SYSTEM, Bundles, Set
+
+TWO = SYSTEM.replace("name: one_node", "name: two_nodes").replace("nodes: 1\n", "nodes: 2\n").replace("global_batch: 8", "global_batch: 16")
+
+
+def make(bundles: Bundles, plan: str = "", *, spares: int = 1, **more: Any) -> Bundles:
+    (bundles.folder / "systems/two_nodes.yaml").write_text(TWO)
+    return bundles.make(plan, system="two_nodes", spares=spares, **more)
+
+
+def aside(one: Set) -> list[tuple[str, int]]:
+    return [(entry["node"], entry["run"]) for entry in one.job["set_aside"]]
+
+
+def test_a_spare_waits_and_is_on_record(bundles: Bundles) -> None:
+    code, out = make(bundles, nexp=2).run()
+    one = bundles.set
+    assert code == 0, out
+    assert (one.job["nodes"], one.job["spares"], one.job["set_aside"]) == (["local0", "local1"], ["local2"], [])
+    assert one.results() == [1, 2]
+    assert [one.run(run)["nodes"] for run in (1, 2)] == [["local0", "local1"]] * 2
+    assert one.left_behind() == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_node_on_which_a_run_dies_is_replaced(bundles: Bundles, rank: int) -> None:
+    code, out = make(bundles, f"[[ $me != 2.1.{rank} ]] || exit 3; [[ $ORCH_ATTEMPT != 1 || $ORCH_RUN != 2 ]] || hang",
+                     nexp=3).run(MAX_ATTEMPTS="1")
+    one = bundles.set
+    assert code == 0, out
+    assert one.results() == [1, 2, 3]
+    assert one.outcomes(2) == ["infrastructure", "success"], "the attempt that the node cost is not the run's"
+    assert aside(one) == [(f"local{rank}", 2)]
+    assert "run 2 died there" in one.job["set_aside"][0]["reason"]
+    now = ["local0", "local1"]
+    now[rank] = "local2"
+    assert one.attempt(2, 1)["nodes"] == ["local0", "local1"]
+    assert one.run(2)["nodes"] == one.run(3)["nodes"] == one.job["nodes"] == now, "the other node keeps its rank"
+    assert one.left_behind() == []
+
+
+def test_a_program_that_fails_everywhere_is_nobodys_fault(bundles: Bundles) -> None:
+    code, _ = make(bundles, "[[ $ORCH_ATTEMPT != 1 ]] || exit 3", nexp=1).run(MAX_ATTEMPTS="2")
+    one = bundles.set
+    assert code == 0
+    assert aside(one) in ([], [("local0", 1)], [("local1", 1)])
+    assert one.outcomes(1) == ["infrastructure", "success"]
+
+
+def test_a_node_that_went_silent_is_replaced(bundles: Bundles) -> None:
+    plan = """if [[ $me == 1.1.1 ]]; then
+      step=$PPID; until [[ $(cut -d' ' -f4 /proc/$step/stat) == 1 ]] || grep -qz 'node.sh' /proc/$step/cmdline; do
+        step=$(cut -d' ' -f4 /proc/$step/stat); done
+      kill -KILL "$step"; exit 1
+    fi
+    [[ $me != 1.1.0 ]] || hang"""
+    code, out = make(bundles, plan, nexp=1).run()
+    one = bundles.set
+    assert code == 0, out
+    assert aside(one) == [("local1", 1)]
+    assert "went silent" in one.job["set_aside"][0]["reason"]
+    assert one.run(1)["nodes"] == ["local0", "local2"]
+    assert one.left_behind() == []
+
+
+def test_without_a_spare_left_blamed_nodes_are_asked_again(bundles: Bundles) -> None:
+    code, out = make(bundles, "[[ $SLURM_NODEID != 1 || $ORCH_ATTEMPT -ge 3 ]] || exit 3; [[ $ORCH_ATTEMPT -ge 3 ]] || hang",
+                     nexp=1).run(MAX_ATTEMPTS="2")
+    one = bundles.set
+    assert code == 0, out
+    assert one.outcomes(1) == ["infrastructure", "infrastructure", "success"]
+    assert aside(one) == [("local1", 1), ("local2", 1)]
+
+
+def test_a_host_setting_that_does_not_hold_costs_the_node_its_place(bundles: Bundles) -> None:
+    knob = bundles.folder / "ours.yaml"
+    knob.write_text("kind: tuning\nname: ours\ntitle: t\nsource: s\nknobs:\n"
+                    "  - {name: k, kind: file, path: /proc/k, value: '1', need: required, purpose: p, root: false}\n")
+    for rank in range(4):
+        (bundles.folder / f"root/local{rank}/proc").mkdir(parents=True)
+        (bundles.folder / f"root/local{rank}/proc/k").write_text("0\n")
+    refusing = bundles.folder / "root/local0/proc/k"
+    refusing.unlink()
+    refusing.symlink_to("/proc/version")  # it can be read, and no write changes it
+    make(bundles, spares=2, tunables="apply", tuning={"profile": str(knob)})
+    code, out = bundles.run(ORCH_TUNABLES_ROOT=f"{bundles.folder}/root/%n", ORCH_TUNABLES_STATE=f"{bundles.folder}/state-%n")
+    one = bundles.set
+    assert code == 0, out
+    assert aside(one) == [("local0", 0)]
+    assert "k wanted 1" in one.job["set_aside"][0]["reason"]
+    assert one.job["nodes"] == ["local2", "local1"] and one.job["spares"] == ["local3"]
+    assert {(bundles.folder / f"root/local{rank}/proc/k").read_text() for rank in (1, 2, 3)} == {"0\n"}
+    assert "local0\ttunables\tfail" in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text()
+
+
+def test_too_few_fit_nodes_pause_the_set(bundles: Bundles) -> None:
+    knob = bundles.folder / "ours.yaml"
+    knob.write_text("kind: tuning\nname: ours\ntitle: t\nsource: s\nknobs:\n"
+                    "  - {name: k, kind: file, path: /proc/k, value: '1', need: required, purpose: p, root: false}\n")
+    for rank in range(3):
+        (bundles.folder / f"root/local{rank}/proc").mkdir(parents=True)
+        (bundles.folder / f"root/local{rank}/proc/k").symlink_to("/proc/version")
+    make(bundles, spares=1, tunables="apply", tuning={"profile": str(knob)})
+    rehearsal = {"ORCH_TUNABLES_ROOT": f"{bundles.folder}/root/%n", "ORCH_TUNABLES_STATE": f"{bundles.folder}/state-%n"}
+    code, _ = bundles.run(**rehearsal)
+    one = bundles.set
+    assert (code, one.job["state"]) == (1, "paused")
+    assert one.job["reason"].startswith("1 of 3 nodes are fit, 2 are needed; node local0: tunables: k wanted 1")
+    for rank in range(3):
+        (bundles.folder / f"root/local{rank}/proc/k").unlink()
+        (bundles.folder / f"root/local{rank}/proc/k").write_text("0\n")
+    code, out = bundles.again(one, **rehearsal)
+    assert code == 0, out
+    assert one.results() == [1, 2]
