@@ -1,0 +1,119 @@
+# shellcheck shell=bash
+# What earlier jobs of ours left on this node: folders, files in shared memory, containers. Sourced by lib/preflight_node.sh.
+#
+# Only what carries our name and whose job and holder are both gone is removed. Everything else is told and left alone: it
+# can be another job of ours on the same host, or somebody else's work.
+#
+# SC2154: it shares variables with lib/preflight_node.sh and settings.sh. SC2153: names in capitals, likewise.
+# shellcheck disable=SC2153,SC2154
+
+leftovers_check() {
+  CLEANED=() IN_USE=() FOREIGN=() STUCK=()
+  left_folders
+  left_memory
+  [[ $ENGINE == none || ${ENGINE_STATE:-} != up ]] || left_containers
+  if ((${#STUCK[@]} > 0)); then
+    listed "${STUCK[@]}"
+    tell leftovers fail "of an earlier job, and could not be removed: $LISTED" "remove them by hand on this node"
+  elif ((${#FOREIGN[@]} > 0)); then
+    listed "${FOREIGN[@]}"
+    tell leftovers warn "not ours, left alone: $LISTED" "ask whose they are; they use the GPUs of this node"
+  elif ((${#IN_USE[@]} > 0)); then
+    listed "${IN_USE[@]}"
+    tell leftovers warn "in use by another job of ours: $LISTED" "two jobs on one node disturb each other: ask for whole nodes (exclusive)"
+  elif ((${#CLEANED[@]} > 0)); then
+    listed "${CLEANED[@]}"
+    tell leftovers pass "removed what an ended job left: $LISTED"
+  else
+    tell leftovers pass "nothing left of earlier jobs"
+  fi
+}
+
+# left_folders: those of holders that a kill left no time to remove.
+left_folders() {
+  local folder pid
+  for folder in "${channel%/*}/orch-$UID-"*; do
+    [[ -d $folder && $folder != "$channel" ]] || continue
+    { read -r pid <"$folder/hold_pid"; } 2>/dev/null || continue
+    ! alive "$pid" || continue
+    rm -rf "$folder" 2>/dev/null
+    if [[ -e $folder ]]; then STUCK+=("$folder"); else CLEANED+=("${folder##*/}"); fi
+  done
+}
+
+# left_memory: files of ours in shared memory are named orch-UID-JOB-NODE..., like the folders of their holders.
+left_memory() {
+  local file holder
+  for file in "$check_dev/shm/orch-$UID-"*; do
+    [[ -e $file && -O $file ]] || continue
+    holder=${file##*/}
+    holder=${channel%/*}/${holder%%.*}
+    [[ $holder != "$channel" ]] || continue
+    ! holder_lives "$holder" || continue
+    rm -rf "$file" 2>/dev/null
+    if [[ -e $file ]]; then STUCK+=("$file"); else CLEANED+=("${file##*/}"); fi
+  done
+}
+
+holder_lives() { # FOLDER
+  local pid
+  { read -r pid <"$1/hold_pid"; } 2>/dev/null && alive "$pid"
+}
+
+# ---- containers ----------------------------------------------------------------------------------------------------
+
+# ask_engine ARGUMENT...: within a part of the check's time, so that there is some left to say so.
+ask_engine() {
+  timeout --foreground -s KILL "$(((CHECK_S + 1) / 2))" "${ENGINE_COMMAND[@]}" "$@" </dev/null 2>/dev/null
+}
+
+# left_containers: one question for all containers; a second one only where some of others run beside GPUs.
+left_containers() {
+  local id job at name devices rows format others=()
+  format='{{.ID}}|{{.Label "orchestrator.job"}}|{{.Label "orchestrator.node"}}|{{.Names}}'
+  [[ $ENGINE != podman ]] || format='{{.ID}}|{{index .Labels "orchestrator.job"}}|{{index .Labels "orchestrator.node"}}|{{.Names}}'
+  rows=$(ask_engine ps --format "$format")
+  while IFS='|' read -r id job at name; do
+    [[ -n $id ]] || continue
+    if [[ -z $job || $job == "<no value>" ]]; then
+      others+=("$id")
+    elif [[ $at == "$node" && $job != "$ORCH_JOB_ID" ]]; then
+      left_container "$id" "$job" "$name"
+    fi
+  done <<<"$rows"
+  ((${#others[@]} > 0)) || return 0
+  rows=$(ask_engine inspect --format '{{.Name}} {{.HostConfig.Privileged}} {{range .HostConfig.Devices}}{{.PathOnHost}} {{end}}' "${others[@]}")
+  while read -r name job devices; do
+    [[ " $devices " != *" /dev/kfd "* ]] || FOREIGN+=("container ${name#/}")
+  done <<<"$rows"
+}
+
+left_container() { # ID JOB NAME
+  local owner_name=${2//[^A-Za-z0-9_.-]/_}-${node//[^A-Za-z0-9_.-]/_}
+  if holder_lives "${channel%/*}/orch-$UID-$owner_name" || job_lives "$2"; then
+    IN_USE+=("container $3")
+    return
+  fi
+  if ask_engine rm --force "$1" >/dev/null; then CLEANED+=("container $3"); else STUCK+=("container $3"); fi
+}
+
+# job_lives JOB: whether its scheduler still knows it. Who cannot be asked is taken for alive.
+job_lives() {
+  local state ended pid start stat fields=()
+  if [[ $1 =~ ^local-([0-9]+)-([0-9]+)$ ]]; then
+    pid=${BASH_REMATCH[1]} start=${BASH_REMATCH[2]}
+    alive "$pid" || return 1
+    # Another process can have the number by now; it started at another time.
+    { IFS= read -r stat <"/proc/$pid/stat"; } 2>/dev/null || return 1
+    read -r -a fields <<<"${stat##*) }"
+    [[ ${fields[19]:-} == "$start" ]]
+    return
+  fi
+  type -P squeue >/dev/null || return 0
+  state=$(timeout --foreground -s KILL "$(((CHECK_S + 1) / 2))" squeue -h -j "${1%%[!0-9]*}" -o %T </dev/null 2>&1)
+  ended=$?
+  # Slurm forgets a job some minutes after its end, and calls its id invalid then.
+  [[ $state != *"Invalid job id"* ]] || return 1
+  ((ended == 0)) || return 0
+  [[ -n $state && $state != @(COMPLETED|CANCELLED|FAILED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY|BOOT_FAIL|DEADLINE)* ]]
+}
