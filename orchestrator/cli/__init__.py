@@ -16,10 +16,12 @@ import sys
 COMMANDS: dict[str, tuple[str, str]] = {
     "systems": ("systems", "list the catalogue of systems and the workloads each can run"),
     "render": ("render", "write the bundle of scripts for a system and a workload"),
+    "preflight": ("preflight", "check nodes before they are used: a verdict and a remedy per node"),
     "submit": ("submit", "create a set and submit its job"),
     "run": ("run", "submit, watch and score in one; the exit code tells the verdict"),
     "status": ("status", "what every set (or one) is doing"),
     "watch": ("watch", "live view of a set until it ends"),
+    "nodes": ("nodes", "who ran what on which node of a set, how fast, and which were set aside"),
     "logs": ("logs", "show or follow the logs of a set's runs"),
     "cancel": ("cancel", "end a set's job, containers gone and states final"),
     "resume": ("resume", "submit the runs that a set still lacks"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.model import Site
+    from orchestrator.model import Entry, Site
     from orchestrator.runset.submit import RunSet
     from orchestrator.scheduler import Scheduler
 
@@ -47,6 +47,20 @@ def add_entry(parser: ArgumentParser) -> None:
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
     parser.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], type=assignment,
                         help="a variable of the runs; wins over every document; may be repeated")
+    from orchestrator.cli._allocation import add_allocation
+
+    add_allocation(parser)
+
+
+def load_asked(args: Namespace) -> Entry:
+    """The entry that the arguments of add_entry() describe; its warnings go to standard error."""
+    from orchestrator.cli._allocation import with_allocation
+    from orchestrator.model import load_entry
+
+    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
+    for warning in entry.warnings:
+        note(f"warning: {warning}")
+    return with_allocation(entry, args)
 
 
 def positive(text: str) -> int:

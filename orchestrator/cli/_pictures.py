@@ -8,6 +8,7 @@ from orchestrator.cli._common import duration, minutes_text
 
 if TYPE_CHECKING:
     from orchestrator.runset.picture import RunPicture, SetPicture
+    from orchestrator.runset.records import SetAside
 
 SETS = ("SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "PROJECTED", "JOB", "REASON")
 SETS_RIGHT = ("RUNS", "ATTEMPTS", "ELAPSED", "PROJECTED")
@@ -62,6 +63,11 @@ def headline(one: SetPicture) -> str:
     return "  ".join(parts) + (f"  ({one.reason})" if one.reason else "")
 
 
+def aside_text(aside: SetAside) -> str:
+    """`n3 (run 2, attempt 1): its reason`"""
+    return f"{aside.node} ({aside.when}): {aside.reason or 'no reason on record'}"
+
+
 def describe(one: SetPicture) -> list[tuple[str, str]]:
     """Name and value pairs of a set, for its detail view."""
     from orchestrator.runset.judge import STATES
@@ -80,5 +86,9 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
         pairs.append(("elapsed", duration(one.elapsed_s)))
     if one.projected is not None:
         pairs.append(("projected", f"{minutes_text(one.projected)} min: good runs so far, without fastest and slowest"))
+    if one.spares:
+        pairs.append(("spares", f"{', '.join(one.spares)} ({len(one.spares)} waiting)"))
+    pairs += [("set aside", aside_text(aside)) for aside in one.set_aside]
+    pairs += [("warning", warning) for warning in one.warnings]
     pairs += [("damaged", str(finding)) for finding in one.findings]
     return pairs

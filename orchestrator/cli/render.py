@@ -16,7 +16,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_entry, add_json, log_dir_of, need_site, note, print_json
+from orchestrator.cli._common import add_entry, add_json, load_asked, log_dir_of, need_site, print_json
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -33,14 +33,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.model import load_entry
     from orchestrator.render import render_bundle, write_bundle
 
     if bool(args.output) == bool(args.diff):
         raise UsageError("say where the bundle goes (-o DIR) or what to compare it with (--diff SET)")
-    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
-    for warning in entry.warnings:
-        note(f"warning: {warning}")
+    entry = load_asked(args)
     files = render_bundle(entry, nexp=args.nexp or entry.runs_required)
     if args.diff:
         return _diff(args, files)

@@ -1,31 +1,44 @@
 """Submit the runs that a set still lacks: the same bundle again, which goes on at the first run that is not done.
 
-Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record.
+Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record. --spares and --exclude
+hold for this job alone: they go on the scheduler's command line, the set's bundle stays as it is.
 
 example:
   orchestrator resume                                # the newest set
-  orchestrator resume MI325X_08x08x32-flux1-20261121
+  orchestrator resume MI325X_08x08x32-flux1-20261121 --spares 1 --exclude node7
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from orchestrator.cli._common import add_json, add_set, chosen_set, print_json, scheduler_of
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._allocation import add_allocation, excluded, refuse_without_scheduler
+from orchestrator.cli._common import add_json, add_set, chosen_set, note, print_json, scheduler_of
 from orchestrator.errors import ExitCode
+
+if TYPE_CHECKING:
+    from orchestrator.runset.submit import RunSet
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
+    add_allocation(parser)
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.submit import missing_runs, submit
 
     run_set = chosen_set(args)
+    allocation = Allocation(args.spares, tuple(excluded(args)))
+    if allocation.exclude:
+        refuse_without_scheduler(run_set.record.scheduler)
     missing = missing_runs(run_set)
-    submission = submit(run_set, scheduler_of(run_set))
+    submission = submit(run_set, scheduler_of(run_set), allocation=allocation)
+    _tell_set_aside(run_set, allocation.exclude)
     if args.json:
         print_json({"set": str(run_set.layout.root), "job_id": submission.job_id, "submission": submission.number,
                     "missing_runs": missing})
@@ -33,3 +46,13 @@ def run(args: Namespace) -> int:
         print(f"set  {run_set.layout.root}\njob  {submission.job_id}\nruns {', '.join(map(str, missing))} of "
               f"{run_set.record.nexp} are to be done")
     return ExitCode.OK
+
+
+def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
+    """Name the nodes that earlier jobs of the set gave up: the scheduler may well give them to this one too."""
+    from orchestrator.runset.files import read_files
+
+    aside = {one.node: one for job in read_files(run_set.layout.root).jobs for one in job.aside if one.node not in exclude}
+    for one in aside.values():
+        avoid = f"; --exclude {one.node} keeps a job off it" if run_set.record.scheduler == "slurm" else ""
+        note(f"note: {one.node} was set aside in an earlier job ({one.when}): {one.reason}{avoid}")

@@ -5,6 +5,7 @@ scheduler does not answer, the set says `unknown`, the exit code is 4, and nothi
 
 example:
   orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10
+  orchestrator submit MI325X_08x08x32 flux1 --spares 2 --exclude @bad-nodes.txt
   orchestrator submit MI325X_08x08x32 flux1 --dry-run        # what would be asked of the scheduler
 """
 
@@ -15,7 +16,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_entry, add_json, need_site, note, print_json, scheduler_of, site_log_dir
+from orchestrator.cli._common import add_entry, add_json, load_asked, note, print_json, scheduler_of, site_log_dir
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -52,14 +53,11 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
 
 
 def _compose(args: Namespace) -> tuple[SetRecord, dict[str, bytes], Path]:
-    from orchestrator.model import load_entry
     from orchestrator.render import manifest_hash, render_bundle
     from orchestrator.runset.create import describe
 
-    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
+    entry = load_asked(args)
     nexp = args.nexp or entry.runs_required
-    for warning in entry.warnings:
-        note(f"warning: {warning}")
     files = render_bundle(entry, nexp=nexp)
     return describe(entry, nexp=nexp, bundle_sha256=manifest_hash(files)), files, site_log_dir(entry.site)
 

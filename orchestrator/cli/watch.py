@@ -67,10 +67,13 @@ def come_back(run_set: RunSet) -> None:
 
 
 def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
-    from orchestrator.cli._pictures import headline
+    from orchestrator.cli._pictures import aside_text, headline
 
-    before = ""
+    before, aside = "", 0
     for picture in pictures:
+        for one in picture.set_aside[aside:]:
+            print(f"{time.strftime('%H:%M:%S')}  set aside {aside_text(one)}", file=out, flush=True)
+        aside = len(picture.set_aside)
         line = headline(picture)
         if line != before:
             print(f"{time.strftime('%H:%M:%S')}  {line}", file=out, flush=True)

@@ -1,1 +1,1 @@
-"""Naming nodes, and running one command on many of them."""
+"""Naming nodes, running one command on many of them, and verdicts on them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.errors import UsageError
 
@@ -48,6 +49,31 @@ def expand(text: str) -> list[str]:
 def expand_all(texts: Iterable[str]) -> list[str]:
     """Return the names of several such texts, each name once."""
     return list(dict.fromkeys(name for text in texts for name in expand(text)))
+
+
+def names_given(text: str, option: str) -> list[str]:
+    """Return the names that `text` gives an option: a list as for expand(), or @FILE with such lists, one or more a line.
+
+    In a file `#` begins a comment, and a file may name no node at all. Raises UsageError for everything else.
+    """
+    if not text.startswith("@"):
+        names = expand_all([text])
+        if not names:
+            raise UsageError(f"{option}: {text!r} names no node", hint="write names such as node1,node2 or node[1-4,7]")
+        return names
+    path = Path(text[1:]).expanduser()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is not text"
+        raise UsageError(f"{option}: {path}: {why}", hint="@FILE names a file with one node a line") from error
+    names = []
+    for number, line in enumerate(lines, 1):
+        try:
+            names += expand(line.partition("#")[0])
+        except UsageError as error:
+            raise UsageError(f"{option}: {path}:{number}: {error.message}", hint=error.hint) from error
+    return list(dict.fromkeys(names))
 
 
 def _nodes_of(word: str) -> list[Node]:

@@ -45,10 +45,10 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
         max_attempts=entry.site.limits.attempts,
         run_timeout_s=round(60 * (entry.site.limits.run_timeout_minutes or entry.minutes_per_run)), target=entry.target,
         metric=entry.metric, target_is_upper_bound=entry.target_is_upper_bound, bundle_sha256=bundle_sha256,
-        pass_env=_needed_names(entry))
+        pass_env=needed_names(entry))
 
 
-def _needed_names(entry: Entry) -> list[str]:
+def needed_names(entry: Entry) -> list[str]:
     """What the site passes on by name, and the data folders that no site file gives."""
     return sorted({*entry.pass_env, *(mount.variable for mount in entry.mounts if mount.host is None)})
 

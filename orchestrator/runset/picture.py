@@ -16,7 +16,7 @@ from orchestrator.errors import SchedulerError
 from orchestrator.runset.files import SetFiles, keep, read_files
 from orchestrator.runset.judge import LIVE, judge
 from orchestrator.runset.progress import Evaluation, Logs, olympic_mean
-from orchestrator.runset.records import Finding, RunRecord, SetRecord, read
+from orchestrator.runset.records import Finding, RunRecord, SetAside, SetRecord, read
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -62,6 +62,12 @@ class SetPicture:
     projected: float | None = None
     """Mean of the finished good runs without the fastest and the slowest, while or until the set is scored."""
     findings: tuple[Finding, ...] = ()
+    spares: tuple[str, ...] = ()
+    """Nodes that wait to take another one's place, while a job works on the set."""
+    set_aside: tuple[SetAside, ...] = ()
+    """Nodes that jobs of the set stopped using, in order."""
+    warnings: tuple[str, ...] = ()
+    """Of the last job."""
 
     @property
     def live(self) -> bool:
@@ -114,7 +120,13 @@ def picture(files: SetFiles, jobs: dict[str, Job] | None, logs: Logs) -> SetPict
         attempts=sum(run.attempt for run in runs),
         evaluation=_evaluation(files, running, logs),
         started_ms=files.jobs[0].started_ms if files.jobs else 0, ended_ms=ended,
-        projected=olympic_mean(times_known, misses), findings=tuple(files.findings))
+        projected=olympic_mean(times_known, misses), findings=tuple(files.findings),
+        spares=_texts(working.spares) if working else (), set_aside=tuple(one for job in files.jobs for one in job.aside),
+        warnings=_texts(files.job.warnings) if files.job else ())
+
+
+def _texts(items: list[str]) -> tuple[str, ...]:
+    return tuple(item for item in items if isinstance(item, str))
 
 
 def _run(files: SetFiles, run: int, logs: Logs) -> RunPicture:
@@ -162,5 +174,6 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "evaluation": asdict(one.evaluation) if one.evaluation else None, "target": record.target if record else None,
         "started_ms": one.started_ms, "ended_ms": one.ended_ms, "elapsed_s": round(one.elapsed_s, 1),
         "projected_minutes": one.projected, "runs": [asdict(run) for run in one.runs],
-        "findings": [str(finding) for finding in one.findings],
+        "findings": [str(finding) for finding in one.findings], "spares": list(one.spares),
+        "set_aside": [asdict(aside) for aside in one.set_aside], "warnings": list(one.warnings),
     }

@@ -82,6 +82,21 @@ class SubmissionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """A node that the loop stopped using: why, and during which run and attempt (0: before the first)."""
+
+    node: str
+    reason: str = ""
+    run: int = 0
+    attempt: int = 0
+    time_ms: int = 0
+
+    @property
+    def when(self) -> str:
+        return f"run {self.run}, attempt {self.attempt}" if self.run else "before the first run"
+
+
+@dataclass(frozen=True, slots=True)
 class JobRecord:
     """jobs/<job id>.json: the loop's own word on one job."""
 
@@ -102,10 +117,19 @@ class JobRecord:
     attempt: int = 0
     image_digest: str = ""
     engine: str = ""
+    spares: list[str] = field(default_factory=list)
+    """Nodes of the allocation that wait to take the place of another one."""
+    set_aside: list[dict[str, Any]] = field(default_factory=list)
+    """As it stands in the file; `aside` is what can be used of it."""
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def final(self) -> bool:
         return self.state in self.FINAL
+
+    @property
+    def aside(self) -> list[SetAside]:
+        return [one for item in self.set_aside if (one := _set_aside(item)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +159,19 @@ class RunRecord:
         return self.state == "success" or (self.state == "failed" and self.outcome == "not_converged")
 
 
+def _set_aside(item: object) -> SetAside | None:
+    if not isinstance(item, dict) or not isinstance(item.get("node"), str):
+        return None
+    numbers = {name: value for name in ("run", "attempt", "time_ms") if type(value := item.get(name)) is int}
+    reason = item.get("reason")
+    return SetAside(item["node"], reason if isinstance(reason, str) else "", **numbers)
+
+
 Record = TypeVar("Record", SetRecord, SubmissionRecord, JobRecord, RunRecord)
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "bool": (bool,), "float | None": (int, float, type(None)),
-    "list[str]": (list,), "dict[str, int]": (dict,),
+    "list[str]": (list,), "list[dict[str, Any]]": (list,), "dict[str, int]": (dict,),
 }
 
 

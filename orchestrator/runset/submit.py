@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
+from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.layout import Layout
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.runset.records import (
@@ -31,6 +32,8 @@ from orchestrator.scheduler import Job, Request, Scheduler
 
 CLEAN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DOCKER_HOST", "XDG_RUNTIME_DIR")
 """All that a job gets of the caller's environment, besides what the site's pass_env names."""
+
+AS_RENDERED = Allocation()
 
 LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses between looks for a job after an sbatch without an answer: the controller may be about to make it."""
@@ -59,19 +62,22 @@ def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str
     return {**env, "ORCH_SET_DIR": str(run_set.layout.root), "NEXP": str(run_set.record.nexp)}
 
 
-def request_for(run_set: RunSet, caller: Mapping[str, str] | None = None) -> Request:
-    """The job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Nothing is read or written."""
-    layout = run_set.layout
-    script = "job.sh" if run_set.record.scheduler == "slurm" else "run_with_docker.sh"
-    return Request(script=layout.bundle / script, job_name=run_set.record.job_name, workdir=layout.bundle,
-                   env=job_environment(os.environ if caller is None else caller, run_set),
-                   output=str(layout.job_output("%j")))
+def request_for(run_set: RunSet, caller: Mapping[str, str] | None = None,
+                allocation: Allocation = AS_RENDERED) -> Request:
+    """The job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Nothing is written."""
+    layout, slurm = run_set.layout, run_set.record.scheduler == "slurm"
+    env = job_environment(os.environ if caller is None else caller, run_set)
+    return Request(script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
+                   job_name=run_set.record.job_name, workdir=layout.bundle, env={**env, **allocation.variables},
+                   output=str(layout.job_output("%j")),
+                   options=allocation.options(run_set.record, layout) if slurm else ())
 
 
-def submit(run_set: RunSet, scheduler: Scheduler, *,
+def submit(run_set: RunSet, scheduler: Scheduler, *, allocation: Allocation = AS_RENDERED,
            pause: Callable[[float], None] = time.sleep) -> SubmissionRecord:
     """Submit the set's job unless it has one, and return the record of the submission that is in force.
 
+    `allocation` is what this job asks for beyond the set's bundle.
     Raises SetError when another controller works on the set, a job of it is alive, or nothing is left to run;
     SchedulerError when the scheduler refused; SchedulerUnknown when it cannot be told whether there is a job now.
     """
@@ -81,7 +87,7 @@ def submit(run_set: RunSet, scheduler: Scheduler, *,
         live = settle(run_set, scheduler)
         if live is not None:
             raise _already(run_set, live)
-        request = request_for(run_set)
+        request = request_for(run_set, allocation=allocation)
         record = SubmissionRecord(number=_next_number(run_set.layout), job_name=request.job_name,
                                   requested_ms=_now_ms(), state="intended", argv=scheduler.command(request))
         _record(run_set, record)

@@ -1,0 +1,65 @@
+"""The nodes of a set: ranks, good and failed attempts, times, exit codes, bandwidth, preflight, and who was set aside.
+
+VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are minutes to train of the good
+runs that it took part in and of those it did not. Together with the deep step's bandwidth they point at a slow node.
+
+example:
+  orchestrator nodes                                 # of the newest set
+  orchestrator nodes MI325X_08x08x32-flux1-20261121 --json
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from orchestrator.cli._common import add_json, add_set, chosen_set, duration, minutes_text, print_json, print_table
+from orchestrator.errors import ExitCode
+
+if TYPE_CHECKING:
+    from orchestrator.runset.node_history import NodeHistory
+
+HEADER = ("NODE", "RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "EXIT CODES", "GB/S", "PREFLIGHT")
+RIGHT = ("RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "GB/S")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_set(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.runset.node_history import read_history, suspicions
+
+    root = chosen_set(args).layout.root
+    history = read_history(root)
+    pointers = suspicions(history)
+    if args.json:
+        print_json({"set": str(root), "nodes": [one.to_json() for one in history], "suspicions": pointers})
+        return ExitCode.OK
+    if not history:
+        print(f"no job of {root.name} has had nodes yet")
+        return ExitCode.OK
+    print_table(HEADER, [_row(one) for one in history], RIGHT)
+    for one in history:
+        for aside in one.set_aside:
+            print(f"set aside: {one.node} ({aside.when}): {aside.reason}")
+        if one.preflight and one.preflight.verdict != "pass":
+            for row in one.preflight.telling:
+                print(f"{row.verdict}: {one.node}: {row.reason}" + (f"; {row.remedy}" if row.remedy else ""))
+    for text in pointers:
+        print(f"slow: {text}")
+    return ExitCode.OK
+
+
+def _row(one: NodeHistory) -> list[str]:
+    rank = ",".join(map(str, one.ranks)) or ("waits" if one.waits else "-")
+    last = one.last.seconds if one.last else None
+    return [one.node, rank, str(one.good), str(one.failed), _seconds(one.mean_s), _seconds(last),
+            "-" if one.relative is None else f"{one.relative:.3f}", minutes_text(one.minutes_with),
+            minutes_text(one.minutes_without), ",".join(map(str, one.exits)) or "-",
+            "-" if one.gbps is None else f"{one.gbps:.1f}", one.preflight.verdict if one.preflight else "-"]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else duration(value)

@@ -1,0 +1,181 @@
+"""Check nodes before they are used: engine, image, GPUs, network, data, storage, clock, left-overs. A verdict per node.
+
+Inside an allocation its nodes are checked. Outside, the idle nodes of the site's partition (or those of --nodes) are, in an
+allocation that ends with the checks; --via ssh reaches hosts without Slurm. With `scheduler: local` it is this host.
+Without SYSTEM and WORKLOAD only what every host must have is checked; with them also GPUs, fabric, image and data.
+
+Exits with 0 when every node was tested and is fit (warnings included), 1 when one failed or was not tested.
+
+example:
+  orchestrator preflight MI325X_08x08x32 flux1 --site site.yaml
+  orchestrator preflight --nodes node[1-8] --exclude-file bad-nodes.txt
+  orchestrator submit MI325X_08x08x32 flux1 --exclude @bad-nodes.txt
+  orchestrator preflight MI325X_08x08x32 flux1 --nodes node[1-64] --via ssh --json
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from orchestrator.cli._common import add_json, add_site, need_site, note, positive, print_json, print_table, site_log_dir
+from orchestrator.errors import ExitCode, SetError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+    from orchestrator.nodes.names import Node
+    from orchestrator.preflight.places import Request
+    from orchestrator.nodes.verdict import Verdicts
+
+HEADER = ("NODE", "VERDICT", "REASON", "REMEDY")
+EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("system", metavar="SYSTEM", nargs="?", default="", help="a name of `orchestrator systems`, or a YAML file")
+    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", default="", help="a workload of that system")
+    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
+    add_site(parser)
+    parser.add_argument("--nodes", metavar="NAMES", default="", help="nodes, such as node[1-4,7]; for SSH also "
+                        "NAME=ssh://[user@]host[:port] (default: the allocation's, else the idle ones of the partition)")
+    parser.add_argument("--via", choices=("slurm", "ssh", "local"), help="how to reach them (default: as the site's scheduler)")
+    parser.add_argument("--deep", action="store_true", help="measure the bandwidth between the nodes too: minutes, not seconds")
+    parser.add_argument("--exclude-file", metavar="FILE", help="write the nodes that failed into it, one a line, for "
+                        "--exclude @FILE and for sbatch --exclude")
+    parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
+    parser.add_argument("--parallel", metavar="N", type=positive, default=32, help="hosts at a time over SSH (default: 32)")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.preflight.bundle import temporary_bundle
+    from orchestrator.preflight.places import Request
+
+    entry = _entry(args)
+    log_dir = site_log_dir(entry.site)
+    if not log_dir.is_dir():
+        raise SetError(f"the log directory {log_dir} does not exist here",
+                       hint="is the shared storage mounted? Otherwise correct log_dir in the site file")
+    with _termination(), temporary_bundle(entry, log_dir) as bundle:
+        verdicts = _check(args, entry, Request(bundle, args.deep))
+    if args.exclude_file:
+        _write_excluded(Path(args.exclude_file), verdicts)
+    if args.json:
+        print_json(verdicts.to_json())
+    else:
+        _print(verdicts)
+    return ExitCode.OK if verdicts.fit else ExitCode.NO_SCORE
+
+
+@contextmanager
+def _termination() -> Iterator[None]:
+    """TERM as Ctrl-C: what was made is removed, and the nodes are given back."""
+
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            signal.signal(signal.SIGTERM, before)
+
+
+def _entry(args: Namespace) -> Entry:
+    from orchestrator.model import load_entry
+    from orchestrator.preflight.bundle import HOST_ONLY, without_image
+
+    site = need_site(args.site)
+    if args.system and not args.workload:
+        raise UsageError(f"SYSTEM and WORKLOAD belong together; {args.system} stands alone", hint=EXAMPLE)
+    if args.system:
+        return load_entry(args.system, args.workload, round=args.round, site=site)
+    note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
+    return without_image(load_entry(*HOST_ONLY, site=site))
+
+
+def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
+    from orchestrator.preflight import places
+
+    via = args.via or entry.site.scheduler
+    if via == "local":
+        if args.nodes:
+            raise UsageError("--nodes: without a scheduler this host is checked", hint="--via ssh checks hosts by name")
+        return places.on_this_host(request)
+    if via == "ssh":
+        from orchestrator.nodes.ssh import Ssh
+
+        return places.over_ssh(request, _hosts(args, entry), transport=Ssh(config_file=args.ssh_config), limit=args.parallel)
+    names = _names(args.nodes)
+    if os.environ.get("SLURM_JOB_ID", "").isdecimal() and "SLURM_JOB_NODELIST" in os.environ:
+        return places.in_allocation(request, _of_allocation(names), os.environ)
+    return places.allocate(request, entry, names, note)
+
+
+# ---- which nodes ----
+
+
+def _names(text: str) -> list[str]:
+    from orchestrator.nodes.names import parse_nodes
+
+    nodes = parse_nodes(text) if text else []
+    for node in nodes:
+        if node.address:
+            raise UsageError(f"--nodes: {node.name}={node.address}: Slurm knows nodes by name", hint="--via ssh takes addresses")
+    return [node.name for node in nodes]
+
+
+def _hosts(args: Namespace, entry: Entry) -> list[Node]:
+    from orchestrator.nodes.names import Node, expand_all, parse_nodes
+
+    if args.nodes:
+        return parse_nodes(args.nodes)
+    names = [name for name in expand_all(entry.site.nodelist) if name not in set(expand_all(entry.site.exclude))]
+    if not names:
+        raise UsageError("--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]")
+    return [Node(name) for name in names]
+
+
+def _of_allocation(names: list[str]) -> list[str]:
+    from orchestrator.nodes.names import expand_all
+
+    allocated = expand_all([os.environ["SLURM_JOB_NODELIST"]])
+    foreign = [name for name in names if name not in allocated]
+    if foreign:
+        raise UsageError(f"--nodes: {', '.join(foreign)} is not of this allocation ({os.environ['SLURM_JOB_NODELIST']})",
+                         hint="leave the allocation's shell to check other nodes")
+    return names or allocated
+
+
+# ---- what is told ----
+
+
+def _print(verdicts: Verdicts) -> None:
+    rows = []
+    for one in verdicts.nodes:
+        telling = [(row.reason, row.remedy) for row in one.telling]
+        if one.verdict == "untested" or not telling:
+            telling = [(f"not tested: {one.problem or 'no answer'}" if one.verdict == "untested" else "", "")]
+        rows += [((one.node, one.verdict) if first else ("", "")) + texts for first, texts in
+                 zip((True, *(False,) * (len(telling) - 1)), telling, strict=True)]
+    print_table(HEADER, rows)
+    for row in verdicts.together:
+        print(f"{row.verdict}  {row.reason}" + (f"  {row.remedy}" if row.remedy else ""))
+    print(verdicts.coverage)
+    if verdicts.exclude:
+        print(f"exclude: {','.join(verdicts.exclude)}")
+
+
+def _write_excluded(path: Path, verdicts: Verdicts) -> None:
+    try:
+        path.write_text("".join(f"{name}\n" for name in verdicts.exclude), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--exclude-file {path}: {error.strerror or error}", hint="name a file that can be written") from error

@@ -1,0 +1,109 @@
+"""The bundle that a preflight runs: rendered into a hidden folder beside the sets, removed whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import SetError
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+
+HOST_ONLY = ("local_2x2x8", "builtin")
+"""System and workload of a preflight that names none: no GPU, no fabric, no data, and its image is not looked for."""
+
+PREFIX = ".preflight-"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A rendered bundle in `folder`; `env` is what its scripts get of the caller's environment."""
+
+    folder: Path
+    env: dict[str, str]
+    check_s: int
+
+    @property
+    def script(self) -> Path:
+        return self.folder / "bundle" / "preflight.sh"
+
+    @property
+    def node_script(self) -> Path:
+        return self.folder / "bundle" / "lib" / "node.sh"
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "preflight.tsv"
+
+
+def without_image(entry: Entry) -> Entry:
+    """`entry` with the checks of hosts alone: what belongs to a workload is not known."""
+    site = entry.site
+    preflight = site.preflight.model_copy(update={"skip": list(dict.fromkeys([*site.preflight.skip, "image"]))})
+    return replace(entry, site=site.model_copy(update={"preflight": preflight}))
+
+
+@contextmanager
+def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
+    """Render `entry` below `log_dir`, where all nodes see it. Raises SetError when that cannot be written."""
+    from orchestrator.render import render_bundle, write_bundle
+
+    files = render_bundle(entry, nexp=1)
+    folder = log_dir / f"{PREFIX}{os.uname().nodename}-{os.getpid()}-{os.urandom(2).hex()}"
+    _sweep(log_dir)
+    try:
+        try:
+            folder.mkdir()
+            write_bundle(files, folder / "bundle")
+        except OSError as error:
+            raise SetError(f"cannot write a bundle into {log_dir}: {error.strerror or error}",
+                           hint=f"is the shared storage mounted, and with room? df -h {log_dir}") from error
+        yield Bundle(folder, environment(os.environ, entry), entry.site.preflight.check_seconds)
+    finally:
+        _remove(folder)
+
+
+def environment(caller: Mapping[str, str], entry: Entry) -> dict[str, str]:
+    """As a job of a set gets it: nothing of the caller's shell can change what is checked.
+
+    ORCH_* are the prefixes of rehearsals; the job's own names must not leak in from a shell inside a set.
+    """
+    from orchestrator.runset.create import needed_names
+    from orchestrator.runset.submit import CLEAN_ENV
+    from orchestrator.scheduler.command import KEPT_SLURM
+
+    wanted = (*CLEAN_ENV, *KEPT_SLURM, *needed_names(entry))
+    rehearsal = [name for name in caller if name.startswith("ORCH_") and not name.startswith(("ORCH_SET", "ORCH_JOB"))]
+    return {name: caller[name] for name in (*wanted, *rehearsal) if name in caller}
+
+
+def _remove(folder: Path) -> None:
+    """Remove it, also when Ctrl-C is pressed once more; a node that writes its last file just now is waited for."""
+    before = None
+    with suppress(ValueError):  # not the main thread
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for _ in range(3):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _sweep(log_dir: Path) -> None:
+    """Remove what a preflight of this host left that was killed."""
+    mine = f"{PREFIX}{os.uname().nodename}-"
+    with suppress(OSError):
+        for name in os.listdir(log_dir):
+            pid = name.removeprefix(mine).partition("-")[0] if name.startswith(mine) else ""
+            if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+                shutil.rmtree(log_dir / name, ignore_errors=True)

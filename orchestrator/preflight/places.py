@@ -1,0 +1,254 @@
+"""Where a preflight runs: in an allocation, in a short one of its own, over SSH, or on this host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import SchedulerError, UsageError
+from orchestrator.nodes.verdict import Row, Verdicts, judge, parse_table
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry, Site
+    from orchestrator.nodes.fanout import Transport
+    from orchestrator.nodes.names import Node
+    from orchestrator.preflight.bundle import Bundle
+
+WAIT_S = 15
+"""For idle nodes salloc needs a look of the scheduler at its queue, which is seconds; who waits longer waits for a job."""
+DEEP_S = 900
+SPARE_S = 60
+"""Beyond the checks themselves: starting a step, a judge that waits for shared storage."""
+ENDING_S = 15.0
+INVISIBLE = 96
+"""Exit code of a host that does not see the bundle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted of the nodes: `deep` measures the bandwidth between them too."""
+
+    bundle: Bundle
+    deep: bool = False
+
+    @property
+    def limit_s(self) -> float:
+        return 2 * self.bundle.check_s + SPARE_S + (DEEP_S if self.deep else 0)
+
+    def argv(self, nodes: Sequence[str], *, judge: bool = False) -> list[str]:
+        words = ["bash", str(self.bundle.script), "--tsv", str(self.bundle.table)]
+        words += ["--judge"] if judge else []
+        words += ["--deep"] if self.deep else []
+        return [*words, *(["--nodes", ",".join(nodes)] if nodes else [])]
+
+
+# ---- inside an allocation, and on this host ----
+
+
+def in_allocation(request: Request, nodes: Sequence[str], caller: Mapping[str, str]) -> Verdicts:
+    """Check `nodes`, which this shell's allocation has."""
+    slurm = {name: value for name, value in caller.items() if name.startswith("SLURM")}
+    done = _run(request.argv(nodes), {**request.bundle.env, **slurm}, request.limit_s)
+    return judge(nodes, _rows(request, done), {})
+
+
+def on_this_host(request: Request) -> Verdicts:
+    """Check this host."""
+    done = _run(request.argv([]), request.bundle.env, request.limit_s)
+    rows = _rows(request, done)
+    return judge(list(dict.fromkeys(row.node for row in rows)), rows, {})
+
+
+# ---- a short allocation ----
+
+
+def allocate(request: Request, entry: Entry, names: Sequence[str], tell: Callable[[str], None]) -> Verdicts:
+    """Check the idle ones of `names` (() for all nodes of the partition) in an allocation that ends with the checks.
+
+    Nodes that are down, drained or in use are in the verdicts as not tested. Raises SchedulerError when Slurm does not
+    give the idle ones.
+    """
+    site = entry.site
+    for last in (False, True):
+        given, untried, idle = _idle(site, names)
+        if not idle:
+            return judge(given, [], {}, untried)
+        tell(f"checking {len(idle)} of {len(given)} nodes in an allocation of {site.partition or 'the default partition'}")
+        done = _run(_salloc(request, entry, idle), request.bundle.env, request.limit_s + WAIT_S)
+        if request.bundle.table.is_file():
+            return judge(given, _rows(request, done), {}, untried)
+        if not last and _was_busy(done):
+            continue  # somebody took one of them between our question and our request
+        raise _not_allocated(done)
+    raise AssertionError("the last try returns or raises")
+
+
+def _idle(site: Site, names: Sequence[str]) -> tuple[list[str], dict[str, str], list[str]]:
+    """(all nodes that are meant, why some cannot be tested, the others)"""
+    from orchestrator.nodes.names import expand_all
+    from orchestrator.scheduler.slurm_nodes import node_states
+
+    wanted = list(names) or expand_all(site.nodelist)
+    states = node_states(site.partition, wanted)
+    given = wanted or list(states)
+    if not names:
+        avoided = set(expand_all(site.exclude))
+        given = [name for name in given if name not in avoided]
+    where = f"partition {site.partition}" if site.partition else "the cluster"
+    untried = {name: states[name].words if name in states else f"not in {where}"
+               for name in given if name not in states or not states[name].idle}
+    return given, untried, [name for name in given if name not in untried]
+
+
+def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
+    from orchestrator.scheduler.slurm_nodes import salloc_command, shared_options
+
+    site = entry.site
+    asked = (("partition", site.partition), ("account", site.account), ("qos", site.qos),
+             ("reservation", site.reservation), ("constraint", site.constraint))
+    options = [f"--{name}={value}" for name, value in asked if value]
+    options += [f"--gres=gpu:{entry.gpus_per_node}"] if entry.gfx else []
+    return salloc_command(nodes, [*options, *shared_options(site.sbatch)], minutes=2 + int(request.limit_s // 60),
+                          wait_s=WAIT_S, argv=request.argv(nodes))
+
+
+def _was_busy(done: subprocess.CompletedProcess[str]) -> bool:
+    from orchestrator.scheduler.slurm_nodes import BUSY
+
+    return bool(BUSY.search(done.stderr))
+
+
+def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("salloc: error:")] or lines
+    words = errors[0].removeprefix("salloc: error: ") if errors else f"exit code {done.returncode} and no message"
+    return SchedulerError(
+        f"no allocation for the preflight: {words}", argv=list(done.args), returncode=done.returncode, stderr=done.stderr,
+        hint="correct the site file (partition, account, qos, ...); or run it inside an allocation of yours, or with --via ssh")
+
+
+# ---- SSH ----
+
+
+def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, limit: int) -> Verdicts:
+    """Check `nodes`, which need not belong to a scheduler. Their lines go to the judge as they come."""
+    from orchestrator.nodes.fanout import GRACE_S, NodeAnswer, Until, each
+
+    if request.deep:
+        raise UsageError("--deep needs an allocation: its step runs on all nodes at the same time",
+                         hint="leave --via ssh away, or run it inside an allocation")
+    bundle, names = request.bundle, [node.name for node in nodes]
+    env = {"ORCH_SET_DIR": str(bundle.folder), "ORCH_JOB_ID": "preflight", "ORCH_NODES": " ".join(names),
+           "SLURM_NNODES": str(len(names)), **_marker(bundle)}
+
+    def check(node: Node, stopped: threading.Event) -> NodeAnswer:
+        own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
+        argv = ["env", *(f"{name}={value}" for name, value in own.items()), "bash", "-c", SEE, "preflight",
+                str(bundle.node_script), "check"]
+        return transport.run(node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped))
+
+    problems, blind = {}, []
+    with Judge(request.argv(names, judge=True), {**bundle.env, **env}) as judging:
+        for node, answer in each(nodes, check, limit=limit):
+            judging.give(answer.stdout)
+            if answer.returncode == INVISIBLE:
+                blind.append(Row(node.name, "log_dir", "fail", 0, f"does not see {bundle.folder.parent}, the site's log_dir",
+                                 "mount the shared storage there, or correct log_dir in the site file"))
+            elif not answer.ok:
+                problems[node.name] = answer.words
+        done = judging.end(request.limit_s)
+    return judge(names, [*_rows(request, done), *blind], problems)
+
+
+SEE = f'test -r "$1" || exit {INVISIBLE}; exec bash "$@"'
+
+
+def _marker(bundle: Bundle) -> dict[str, str]:
+    """A file on shared storage that every node must see, and the variables that tell nodes and judge about it."""
+    text, path = os.urandom(8).hex(), bundle.folder / "preflight" / ".seen"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{text}\n")
+    return {"ORCH_MARKER": str(path), "ORCH_MARKER_TEXT": text}
+
+
+# ---- processes ----
+
+
+class Judge:
+    """preflight.sh --judge, which reads the nodes' lines while they come: it compares their clocks with its own."""
+
+    def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
+        self.process = _start(argv, env, stdin=subprocess.PIPE)
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _end(self.process)
+
+    def give(self, lines: bytes) -> None:
+        with suppress(BrokenPipeError):  # it says why in its last words
+            self.process.stdin.write(lines.decode("utf-8", "replace"))  # type: ignore[union-attr]
+            self.process.stdin.flush()  # type: ignore[union-attr]
+
+    def end(self, limit_s: float) -> subprocess.CompletedProcess[str]:
+        return _outcome(self.process, limit_s)
+
+
+def _run(argv: list[str], env: Mapping[str, str], limit_s: float) -> subprocess.CompletedProcess[str]:
+    return _outcome(_start(argv, env), limit_s)
+
+
+def _start(argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    # A process group of its own: Ctrl-C reaches us alone, and we end the rest in order.
+    try:
+        return subprocess.Popen(argv, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(env),
+                                encoding="utf-8", errors="replace", process_group=0)
+    except FileNotFoundError as error:
+        raise SchedulerError(f"`{argv[0]}` is not on PATH", argv=argv, hint="run this on a login node of the cluster, or "
+                                                                            "with --via ssh") from error
+
+
+def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+    try:
+        _, said = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired as error:
+        raise SchedulerError(f"the preflight did not end within {limit_s:g} s", argv=list(process.args),  # type: ignore[arg-type]
+                             hint="a node may hang; name fewer nodes with --nodes") from error
+    finally:
+        _end(process)
+    return subprocess.CompletedProcess(process.args, process.returncode, "", said)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End what still runs: TERM first, because salloc then gives its nodes back and preflight.sh ends its step."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    for stream in (process.stdin, process.stderr):
+        if stream is not None and not stream.closed:
+            with suppress(OSError):
+                stream.close()
+
+
+def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]:
+    """The table that preflight.sh wrote. Raises SchedulerError with its last words when it wrote none."""
+    try:
+        return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise SchedulerError(f"preflight.sh could not run: {lines[-1] if lines else f'exit code {done.returncode}'}",
+                             argv=list(done.args), returncode=done.returncode, stderr=done.stderr,
+                             hint="its whole output: orchestrator render ... -o DIR, then bash DIR/preflight.sh") from error

@@ -1,0 +1,87 @@
+"""The deep step's measurements, preflight/deep-<job>.tsv: bus bandwidth of groups of nodes, and what that says of one."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+COLUMNS = ("round", "nodes", "way", "bytes", "seconds", "busbw_gbps", "wrong", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One all-reduce over `nodes`; `gbps` is GB/s, 0.0 where it failed, and then `note` says why."""
+
+    job: str
+    round: str
+    nodes: tuple[str, ...]
+    way: str
+    gbps: float
+    note: str = ""
+
+
+def measurements(root: Path) -> list[Measurement]:
+    """All measurements of a set, by job; what cannot be read is left out."""
+    found = []
+    for path in newest_last(root, "deep-", ".tsv"):
+        job = path.name.removeprefix("deep-").removesuffix(".tsv")
+        found += parse(read_table(path), job)
+    return found
+
+
+def parse(text: str, job: str = "") -> list[Measurement]:
+    """The measurements in a table with COLUMNS; its header and torn lines are left out."""
+    found = []
+    for line in text.splitlines():
+        cells = line.split("\t")
+        if len(cells) >= len(COLUMNS) - 1 and (gbps := _number(cells[5])) is not None:
+            nodes = tuple(name for name in cells[1].split(",") if name)
+            found.append(Measurement(job, cells[0], nodes, cells[2], gbps, cells[7] if len(cells) > 7 else ""))
+    return found
+
+
+def per_node(found: Iterable[Measurement]) -> dict[str, float]:
+    """GB/s that a node is capable of: its best measurement among those with the fewest nodes.
+
+    A group is as fast as its slowest member, so one good group clears all of its nodes, and a slow node has none.
+    """
+    best: dict[str, tuple[int, float]] = {}
+    for one in found:
+        for node in one.nodes:
+            size, gbps = best.get(node, (len(one.nodes), 0.0))
+            if len(one.nodes) < size:
+                best[node] = len(one.nodes), one.gbps
+            elif len(one.nodes) == size:
+                best[node] = size, max(gbps, one.gbps)
+    return {node: gbps for node, (_, gbps) in best.items()}
+
+
+def newest_last(root: Path, prefix: str, suffix: str) -> list[Path]:
+    """Files of the set's folder preflight/, by the time of their last change."""
+    try:
+        with os.scandir(root / "preflight") as entries:
+            found = [(entry.stat().st_mtime_ns, entry.name) for entry in entries
+                     if entry.name.startswith(prefix) and entry.name.endswith(suffix)]
+    except OSError:
+        return []
+    return [root / "preflight" / name for _, name in sorted(found)]
+
+
+def read_table(path: Path) -> str:
+    """A small table as text; "" when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4 << 20).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None

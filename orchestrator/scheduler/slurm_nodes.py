@@ -1,0 +1,90 @@
+"""What is asked of Slurm about nodes: which are idle (sinfo), and a short allocation of some (salloc)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import SchedulerError
+from orchestrator.scheduler.command import Answer, ask, refused, unknown
+from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
+
+BUSY = re.compile(r"requested nodes? (?:are|is) busy|unable to allocate resources|required node not available"
+                  r"|immediate allocation|job allocation \d+ has been revoked|node configuration is not available",
+                  re.IGNORECASE)
+"""salloc's words when nodes were taken, or went away, since sinfo showed them idle."""
+
+_SHARED_OPTIONS = frozenset({"--mem", "--mem-per-cpu", "--exclusive", "--gres", "--gpus-per-node", "--cpus-per-task", "-c",
+                             "--licenses", "-L", "--comment", "--wckey", "--switches", "--core-spec", "-S", "--hint",
+                             "--threads-per-core", "--contiguous", "--clusters", "-M", "--nice"})
+"""Of sbatch's options, those that mean the same to salloc and matter for a short look."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node as Slurm sees it: `state` in its words (idle, mixed, drained, down*, ...), `reason` an operator's."""
+
+    name: str
+    state: str
+    reason: str = ""
+
+    @property
+    def idle(self) -> bool:
+        return self.state == "idle"
+
+    @property
+    def words(self) -> str:
+        """`drained: bad fan`; the marks behind a state become words."""
+        marks = {"*": " (does not answer)", "~": " (powered down)", "#": " (powering up)", "%": " (powering down)",
+                 "$": " (reserved)", "@": " (to be rebooted)", "^": " (rebooting)", "!": " (to be powered down)",
+                 "-": " (planned)"}
+        state = f"{self.state[:-1]}{marks[self.state[-1]]}" if self.state[-1:] in marks else self.state
+        return f"{state}: {self.reason}" if self.reason else state
+
+
+def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, NodeState]:
+    """The nodes of `partition` (None: the default one) or those called `names`, by name.
+
+    Raises SchedulerUnknown without an answer, SchedulerError when there is no such partition or node.
+    """
+    argv = ["sinfo", "--noheader", "--all", "--Node", f"--format=%N{FIELD}%T{FIELD}%P{FIELD}%E"]
+    argv += [f"--partition={partition}"] if partition else []
+    argv += [f"--nodes={','.join(names)}"] if names else []
+    answer = ask(argv, timeout_s=QUERY_S)
+    if answer.returncode != 0:
+        if NO_ANSWER.search(answer.stderr):
+            raise unknown(answer, "sinfo does not answer")
+        raise refused(answer, "sinfo", hint=CLUSTER_HINT if NO_CLUSTER.search(answer.stderr) else "check --nodes and the "
+                                                                                                "site's partition")
+    found = _states(answer, only_default=not partition and not names)
+    if not found and not names:
+        raise SchedulerError(f"partition {partition} has no nodes" if partition else "Slurm has no default partition",
+                             argv=argv, hint="give the site file its `partition`, or name nodes with --nodes")
+    return found
+
+
+def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
+    found: dict[str, NodeState] = {}
+    for line in answer.stdout.splitlines():
+        cells = line.split(FIELD)
+        if len(cells) != 4:
+            raise unknown(answer, "sinfo's answer cannot be read")
+        name, state, partition, reason = (cell.strip() for cell in cells)
+        # A node is told once for each of its partitions; the star marks the default one.
+        if not only_default or partition.endswith("*"):
+            found[name] = NodeState(name, state.lower(), "" if reason in ("none", "(null)") else reason)
+    return found
+
+
+def salloc_command(nodes: Sequence[str], options: Sequence[str], *, minutes: int, wait_s: int,
+                   argv: Sequence[str]) -> list[str]:
+    """salloc for exactly these nodes, within `wait_s` or not at all, that runs `argv` on this host and then lets go."""
+    return ["salloc", "--job-name=orch-preflight", f"--immediate={wait_s}", f"--nodes={len(nodes)}",
+            f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1", f"--time={minutes}", "--no-bell", "--kill-command=TERM",
+            *options, "--", *argv]
+
+
+def shared_options(lines: Sequence[str]) -> list[str]:
+    """Those of a site's further sbatch options that mean the same to salloc."""
+    return [line for line in lines if re.split(r"[= ]", line, maxsplit=1)[0] in _SHARED_OPTIONS]

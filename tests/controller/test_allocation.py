@@ -1,0 +1,98 @@
+"""Spare nodes and nodes to avoid: from the command line into a bundle, and onto the command line of a later job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands, write_set
+
+from orchestrator.errors import UsageError
+from orchestrator.nodes.names import names_given
+from orchestrator.runset.allocation import Allocation
+from orchestrator.runset.records import JobRecord
+from orchestrator.runset.submit import open_set, request_for
+
+SITE = "kind: site\nlog_dir: {}\nexclude: ['node[1-2]']\nnodelist: ['node[3-12]']\n"
+
+
+@pytest.fixture
+def slurm_site(tmp_path: Path) -> Path:
+    (tmp_path / "sets").mkdir()
+    path = tmp_path / "slurm.yaml"
+    path.write_text(SITE.format(tmp_path / "sets"))
+    return path
+
+
+def sbatch_lines(cli: Commands, site: Path, *options: str) -> set[str]:
+    cli("render", "MI325X_08x08x32", "flux1", "--site", site, "-o", "-", *options)
+    assert cli.code == 0, cli.err
+    return {line.removeprefix("#SBATCH ") for line in cli.out.splitlines() if line.startswith("#SBATCH ")}
+
+
+def test_a_bundle_asks_for_spares_and_avoids_nodes(cli: Commands, slurm_site: Path, tmp_path: Path) -> None:
+    lines = sbatch_lines(cli, slurm_site, "--spares", "2", "--exclude", "node[4,6]")
+    assert {"--nodes=10", "--exclude=node[1-2],node4,node6"} <= lines
+    assert "--nodelist=node3,node5,node7,node8,node9,node10,node11,node12" in lines
+    bad = tmp_path / "bad.txt"
+    bad.write_text("# from preflight\n\nnode4   # 7 of 8 GPUs\nnode[6-7],node4\n")
+    assert "--exclude=node[1-2],node4,node6,node7" in sbatch_lines(cli, slurm_site, "--exclude", f"@{bad}")
+    bad.write_text("# all fit\n")
+    assert {"--exclude=node[1-2]", "--nodelist=node[3-12]", "--nodes=8"} <= sbatch_lines(cli, slurm_site, "--exclude", f"@{bad}")
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--spares", "-1"], "not a whole number from 0 to 1000"),
+    (["--spares", "1001"], "not a whole number from 0 to 1000"),
+    (["--exclude", "node[4"], "is not a node's name"),
+    (["--exclude", ","], "names no node"),
+    (["--exclude", "@/no/such"], "--exclude: /no/such: No such file or directory"),
+    (["--exclude", "node[3-12]"], "every node of the nodelist"),
+])
+def test_what_cannot_be_meant(cli: Commands, slurm_site: Path, words: list[str], said: str) -> None:
+    cli("render", "MI325X_08x08x32", "flux1", "--site", slurm_site, "-o", "-", *words)
+    assert cli.code == 2 and said in cli.err
+
+
+def test_a_file_names_its_wrong_line(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("node1\nnode[2\n")
+    with pytest.raises(UsageError, match=r"bad\.txt:2: "):
+        names_given(f"@{bad}", "--exclude")
+
+
+def test_without_a_scheduler_nothing_is_excluded(cli: Commands, site: Path) -> None:
+    cli("submit", "local_2x2x8", "builtin", "--site", site, "--exclude", "a", "--dry-run")
+    assert cli.code == 2 and "scheduler: local" in cli.err
+
+
+def test_a_later_job_asks_on_its_command_line(tmp_path: Path) -> None:
+    root = write_set(tmp_path, "s", done=1)
+    (root / "bundle").mkdir()
+    (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=3\n#SBATCH --exclude=node[1-2]\n#SBATCH --nodelist=node[3-5]\n")
+    one = open_set(root)
+    assert request_for(one, {}).options == ()
+    request = request_for(one, {}, Allocation(spares=2, exclude=("node4", "node1")))
+    assert request.options == ("--nodes=3", "--exclude=node1,node2,node4", "--nodelist=node3,node5")
+    assert request.env["SPARES"] == "2"
+    assert request_for(one, {}, Allocation(spares=0)).options == ("--nodes=1",)
+    # without a scheduler the loop is told, and there is nothing to ask for
+    local = open_set(write_set(tmp_path, "t", scheduler="local"))
+    asked = request_for(local, {}, Allocation(spares=1))
+    assert asked.options == () and asked.env["SPARES"] == "1"
+
+
+def test_resume_tells_who_was_set_aside(cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path]) -> None:
+    aside = [{"node": "n3", "reason": "check gpu_count: 7 of 8 GPUs", "run": 2, "attempt": 1, "time_ms": 5}, {"node": 7}]
+    job = JobRecord(job_id="7", state="paused", started_ms=2_000, set_aside=aside)  # type: ignore[arg-type]
+    root = write_set(tmp_path, "s", done=1, job=job)
+    (root / "bundle").mkdir()
+    log = fake("sbatch", "echo 8")
+    fake("squeue", "exit 0")
+    cli("resume", root, "--spares", "1", "--exclude", "n9")
+    assert cli.code == 0, cli.err
+    assert "note: n3 was set aside in an earlier job (run 2, attempt 1): check gpu_count: 7 of 8 GPUs; --exclude n3 " in cli.err
+    assert "--nodes=2 --exclude=n9" in log.read_text()
+    cli("resume", root, "--exclude", "@/no/such")
+    assert cli.code == 2

@@ -1,0 +1,137 @@
+"""What is told of a set's nodes: set aside, waiting, slow, checked."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands, mllog, write_set
+
+from orchestrator.cli.watch import _lines
+from orchestrator.runset.bandwidth import parse, per_node
+from orchestrator.runset.files import read_files
+from orchestrator.runset.node_history import read_history, suspicions
+from orchestrator.runset.picture import picture
+from orchestrator.runset.progress import Logs
+from orchestrator.runset.records import JobRecord, RunRecord, read, write
+
+DEEP = """round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote
+all\tn1,n2,n3,n4\trccl\t536870912\t0.003\t120.500\t0\t
+pairs-1\tn1,n2\trccl\t536870912\t0.001\t310.000\t0\t
+pairs-1\tn3,n4\trccl\t536870912\t0.003\t121.000\t0\t
+pairs-2\tn1,n3\trccl\t536870912\t0.001\t309.000\t0\t
+pairs-2\tn2,n4\trccl\t536870912\t0.003\t122.000\t0\t
+torn\tn1
+"""
+CHECKS = """node\tcheck\tverdict\tms\ttext\tremedy
+n1\tengine\tpass\t2\tdocker 27\t
+n3\tclock\twarn\t1\tits clock is off\tsynchronise it
+n4\tgpu_count\tfail\t3\t7 of 8 GPUs\tlook at dmesg
+n4\tverdict\tfail\t0\tcheck gpu_count: 7 of 8 GPUs\t
+"""
+
+
+@pytest.fixture
+def a_set(tmp_path: Path) -> Path:
+    """Three runs on n1, n2 and a third node: n3, and from run 2 on n4 in its place; n5 waits."""
+    job = JobRecord(
+        job_id="7", state="running", started_ms=2_000, run=3, attempt=1, nodes=["n1", "n2", "n4"], spares=["n5"],
+        set_aside=[{"node": "n3", "reason": "its container ended in run 2", "run": 2, "attempt": 1, "time_ms": 9}],
+        warnings=["check clock: off (n3)"])
+    root = write_set(tmp_path, "s", nexp=3, job=job)
+    for run, attempt, third, outcome, minutes in ((1, 1, "n3", "success", 1), (2, 1, "n3", "infrastructure", 0),
+                                                  (2, 2, "n4", "success", 2), (3, 1, "n4", "", 0)):
+        folder = root / f"runs/{run}/attempt_{attempt}"
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {"success": "success", "infrastructure": "failed", "": "running"}[outcome]
+        names = ["n1", "n2", third]
+        codes = {"n1": 143, "n2": 143, "n3": 139} if outcome == "infrastructure" else dict.fromkeys(names, 0)
+        record = RunRecord(run=run, attempt=attempt, state=state, outcome=outcome, start_ms=1_000, nodes=names,
+                           exit_codes=codes if outcome else {}, end_ms=61_000 if outcome else 0)
+        write(record, folder / "state.json")
+        write(record, folder.parent / "state.json")
+        if not outcome:
+            continue
+        for rank, name in enumerate(names):
+            end_ms = 61_000 + (3_000 if name == "n4" else 0)
+            (folder / f"node_{rank}.json").write_text(json.dumps(
+                {"node": name, "rank": rank, "exit": codes[name], "start_ms": 1_000, "end_ms": end_ms}))
+        if outcome == "success":
+            (folder.parent / f"result_{run}.txt").write_text(
+                mllog("run_start", 5, None) + mllog("run_stop", 5 + minutes * 60_000, None, status="success"))
+    (root / "preflight").mkdir()
+    (root / "preflight/7.tsv").write_text(CHECKS)
+    (root / "preflight/deep-7.tsv").write_text(DEEP)
+    return root
+
+
+def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
+    job = read(JobRecord, a_set / "jobs/7.json")
+    assert isinstance(job, JobRecord) and job.spares == ["n5"] and job.warnings == ["check clock: off (n3)"]
+    assert [(one.node, one.run, one.when) for one in job.aside] == [("n3", 2, "run 2, attempt 1")]
+    odd = {"schema": 1, "job_id": "8", "state": "running", "set_aside": [{"node": "a", "run": "x", "reason": 3}, 7, {}], "new": 1}
+    (a_set / "jobs/8.json").write_text(json.dumps(odd))
+    job = read(JobRecord, a_set / "jobs/8.json")
+    assert isinstance(job, JobRecord) and [(one.node, one.reason, one.when) for one in job.aside] == [("a", "", "before the first run")]
+
+
+def test_status_tells_spares_set_aside_nodes_and_warnings(cli: Commands, a_set: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    cli("status", a_set)
+    assert "spares     n5 (1 waiting)" in cli.out
+    assert "set aside  n3 (run 2, attempt 1): its container ended in run 2" in cli.out
+    assert "warning    check clock: off (n3)" in cli.out
+    told = cli.json("status", a_set)
+    assert told["spares"] == ["n5"] and told["set_aside"][0]["node"] == "n3" and told["warnings"]
+
+
+def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
+    now = picture(read_files(a_set), {}, Logs())
+    before = picture(read_files(a_set), {}, Logs())
+    object.__setattr__(before, "set_aside", ())
+    out = io.StringIO()
+    _lines(iter([before, now, now]), out)
+    assert out.getvalue().count("set aside n3 (run 2, attempt 1): its container ended in run 2") == 1
+
+
+def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
+    told = cli.json("nodes", a_set)
+    nodes = {one["node"]: one for one in told["nodes"]}
+    assert list(nodes) == ["n1", "n2", "n4", "n3", "n5"]
+    first, third, fourth = nodes["n1"], nodes["n3"], nodes["n4"]
+    assert (first["ranks"], first["good"], first["failed"], first["exit_codes"]) == ([0], 2, 1, [])
+    assert (third["good"], third["failed"], third["exit_codes"]) == (1, 1, [139])
+    assert third["set_aside"][0]["reason"] == "its container ended in run 2"
+    assert (fourth["ranks"], fourth["good"], round(fourth["relative"], 3)) == ([2], 1, 1.05)
+    assert (fourth["minutes_with"], fourth["minutes_without"]) == (2, 1)
+    assert (fourth["bandwidth_gbps"], fourth["preflight"]["verdict"]) == (122.0, "fail")
+    assert fourth["preflight"]["reason"] == "gpu_count: 7 of 8 GPUs"
+    assert nodes["n5"]["waits"] and nodes["n5"]["preflight"] is None
+    assert any("n4 reached 122.0 GB/s" in text for text in told["suspicions"])
+    assert any("runs with n4 took 2.00 minutes, those without it 1.00" in text for text in told["suspicions"])
+    assert any("n4 took 5.0 % longer" in text for text in told["suspicions"])
+    cli("nodes", a_set)
+    assert cli.code == 0 and "VS OTHERS" in cli.out and "waits" in cli.out
+    assert "set aside: n3 (run 2, attempt 1): its container ended in run 2" in cli.out
+    assert "warn: n3: clock: its clock is off; synchronise it" in cli.out and "slow: n4" in cli.out
+
+
+def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> None:
+    root = write_set(tmp_path, "s")
+    cli("nodes", root)
+    assert cli.code == 0 and "has had nodes yet" in cli.out
+    root = write_set(tmp_path, "t", done=2)
+    (root / "runs/1/attempt_1/node_0.json").write_text("[]")
+    (root / "runs/2/attempt_1/state.json").write_text("{")
+    (root / "preflight").mkdir()
+    (root / "preflight/7.tsv").write_bytes(b"\xff\n")
+    [one] = read_history(root)
+    assert (one.node, one.good, one.last) == ("n1", 1, None) and suspicions([one]) == []
+
+
+def test_a_good_group_clears_its_nodes() -> None:
+    found = per_node(parse(DEEP))
+    assert found == {"n1": 310.0, "n2": 310.0, "n3": 309.0, "n4": 122.0}
+    assert per_node(parse("")) == {} and parse("a\tb\tc\td\te\tnan\t0\t\n") == []
