@@ -7,6 +7,7 @@ all with the same line; with CI=true they fail instead, because there a skipped 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,13 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent
+
+# A shell starts what it puts in the background with SIGINT and SIGQUIT ignored, nohup does so with SIGHUP, and children
+# inherit it: commands that tests interrupt would not notice. (A child's other signals are put back by subprocess.)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 @dataclass(frozen=True)

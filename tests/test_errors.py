@@ -14,7 +14,7 @@ import pytest
 
 import orchestrator
 from orchestrator import errors
-from orchestrator.cli import COMMANDS, main
+from orchestrator.cli import COMMANDS, VERDICTS, main
 from orchestrator.errors import ExitCode, OrchestratorError
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
@@ -197,11 +197,90 @@ def test_as_a_program() -> None:
     assert done.stderr.startswith("orchestrator render: ")
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"'{sys.executable}' -m orchestrator systems --json | head -c 10"],
+# ---- where the output cannot go ----
+
+SHOWN = [["--help"], ["tune", "--help"], ["systems"], ["systems", "--json"], ["published"], ["tune", "plan"],
+         ["score", "LOGS"], ["score", "LOGS", "--json"], ["check", "LOGS"], ["render", "a"], ["nonsense"],
+         ["score", "/nowhere"]]
+names_of_shown = [" ".join(words) for words in SHOWN]
+
+
+def shell(line: str, words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in which ORCHESTRATOR is the command with `words`."""
+    logs = str(TOP / "tests/data/mllog/v5.1/AMD/MI325X_EPYC_9575F_pytorch_llama2_70b/llama2_70b_lora")
+    command = [sys.executable, "-m", "orchestrator", *(logs if word == "LOGS" else word for word in words)]
+    return subprocess.run(
+        ["bash", "-c", line.replace("ORCHESTRATOR", '"$@"'), "bash", *command],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(TOP)},
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(TOP), **more},
     )
-    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", SHOWN, ids=names_of_shown)
+def test_a_full_disk_ends_a_command_in_order(words: list[str]) -> None:
+    usual = shell("ORCHESTRATOR", words)
+    full = shell("ORCHESTRATOR >/dev/full", words)
+    if usual.stdout:
+        assert full.returncode == ExitCode.SET_STATE
+        assert "the output cannot be written: No space left on device\n  hint: " in full.stderr
+    else:
+        assert (full.returncode, full.stderr) == (usual.returncode, usual.stderr)
+    assert "Traceback" not in full.stderr and "Exception ignored" not in full.stderr
+    # No place for messages: the results and the exit code are the same.
+    silent = shell("ORCHESTRATOR 2>/dev/full", words)
+    assert (silent.returncode, silent.stdout) == (usual.returncode, usual.stdout)
+    assert shell("ORCHESTRATOR >/dev/full 2>&1", words).returncode == full.returncode
+
+
+@pytest.mark.parametrize("words", SHOWN, ids=names_of_shown)
+def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
+    usual = shell("ORCHESTRATOR", words)
+    gone = shell("{ sleep 0.2; ORCHESTRATOR; } | true; exit ${PIPESTATUS[0]}", words)
+    assert (gone.stdout, gone.stderr) == ("", usual.stderr)
+    # A verdict is not given without a reader, unless it had been reached before the reader was missed.
+    verdict = words[0] in VERDICTS and "--help" not in words
+    assert gone.returncode in ({usual.returncode, ExitCode.INTERRUPTED} if verdict else {usual.returncode})
+    both = shell("{ sleep 0.2; ORCHESTRATOR; } 2>&1 | true; exit ${PIPESTATUS[0]}", words)
+    assert both.returncode in (usual.returncode, ExitCode.INTERRUPTED)
+
+
+@pytest.mark.parametrize("words", SHOWN, ids=names_of_shown)
+def test_closed_standard_streams_are_no_error(words: list[str]) -> None:
+    usual = shell("ORCHESTRATOR", words)
+    closed = shell("ORCHESTRATOR >&- <&-", words)
+    assert (closed.returncode, closed.stdout, closed.stderr) == (usual.returncode, "", usual.stderr)
+    assert shell("ORCHESTRATOR >&- 2>&- <&-", words).returncode == usual.returncode
+
+
+@pytest.mark.parametrize("where", [">/dev/full", "| true; exit ${PIPESTATUS[0]}"])
+def test_a_run_that_cannot_be_shown(where: str, tmp_path: Path) -> None:
+    done = shell(f"ORCHESTRATOR {where}", ["demo", "--nexp", "1", "--dir", str(tmp_path)])
+    assert done.returncode in (ExitCode.SET_STATE, ExitCode.INTERRUPTED)
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    from orchestrator.runset.records import write_bytes
+
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_bytes(tmp_path / "null", b"x")
+    write_bytes(tmp_path / "link", b"x")
+    assert (tmp_path / "null").is_symlink() and (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"x"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "null"]
+
+
+def test_a_broken_pipe_to_another_process_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a reader of our own output may go away unnoticed."""
+    from orchestrator.cli import systems
+
+    def run(_: object) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(systems, "run", run)
+    with pytest.raises(BrokenPipeError):
+        main(["systems"])

@@ -5,12 +5,17 @@ A command module offers two functions:
     add_arguments(parser: argparse.ArgumentParser) -> None
     run(args: argparse.Namespace) -> int            # an ExitCode
 
-`main` turns every OrchestratorError into a message on standard error and its exit code.
+`main` turns every OrchestratorError into a message on standard error and its exit code. It also ends in order when what is
+printed finds no place: the reader closed the pipe, or the disk is full.
 """
 
 from __future__ import annotations
 
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn, TextIO
 
 # name -> (module under orchestrator.cli, one-line help). The order is the order of `--help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -38,6 +43,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo", "the whole path with no Slurm, Docker, GPU or root"),
 }
 
+# Exit code 0 of these is a verdict, which a command whose reader went away half-way has not given.
+VERDICTS = ("run", "watch", "score", "check", "tune", "compare", "package", "demo")
+
 
 def _usage() -> str:
     width = max(len(name) for name in COMMANDS)
@@ -59,6 +67,24 @@ def _usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (default: sys.argv[1:]) and return its exit code."""
     args = sys.argv[1:] if argv is None else argv
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _open_closed()
+    code = None
+    try:
+        try:
+            code = _run(args)
+        except SystemExit as ended:  # argparse: --help, or a wrong word
+            code = int(ended.code or 0)
+            raise
+        finally:
+            # Here and not when Python ends, where nobody could tell a full disk any more.
+            sys.stdout.flush()
+    except OSError as error:
+        return _unprinted(args, error, code)
+    return code
+
+
+def _run(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0 if args else 2
@@ -73,8 +99,8 @@ def main(argv: list[str] | None = None) -> int:
 
         near = get_close_matches(name, COMMANDS, n=1)
         meant = f" Did you mean `{near[0]}`?" if near else ""
-        print(f"orchestrator: there is no command `{name}`.{meant}\n"
-              f"  hint: orchestrator --help lists the commands", file=sys.stderr)
+        _say(f"orchestrator: there is no command `{name}`.{meant}\n"
+             f"  hint: orchestrator --help lists the commands")
         return 2
     return _call(name, args[1:])
 
@@ -85,9 +111,14 @@ def _call(name: str, rest: list[str]) -> int:
 
     from orchestrator.errors import ExitCode, OrchestratorError
 
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            _say(f"{self.format_usage()}{self.prog}: error: {message}")
+            raise SystemExit(int(ExitCode.BAD_INPUT))
+
     module_name, text = COMMANDS[name]
     module = import_module(f"orchestrator.cli.{module_name}")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"orchestrator {name}", description=module.__doc__ or text,
         formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )
@@ -95,12 +126,74 @@ def _call(name: str, rest: list[str]) -> int:
     try:
         return int(module.run(parser.parse_args(rest)))
     except OrchestratorError as error:
-        print(f"orchestrator {name}: {error}", file=sys.stderr)
+        _say(f"orchestrator {name}: {error}")
         return int(error.exit_code)
     except KeyboardInterrupt:
-        print(file=sys.stderr)
+        _say("")
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # `orchestrator status | head`: the reader went away, which is not an error of ours.
-        sys.stderr.close()
-        return int(ExitCode.OK)
+
+
+def _open_closed() -> None:
+    """Open what was started closed (`>&-`): the next file opened would get its number, and what others print."""
+    import os
+
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False))
+
+
+def _say(text: str) -> None:
+    """To standard error. Where that cannot be written either, the exit code has to do."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Let what `stream` still holds go to /dev/null, or Python fails on it once more when it ends."""
+    import os
+    from contextlib import suppress
+
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
+    """The exit code when `error` came from writing what is printed; any other is a defect and raised again.
+
+    `code` is what the command itself came to, if it came to an end.
+    """
+    import errno
+
+    from orchestrator.errors import ExitCode
+
+    if isinstance(error, BrokenPipeError) and _reader_gone():
+        # `orchestrator status | head`: the reader has what it wants, which is not an error of ours.
+        _drop(sys.stdout)
+        if code is not None:
+            return code
+        verdict = args[:1] and args[0] in VERDICTS and not {"-h", "--help"} & set(args)
+        return int(ExitCode.INTERRUPTED if verdict else ExitCode.OK)
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        _drop(sys.stdout)
+        _say(f"{' '.join(['orchestrator', *args[:1]])}: the output cannot be written: {error.strerror}\n"
+             "  hint: df -h shows which file system is full")
+        return int(ExitCode.SET_STATE)
+    raise error
+
+
+def _reader_gone() -> bool:
+    """Standard output or standard error is a pipe that nobody reads. (A broken pipe to another process is not that.)"""
+    import select
+
+    asked = select.poll()
+    for descriptor in (1, 2):
+        asked.register(descriptor, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))

@@ -7,6 +7,7 @@ import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,8 @@ def print_json(value: Any) -> None:
 
 def note(text: str) -> None:
     """A remark that is no result: to standard error, so that pipes get results only."""
-    print(text, file=sys.stderr)
+    with suppress(OSError):  # a remark that nobody can read must not end a command that has submitted a job
+        print(text, file=sys.stderr)
 
 
 def is_terminal() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import tarfile
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING
 from orchestrator.container.image import EngineError, Image
 from orchestrator.container.local import engine, find_image
 from orchestrator.errors import InputError, UsageError
+
+# Safe extraction came with 3.11.4; Debian 12 has 3.11.2.
+if sys.version_info >= (3, 11, 4):
+    import tarfile
+else:
+    from backports import tarfile
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -37,8 +43,6 @@ def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "")
 
     `target` appears whole or not at all. Raises UsageError, InputError or EngineError.
     """
-    if not hasattr(tarfile, "data_filter"):
-        raise UsageError("this Python cannot extract archives safely", hint="use Python 3.11.4 or newer")
     _check_target(target)
     with engine(address, timeout_s=300) as client:
         image = find_image(client, reference)

@@ -219,7 +219,14 @@ def write(record: SetRecord | SubmissionRecord | JobRecord | RunRecord, path: Pa
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` as a whole. Raises OSError and leaves nothing behind then."""
+    """Replace `path` by `content` as a whole. Raises OSError and leaves nothing behind then.
+
+    What a link points to is replaced, not the link; a device or a pipe is written to.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content)
+        return
+    path = path.resolve() if path.is_symlink() else path
     temporary = path.with_name(f".{path.name}.tmp.{os.getpid()}")
     try:
         with open(temporary, "wb") as file:

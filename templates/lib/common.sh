@@ -51,10 +51,12 @@ json_list() {
 
 # write_atomic FILE TEXT: a reader sees the old content or the new one, never half of it.
 write_atomic() {
-  local temp="${1%/*}/.${1##*/}.tmp.$$"
-  if printf '%s\n' "$2" >"$temp" && mv -f "$temp" "$1"; then
-    return 0
-  fi
+  local temp="${1%/*}/.${1##*/}.tmp.$$" tries
+  for tries in 1 2 3; do
+    printf '%s\n' "$2" >"$temp" && mv -f "$temp" "$1" && return 0
+    # Above 128: a signal to the whole job ended `mv` too.
+    (($? > 128)) || break
+  done
   rm -f "$temp"
   log "error: cannot write $1 (disk full, quota, or the folder is gone)"
   return 1

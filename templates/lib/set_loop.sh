@@ -69,17 +69,19 @@ run_record() {
 # write_run STATE OUTCOME REASON EXIT_CODES [RESULT]: write the attempt's state and its run's, and with RESULT publish rank
 # 0's log under that name, after the event that the caches were cleared. What is final is on the disk before anybody can see it, with one sync for all files.
 write_run() {
-  local run_dir=$SET_DIR/runs/$RUN temps=("$ATTEMPT_DIR/.state.json.tmp.$$" "$SET_DIR/runs/$RUN/.state.json.tmp.$$")
+  local run_dir=$SET_DIR/runs/$RUN temps=("$ATTEMPT_DIR/.state.json.tmp.$$" "$SET_DIR/runs/$RUN/.state.json.tmp.$$") tries
   run_record "${@:1:4}"
   [[ -z ${5:-} ]] || temps+=("$run_dir/.result.tmp.$$")
-  if printf '%s\n' "$RECORD" >"${temps[0]}" && printf '%s\n' "$RECORD" >"${temps[1]}" &&
-    { [[ -z ${5:-} ]] || cat "$ATTEMPT_DIR/cache_clear.log" "$ATTEMPT_DIR/node_0.log" >"${temps[2]}"; } &&
-    { [[ $1 == running ]] || sync "${temps[@]}"; } &&
-    # The result first: a state never speaks of a result that is not there.
-    { [[ -z ${5:-} ]] || mv -f "${temps[2]}" "$run_dir/$5"; } &&
-    mv -f "${temps[0]}" "$ATTEMPT_DIR/state.json" && mv -f "${temps[1]}" "$run_dir/state.json"; then
-    return 0
-  fi
+  for tries in 1 2 3; do
+    printf '%s\n' "$RECORD" >"${temps[0]}" && printf '%s\n' "$RECORD" >"${temps[1]}" &&
+      { [[ -z ${5:-} ]] || cat "$ATTEMPT_DIR/cache_clear.log" "$ATTEMPT_DIR/node_0.log" >"${temps[2]}"; } &&
+      { [[ $1 == running ]] || sync "${temps[@]}"; } &&
+      # The result first: a state never speaks of a result that is not there.
+      { [[ -z ${5:-} ]] || mv -f "${temps[2]}" "$run_dir/$5"; } &&
+      mv -f "${temps[0]}" "$ATTEMPT_DIR/state.json" && mv -f "${temps[1]}" "$run_dir/state.json" && return 0
+    # Above 128: a signal to the whole job ended `mv` or `sync` too. What has happened must be told all the same.
+    (($? > 128)) || break
+  done
   rm -f "${temps[@]}"
   STOP_REASON="cannot write to $run_dir (disk full, quota, or the folder is gone)"
   log "error: $STOP_REASON"
@@ -170,16 +172,10 @@ drop_lock() {
   rm -f "$aside"
 }
 
-# settle_left_overs: attempts that a killed job left as `running` did not end well; say so before going on.
+# settle_left_overs: say how attempts that a killed job left as `running` ended, before going on.
 settle_left_overs() {
-  local file job
-  for file in "$SET_DIR"/runs/*/state.json "$SET_DIR"/runs/*/attempt_*/state.json; do
-    json_member "$file" state && [[ $MEMBER == running ]] || continue
-    json_member "$file" job_id && job=$MEMBER || job=unknown
-    now_ms
-    write_atomic "$file" "$(sed -e 's/"state": "running"/"state": "failed"/; s/"outcome": ""/"outcome": "interrupted"/' \
-      -e "s/\"reason\": \"\"/\"reason\": \"job $job ended without closing this attempt\"/; s/\"end_ms\": 0/\"end_ms\": $NOW_MS/" "$file")"
-  done
+  local file dir
+  for dir in "$SET_DIR"/runs/*/; do settle_run "${dir%/}"; done
   for file in "$SET_DIR"/jobs/*.json; do
     [[ -e $file && $file != */"$JOB_ID.json" ]] || continue
     json_member "$file" ended_ms && [[ $MEMBER == 0 ]] || continue
@@ -187,6 +183,56 @@ settle_left_overs() {
     write_atomic "$file" "$(sed -e 's/"state": "[a-z]*"/"state": "failed"/; s/"reason": ""/"reason": "the job ended without a word"/' \
       -e "s/\"ended_ms\": 0/\"ended_ms\": $NOW_MS/" "$file")"
   done
+}
+
+# settle_run RUN_DIR: its attempts and its own state are final, and that state is its last attempt's. A job can be killed
+# between any two steps of write_run.
+settle_run() {
+  local file left=0 RUN=${1##*/} ATTEMPT ATTEMPT_DIR
+  for file in "$1"/attempt_*/; do
+    [[ ! -d $file || -e ${file}state.json ]] && continue
+    # Made, and killed before its first state: nothing of it had begun.
+    rm -f "$file".state.json.tmp.*
+    rmdir "$file" 2>/dev/null
+    left=1
+  done
+  for file in "$1"/attempt_*/state.json; do
+    json_member "$file" state && [[ $MEMBER == running ]] || continue
+    left=1
+    settle_attempt "$file"
+  done
+  [[ ! -e $1/result_$RUN.txt || -e $SET_DIR/results/result_$RUN.txt ]] ||
+    ln -sfn "../runs/$RUN/result_$RUN.txt" "$SET_DIR/results/result_$RUN.txt"
+  json_member "$1/state.json" state && [[ $MEMBER == running ]] && left=1
+  ((left == 1)) || return 0
+  last_attempt "$RUN"
+  file=$1/attempt_$ATTEMPT/state.json
+  if [[ -e $file ]]; then
+    write_atomic "$1/state.json" "$(<"$file")" || exit 1
+  elif json_member "$1/state.json" state && [[ $MEMBER == running ]]; then
+    settle_attempt "$1/state.json"
+  fi
+  rm -f "$1"/.state.json.tmp.* "$1"/.result.tmp.* "$1"/attempt_*/.state.json.tmp.*
+}
+
+# settle_attempt FILE: make its state final. An attempt whose log says success, or whose result is out, was a finished run:
+# it is published, not repeated.
+settle_attempt() {
+  local job state=failed outcome=interrupted reason result=$SET_DIR/runs/$RUN/result_$RUN.txt temp=$SET_DIR/runs/$RUN/.result.tmp.$$
+  ATTEMPT_DIR=${1%/*}
+  json_member "$1" job_id && job=$MEMBER || job=unknown
+  reason="job $job ended without closing this attempt"
+  run_stop_status
+  if [[ $RUN_STOP == success ]]; then
+    state=success outcome=success
+    [[ -e $result ]] || { cat "$ATTEMPT_DIR/cache_clear.log" "$ATTEMPT_DIR/node_0.log" >"$temp" && sync "$temp" && mv -f "$temp" "$result"; } ||
+      die "cannot write $result (disk full, quota, or the folder is gone)"
+  elif [[ -e $result ]]; then
+    outcome=not_converged
+  fi
+  now_ms
+  write_atomic "$1" "$(sed -e "s/\"state\": \"running\"/\"state\": \"$state\"/; s/\"outcome\": \"\"/\"outcome\": \"$outcome\"/" \
+    -e "s/\"reason\": \"\"/\"reason\": \"$reason\"/; s/\"end_ms\": 0/\"end_ms\": $NOW_MS/" "$1")" || exit 1
 }
 
 # queue_runs: every run has a state from the start, so that a reader can tell "not yet" from "lost".
@@ -260,7 +306,10 @@ end_step() {
 run_stop_status() {
   local line pattern='"status": *"([a-z_]+)"'
   RUN_STOP=""
-  line=$(grep -a ':::MLLOG .*"key": *"run_stop"' "$ATTEMPT_DIR/node_0.log" 2>/dev/null)
+  # Above 128: a signal to the whole job ended `grep` too.
+  until line=$(grep -a ':::MLLOG .*"key": *"run_stop"' "$ATTEMPT_DIR/node_0.log" 2>/dev/null); do
+    (($? > 128)) || break
+  done
   line=${line##*$'\n'}
   [[ $line =~ $pattern ]] && RUN_STOP=${BASH_REMATCH[1]}
 }
@@ -329,7 +378,10 @@ try_run() {
 
 # close_run STATE OUTCOME REASON EXIT_CODES: the run is done; publish its result.
 close_run() {
-  write_run "$@" "result_$RUN.txt" && ln -sfn "../runs/$RUN/result_$RUN.txt" "$SET_DIR/results/result_$RUN.txt"
+  write_run "$@" "result_$RUN.txt" || return 1
+  # Twice: the first one may be ended by a signal to the whole job.
+  ln -sfn "../runs/$RUN/result_$RUN.txt" "$SET_DIR/results/result_$RUN.txt" ||
+    ln -sfn "../runs/$RUN/result_$RUN.txt" "$SET_DIR/results/result_$RUN.txt"
 }
 
 # ---- the set -------------------------------------------------------------------------------------------------------

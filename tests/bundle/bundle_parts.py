@@ -16,7 +16,8 @@ from typing import Any
 from orchestrator.model import Site, load_entry
 from orchestrator.render import render_bundle, write_bundle
 
-LIMIT_S = 30
+LIMIT_S = 120
+"""Seconds after which something will never happen, also on a loaded machine. What a test expects it waits for."""
 
 # What every program can use. `ok` is a good end; `plan` is where each test says what goes wrong, and where.
 PROGRAM = r"""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundle_parts import Bundles, Set, processes_in, until
+from bundle_parts import Bundles, Set, kill_in, processes_in, until
 
 HANG_IN_RUN_2 = "[[ $me != 2.1.* ]] || hang"
 
@@ -83,6 +84,68 @@ def test_the_whole_process_group_is_killed(bundles: Bundles) -> None:
     settled = one.attempt(2, 1)
     assert (settled["state"], settled["end_ms"] > 0) == ("failed", True)
     assert settled["reason"] == f"job {first['job_id']} ended without closing this attempt"
+
+
+# Where the loop is when the signal comes: the program, words of its command line, which call with them.
+PLACES = [
+    ("mv", "attempt_1/state.json", 1),
+    ("mv", "runs/1/state.json", 2),  # the first one makes it `queued`
+    ("grep", "run_stop", 1),
+    ("cat", "attempt_1/node_0.log", 1),
+    ("sync", "runs/1/.result", 1),
+    ("mv", "/result_1.txt", 1),
+    ("mv", "attempt_1/state.json", 2),
+    ("mv", "runs/1/state.json", 3),
+    ("ln", "results/result_1.txt", 1),
+]
+
+
+def signalling(folder: Path, program: str, words: str, call: int, signal_name: str) -> str:
+    """PATH with a `program` before the real one that at one call sends a signal to its process group, the loop's."""
+    (folder / "bin").mkdir()
+    path, calls = folder / "bin" / program, folder / "calls"
+    path.write_text(
+        f"#!/bin/bash\n"
+        f'if [[ "$*" == *{words!r}* ]]; then\n'
+        f"  echo >>{calls}; mapfile -t calls <{calls}\n"
+        f"  (( ${{#calls[@]}} != {call} )) || kill -{signal_name} 0\n"
+        f"fi\n"
+        f'exec {shutil.which(program)} "$@"\n'
+    )
+    path.chmod(0o755)
+    return f"{folder / 'bin'}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("place", PLACES, ids=[f"{program} {words} {call}" for program, words, call in PLACES])
+def test_a_signal_to_the_whole_group_while_the_loop_writes(bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]) -> None:
+    """It ends the loop's own `mv` or `sync` as well, and must not cost a finished run."""
+    loop = bundles.make(nexp=2).start(PATH=signalling(tmp_path, *place, "TERM"))
+    assert loop.end() == 1
+    one = bundles.set
+    at_the_start = place in PLACES[:2]
+    assert one.outcomes(1) == (["interrupted"] if at_the_start else ["success"])
+    assert one.run(1) == one.attempt(1, 1)
+    assert one.results() == ([] if at_the_start else [1])
+    assert (one.job["state"], one.job["ended_ms"] > 0, one.run(2)["state"]) == ("cancelled", True, "queued")
+    assert one.left_behind() == []
+    complete_after(bundles, one, [["interrupted", "success"] if at_the_start else ["success"], ["success"]])
+
+
+@pytest.mark.parametrize("place", PLACES, ids=[f"{program} {words} {call}" for program, words, call in PLACES])
+def test_everything_is_killed_while_the_loop_writes(bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]) -> None:
+    loop = bundles.make(nexp=2).start(PATH=signalling(tmp_path, *place, "KILL"))
+    loop.end()
+    kill_in(bundles.folder)
+    one = bundles.set
+    assert one.job["ended_ms"] == 0
+    finished = place not in PLACES[:2]
+    # Before its first state nothing of an attempt has begun: it is none.
+    interrupted = [] if place == PLACES[0] or finished else ["interrupted"]
+    complete_after(bundles, one, [[*interrupted, "success"], ["success"]])
+    assert one.run(1) == one.attempt(1, one.attempts(1)[-1])
+    if finished:
+        assert one.attempt(1, 1)["state"] == "success"
+        assert one.attempt(1, 1)["end_ms"] >= one.attempt(1, 1)["start_ms"] > 0
 
 
 def test_the_loop_alone_is_killed(bundles: Bundles) -> None:
