@@ -107,12 +107,11 @@ class Verdicts:
 
 
 def _rank(verdict: str) -> int:
-    # A word that a newer bundle may have is no reason to trust a node less or more than a warning does.
-    return ORDER.index(verdict) if verdict in ORDER else ORDER.index("warn")
+    return ORDER.index(verdict)
 
 
 def parse_table(text: str) -> list[Row]:
-    """The rows of a table with COLUMNS; its header, torn lines and lines of other shapes are left out."""
+    """The rows of a table with COLUMNS; its header, torn lines and lines with other verdicts are left out."""
     rows = []
     for line in text.splitlines():
         cells = line.split("\t")

@@ -1,0 +1,255 @@
+"""The preflight command: which nodes are asked, how, and what is told of their answers. A small script is the bundle's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands, until
+
+from orchestrator.nodes.fanout import NodeAnswer, Until
+from orchestrator.nodes.names import Node
+from orchestrator.nodes.verdict import Row, judge, parse_table
+
+# Says of every node that is fit, except of those called `bad...` and `warm...`; silent nodes say nothing.
+SCRIPT = r"""#!/usr/bin/env bash
+nodes=here table="" judge=0
+echo "$*" >>"$(dirname "$0")/../../calls"
+while (($#)); do
+  case $1 in --tsv) table=$2; shift ;; --nodes) nodes=$2; shift ;; --judge) judge=1 ;; --deep) deep=1 ;; esac
+  shift
+done
+[[ ! -e "$(dirname "$0")/../../hang" ]] || exec sleep 60
+[[ ! -e "$(dirname "$0")/../../broken" ]] || { echo "scontrol: no such thing" >&2; exit 3; }
+{
+  printf 'node\tcheck\tverdict\tms\ttext\tremedy\n'
+  if ((judge)); then
+    while IFS=$'\t' read -r word rank node detail; do
+      [[ $word == check ]] || continue
+      IFS=$'\x1f' read -r name verdict ms text remedy <<<"$detail"
+      printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$node" "$name" "$verdict" "$ms" "$text" "$remedy"
+    done
+  else
+    for node in ${nodes//,/ }; do
+      [[ $node != silent* ]] || continue
+      printf '%s\tengine\tpass\t3\tdocker 27\t\n' "$node"
+      [[ $node != bad* ]] || printf '%s\tgpu_count\tfail\t9\t7 of 8 GPUs\tlook at dmesg\n' "$node"
+      [[ $node != warm* ]] || printf '%s\tclock\twarn\t9\t3 s off\tsynchronise it\n' "$node"
+    done
+    [[ -z ${deep:-} ]] || printf 'together\tdeep\tpass\t900\tbus bandwidth 312.4 GB/s\t\n'
+  fi
+} >"$table"
+"""
+NODE = r"""[[ $1 == check && -d $ORCH_SET_DIR && $(<"$ORCH_MARKER") == "$ORCH_MARKER_TEXT" ]] || exit 1
+printf 'check\t%s\t%s\tengine\x1fpass\x1f4\x1fdocker 27\x1f\n' "$SLURM_NODEID" "$ORCH_NODE"
+[[ $ORCH_NODE != bad* ]] || printf 'check\t%s\t%s\timage\x1ffail\x1f4\x1fno image\x1fpull it\n' "$SLURM_NODEID" "$ORCH_NODE"
+printf 'checked\t%s\t%s\t%s\n' "$SLURM_NODEID" "$ORCH_NODE" "$(date +%s%3N)"
+"""
+# What salloc does with its command; its own options go to a file.
+SALLOC = 'while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A site file beside its log directory `sets`; the bundle is the script above."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "site.yaml").write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}/sets\nsbatch: ['--mem=0', '--requeue']\n")
+    files = {"preflight.sh": SCRIPT.encode(), "lib/node.sh": NODE.encode(), "manifest.json": b"{}"}
+    monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: files)
+    return tmp_path
+
+
+def sinfo(fake: Callable[[str, str], Path], *nodes: str) -> Path:
+    """`name state [reason]` each"""
+    lines = [one.split(" ", 2) for one in nodes]
+    text = "".join("\x1f".join((name, state, "gpu*", (rest or ["none"])[0])) + "\n" for name, state, *rest in lines)
+    return fake("sinfo", f"cat <<'END'\n{text}END")
+
+
+def preflight(cli: Commands, place: Path, *words: str | Path) -> Commands:
+    return cli("preflight", "MI325X_08x08x32", "flux1", "--site", place / "site.yaml", *words)
+
+
+def calls(place: Path) -> list[str]:
+    return (place / "sets/calls").read_text().splitlines()
+
+
+def left(place: Path) -> list[str]:
+    return [path.name for path in (place / "sets").iterdir() if path.name.startswith(".preflight")]
+
+
+def test_idle_nodes_are_checked_in_a_short_allocation(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    sinfo(fake, "n1 idle", "bad2 idle", "n3 mixed", "n4 drained bad fan", "warm5 idle", "silent6 idle", "n7 down*")
+    salloc = fake("salloc", SALLOC)
+    excluded = place / "bad.txt"
+    preflight(cli, place, "--exclude-file", excluded)
+    assert cli.code == 1, cli.err
+    for line in (r"n1 +pass$", r"bad2 +fail +gpu_count: 7 of 8 GPUs +look at dmesg$", r"n3 +untested +not tested: mixed$",
+                 r"n4 +untested +not tested: drained: bad fan$", r"warm5 +warn +clock: 3 s off +synchronise it$",
+                 r"silent6 +untested +not tested: no answer$", r"n7 +untested +not tested: down \(does not answer\)$",
+                 r"tested 3 of 7 nodes: 1 fit, 1 fit with warnings, 1 failed$", r"exclude: bad2,silent6$"):
+        assert re.search(f"^{line}", cli.out, re.MULTILINE), line
+    assert excluded.read_text() == "bad2\nsilent6\n"
+    [asked] = salloc.read_text().splitlines()
+    assert "--nodes=4 --nodelist=n1,bad2,warm5,silent6 --ntasks-per-node=1" in asked and "--immediate=" in asked
+    assert "--partition=gpu --gres=gpu:8 --mem=0 -- bash" in asked and "--requeue" not in asked
+    assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
+
+
+def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    log = sinfo(fake, "n1 idle", "warm2 idle")
+    fake("salloc", SALLOC)
+    preflight(cli, place, "--json", "--deep", "--nodes", "n1,warm2")
+    assert cli.code == 0, cli.err
+    told = json.loads(cli.out)
+    assert (told["given"], told["tested"], told["verdict"], told["exclude"]) == (2, 2, "warn", [])
+    assert told["nodes"][0] == {"node": "n1", "verdict": "pass", "reason": "", "remedy": "", "checks": [
+        {"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""}]}
+    assert told["together"][0]["text"] == "bus bandwidth 312.4 GB/s"
+    assert "--nodes=n1,warm2" in log.read_text() and "--deep" in calls(place)[0]
+    preflight(cli, place, "--nodes", "n1,n9")
+    assert cli.code == 1 and "n9    untested  not tested: not in partition gpu" in cli.out
+
+
+def test_nothing_idle_asks_for_nothing(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    sinfo(fake, "n1 allocated")
+    salloc = fake("salloc", SALLOC)
+    preflight(cli, place)
+    assert cli.code == 1 and "tested 0 of 1 nodes" in cli.out and "exclude:" not in cli.out and not salloc.exists()
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("salloc: error: Job submit/allocate failed: Invalid account", "no allocation for the preflight: Job submit/allocate failed: Invalid"),
+    ("salloc: error: Unable to allocate resources: Requested nodes are busy", "Requested nodes are busy"),
+])
+def test_slurm_refuses(cli: Commands, place: Path, fake: Callable[[str, str], Path], words: str, said: str) -> None:
+    sinfo(fake, "n1 idle")
+    salloc = fake("salloc", f"echo '{words}' >&2; exit 1")
+    preflight(cli, place)
+    assert cli.code == 3 and said in cli.err and left(place) == []
+    assert len(salloc.read_text().splitlines()) == (2 if "busy" in words else 1)
+
+
+def test_slurm_does_not_answer(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    fake("sinfo", "echo 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1")
+    preflight(cli, place)
+    assert cli.code == 4 and left(place) == []
+
+
+def test_inside_an_allocation(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2],bad3")
+    preflight(cli, place)
+    assert cli.code == 1 and "tested 3 of 3 nodes" in cli.out and "--nodes n1,n2,bad3" in calls(place)[-1]
+    preflight(cli, place, "--nodes", "n1")
+    assert cli.code == 0 and "--nodes n1" in calls(place)[-1]
+    preflight(cli, place, "--nodes", "n1,n9")
+    assert cli.code == 2 and "n9 is not of this allocation" in cli.err
+
+
+def test_without_a_system_only_hosts_are_checked(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: seen.append(entry) or {
+        "preflight.sh": SCRIPT.encode(), "manifest.json": b"{}"})
+    cli("preflight", "--site", place / "site.yaml", "--via", "local")
+    assert cli.code == 0 and "hosts only" in cli.err and re.search("^here +pass", cli.out, re.MULTILINE)
+    assert seen[0].gfx == "" and seen[0].site.preflight.skip == ["image"] and seen[0].fabric_kind == "none"
+    cli("preflight", "MI325X_08x08x32", "--site", place / "site.yaml")
+    assert cli.code == 2 and "SYSTEM and WORKLOAD belong together" in cli.err
+    cli("preflight", "--site", place / "site.yaml", "--via", "local", "--nodes", "a")
+    assert cli.code == 2
+
+
+class Hosts:
+    """A transport for hosts of this machine: `dark1` does not answer, `blind1` does not see the log directory."""
+
+    def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+        if node.name == "dark1":
+            return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
+        words = [word.replace("/sets/", "/nowhere/") if word.endswith("node.sh") and node.name == "blind1" else word for word in argv]
+        done = subprocess.run(words, capture_output=True, timeout=30)
+        return NodeAnswer(node.name, done.returncode, done.stdout, done.stderr)
+
+
+def test_over_ssh(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
+    preflight(cli, place, "--via", "ssh", "--nodes", "n[1-2],bad3,dark1,blind1=ssh://me@10.0.0.9:2222")
+    assert cli.code == 1, cli.err
+    for line in (r"n2 +pass", r"bad3 +fail +image: no image +pull it", r"dark1 +untested +not tested: SSH to dark1:22: no answer",
+                 r"blind1 +fail +log_dir: does not see .*/sets, the site's log_dir +mount", r"tested 4 of 5 nodes: 2 fit, 2 failed"):
+        assert re.search(f"^{line}", cli.out, re.MULTILINE), line
+    assert "--judge --nodes n1,n2,bad3,dark1,blind1" in calls(place)[0] and left(place) == []
+    preflight(cli, place, "--via", "ssh", "--deep", "--nodes", "n1")
+    assert cli.code == 2 and "--deep needs an allocation" in cli.err
+    preflight(cli, place, "--via", "ssh")
+    assert cli.code == 2 and "which hosts?" in cli.err
+
+
+def test_a_script_that_could_not_run(cli: Commands, place: Path) -> None:
+    (place / "sets/broken").touch()
+    preflight(cli, place, "--via", "local")
+    assert cli.code == 3 and "preflight.sh could not run: scontrol: no such thing" in cli.err and left(place) == []
+
+
+def test_bad_places(cli: Commands, place: Path) -> None:
+    preflight(cli, place, "--via", "local", "--exclude-file", place / "no/such")
+    assert cli.code == 2 and "--exclude-file" in cli.err
+    (place / "sets").rename(place / "elsewhere")
+    preflight(cli, place, "--via", "local")
+    assert cli.code == 5 and "does not exist here" in cli.err
+
+
+RUN = """
+import sys, orchestrator.render
+from pathlib import Path
+files = {"preflight.sh": Path(sys.argv[1]).read_bytes(), "manifest.json": b"{}"}
+orchestrator.render.render_bundle = lambda entry, nexp: files
+from orchestrator.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_nothing(place: Path, by: signal.Signals) -> None:
+    (place / "sets/hang").touch()
+    (place / "script.sh").write_text(SCRIPT)
+    process = subprocess.Popen([sys.executable, "-c", RUN, place / "script.sh", "preflight", "--site", place / "site.yaml",
+                                "--via", "local"], stderr=subprocess.DEVNULL)
+    until(lambda: (place / "sets/calls").exists())
+    process.send_signal(by)
+    assert process.wait(20) == 130 and left(place) == []
+
+
+def test_what_a_killed_one_left_is_removed(cli: Commands, place: Path) -> None:
+    old = place / "sets" / f".preflight-{os.uname().nodename}-4194999-00ff"
+    other = place / "sets/.preflight-elsewhere-4194999-00ff"
+    old.mkdir()
+    other.mkdir()
+    preflight(cli, place, "--via", "local")
+    assert left(place) == [other.name]
+
+
+def test_verdicts() -> None:
+    rows = parse_table("node\tcheck\tverdict\tms\ttext\tremedy\na\tx\tpass\t1\t\t\nb\tx\tskip\t\t\t\nb\ty\tnew\t1\t\t\ntorn\tx\n")
+    assert rows == [Row("a", "x", "pass", 1), Row("b", "x", "skip", 0)]
+    told = judge(["a", "b", "c", "d"], [*rows, Row("a", "y", "fail", 1), Row("d", "-", "untested", 0, "lost")], {})
+    assert [one.verdict for one in told.nodes] == ["fail", "pass", "untested", "untested"]
+    assert told.exclude == ["a", "c", "d"] and not told.fit and told.nodes[3].problem == "lost"
+    assert judge([], [], {}).verdict == "untested"
+
+
+def test_a_start_is_lean(place: Path, cli: Commands, fake: Callable[[str, str], Path]) -> None:
+    sinfo(fake, *(f"n{index} idle" for index in range(64)))
+    fake("salloc", SALLOC)
+    began = time.monotonic()
+    preflight(cli, place)
+    assert cli.code == 0 and "tested 64 of 64 nodes: 64 fit" in cli.out and time.monotonic() - began < 5
