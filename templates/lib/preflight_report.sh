@@ -162,10 +162,31 @@ write_table() { # FILE
   write_atomic "$1" "$text"
 }
 
+# add_reason, join_reasons: what several checks say alike is said once, failures first.
+add_reason() { # VERDICT CHECK TEXT REMEDY
+  local key=$1.$3
+  [[ -n ${REASONS[$key]:-} ]] || REASON_ORDER+=("$key")
+  REASONS[$key]+="${REASONS[$key]:+, }$2"
+  REMEDIES[$key]=$4
+}
+
+join_reasons() { # NODE
+  local verdict key
+  WHY_OF[$1]=""
+  for verdict in fail warn; do
+    for key in "${REASON_ORDER[@]}"; do
+      [[ $key == "$verdict".* ]] || continue
+      WHY_OF[$1]+="${WHY_OF[$1]:+; }${REASONS[$key]}: ${key#*.}${REMEDIES[$key]:+ (${REMEDIES[$key]})}"
+    done
+  done
+  REASONS=() REASON_ORDER=() REMEDIES=()
+}
+
 # summarize: VERDICT_OF and WHY_OF by node, EXCLUDED, TESTED, FIT.
 summarize() {
   local one row name verdict text remedy untested
-  declare -gA VERDICT_OF=() WHY_OF=()
+  declare -gA VERDICT_OF=() WHY_OF=() REASONS=() REMEDIES=()
+  REASON_ORDER=()
   EXCLUDED=() TESTED=0 FIT=1
   for one in "${GIVEN[@]}"; do
     VERDICT_OF[$one]=untested WHY_OF[$one]="no answer"
@@ -174,12 +195,11 @@ summarize() {
       VERDICT_OF[$one]=pass WHY_OF[$one]=""
       ((TESTED += 1))
       while IFS=$'\t' read -r name verdict _ text remedy; do
-        case $verdict.${VERDICT_OF[$one]} in
-          fail.pass | fail.warn | warn.pass)
-            VERDICT_OF[$one]=$verdict WHY_OF[$one]="$name: $text${remedy:+ ($remedy)}" ;;
-          fail.fail | warn.warn) WHY_OF[$one]+="; $name: $text" ;;
-        esac
+        [[ $verdict == @(warn|fail) ]] || continue
+        [[ ${VERDICT_OF[$one]} == fail ]] || VERDICT_OF[$one]=$verdict
+        add_reason "$verdict" "$name" "$text" "$remedy"
       done <<<"${CHECKS[$one]:-}"
+      join_reasons "$one"
     fi
     [[ ${VERDICT_OF[$one]} == @(pass|warn) ]] || { FIT=0; EXCLUDED+=("$one"); }
   done
