@@ -19,7 +19,7 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(lab: Any, nod
     try:
         for name, job in names.items():
             lab.run("docker", "run", "--detach", "--rm", "--network=none", f"--name=chk-{name}", f"--label=orchestrator.job={job}",
-                    "--label=orchestrator.node=n1", "--entrypoint=sleep", IMAGE, "300")
+                    "--label=orchestrator.node=n1", f"--volume={node.channel(job)}:/orch", "--entrypoint=sleep", IMAGE, "300")
         lab.run("docker", "run", "--detach", "--rm", "--network=none", "--name=chk-other", "--device=/dev/kfd", "--entrypoint=sleep", IMAGE, "300")
         (node.top / "bin/docker").unlink()
         row = node.check(ENGINE_COMMAND=["docker", "-H", lab.env["DOCKER_HOST"]], PREFLIGHT_CHECK_S=20).rows["leftovers"]

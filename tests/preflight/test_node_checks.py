@@ -283,11 +283,18 @@ def hold(node: Node, job: str, pid: int) -> None:
     (channel / "hold_pid").write_text(f"{pid}\n")
 
 
-def containers(node: Node, listed: str, inspected: str = "") -> None:
+def containers(node: Node, listed: str, inspected: str = "", user: int | None = None) -> None:
     """A docker that lists these, and writes down what it is told to remove."""
     node.write("listed", listed)
     node.write("inspected", inspected)
-    node.tool("docker", f'case $1 in ps) cat {node.top}/listed ;; inspect) cat {node.top}/inspected ;; rm) echo "$3" >>{node.top}/removed ;; esac')
+    for line in listed.splitlines():
+        identity, job, at, _ = line.split("|")
+        node.write(f"folder-{identity}", f"{node.top}/tmp/orch-{os.getuid() if user is None else user}-{job}-{at}\n")
+    node.tool("docker", f"""cd {node.top}; case $1 in
+        ps) cat listed ;;
+        inspect) if [[ $3 == *Mounts* ]]; then cat "folder-$4"; else cat inspected; fi ;;
+        rm) echo "$3" >>removed ;;
+    esac""")
 
 
 def removed(node: Node) -> list[str]:
@@ -338,6 +345,14 @@ def test_a_container_whose_holder_lives_is_left_alone(node: Node) -> None:
     assert removed(node) == []
 
 
+def test_a_container_of_another_user_is_left_alone(node: Node) -> None:
+    node.tool("squeue", "exit 0")
+    containers(node, "aaa|5|n1|orch-5-n1-1\n", user=4242)
+    row = node.check().rows["leftovers"]
+    assert (row.verdict, row.text) == ("warn", "not ours, left alone: container orch-5-n1-1 of another user's job 5")
+    assert removed(node) == []
+
+
 def test_a_container_of_a_local_job(node: Node) -> None:
     start = Path("/proc/self/stat").read_text().rsplit(") ", 1)[1].split()[19]
     containers(node, f"aaa|local-{dead_pid()}-123456|n1|a\nbbb|local-{os.getpid()}-{start}|n1|b\nccc|local-{os.getpid()}-1234567|n1|c\n")
@@ -355,7 +370,7 @@ def test_containers_of_others_are_only_told(node: Node) -> None:
 
 def test_a_container_that_cannot_be_removed(node: Node) -> None:
     node.tool("squeue", "exit 0")
-    node.tool("docker", 'case $1 in ps) echo "aaa|5|n1|orch-5-n1-1" ;; *) exit 1 ;; esac')
+    node.tool("docker", f'case $1 in ps) echo "aaa|5|n1|orch-5-n1-1" ;; inspect) echo {node.channel("5")} ;; *) exit 1 ;; esac')
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("fail", "of an earlier job, and could not be removed: container orch-5-n1-1")
     assert row.remedy == "remove them by hand on this node"
