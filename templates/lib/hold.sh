@@ -161,15 +161,24 @@ take_word() {
   [[ $word == "" || -z $node ]] || HEARD[$node]+=" $word "
 }
 
-# tell_failed: HOLD_PROBLEM from FAILED, in rank order.
+# tell_failed: HOLD_PROBLEM from FAILED, in rank order; what several nodes say alike is said once.
 tell_failed() {
-  local one rank
+  local one reason
+  local -A nodes=() count=()
   [[ -z $HOLD_PROBLEM ]] || return 0
   for one in "${HOLD_NODES[@]}"; do
-    [[ -n ${FAILED[$one]:-} ]] || continue
-    rank=""
-    place_of "$one" && rank=" (rank $PLACE)"
-    HOLD_PROBLEM+="${HOLD_PROBLEM:+; }node $one$rank: ${FAILED[$one]}"
+    reason=${FAILED[$one]:-}
+    [[ -n $reason ]] || continue
+    nodes[$reason]+="${nodes[$reason]:+, }$one"
+    ! place_of "$one" || nodes[$reason]+=" (rank $PLACE)"
+    count[$reason]=$((${count[$reason]:-0} + 1))
+  done
+  for one in "${HOLD_NODES[@]}"; do
+    reason=${FAILED[$one]:-}
+    [[ -n $reason && -n ${nodes[$reason]:-} ]] || continue
+    if ((${count[$reason]} > 1)); then nodes[$reason]="nodes ${nodes[$reason]}"; else nodes[$reason]="node ${nodes[$reason]}"; fi
+    HOLD_PROBLEM+="${HOLD_PROBLEM:+; }${nodes[$reason]}: $reason"
+    unset "nodes[$reason]"
   done
 }
 

@@ -133,18 +133,25 @@ judge_same() {
   done
 }
 
-# tell_warnings NODE...: into the job's record, each once with the nodes that it is about.
+# tell_warnings NODE...: into the job's record, each once with the checks and the nodes that it is about.
 tell_warnings() {
-  local name one key words=()
-  local -A nodes=()
+  local name one key words=() order=()
+  local -A nodes=() names=()
   for name in "${CHECK_NAMES[@]}"; do
+    # What the network lacks, lib/agreement.sh says for all nodes together.
+    [[ $name != rdma ]] || continue
     for one in "$@"; do
-      [[ ${VERDICTS[$one.$name]:-} != warn ]] || nodes["check $name: ${TEXTS[$one.$name]}"]+=" $one"
+      [[ ${VERDICTS[$one.$name]:-} == warn ]] || continue
+      key=${TEXTS[$one.$name]}
+      [[ -n ${nodes[$key]:-} ]] || order+=("$key")
+      [[ " ${names[$key]:-} " == *" $name "* ]] || names[$key]+=" $name"
+      [[ " ${nodes[$key]:-} " == *" $one "* ]] || nodes[$key]+=" $one"
     done
   done
-  for key in "${!nodes[@]}"; do
+  for key in "${order[@]}"; do
     read -r -a words <<<"${nodes[$key]}"
-    if ((${#words[@]} == $# && $# > 1)); then warn_once "$key (all nodes)"; else warn_once "$key (${words[*]})"; fi
+    if ((${#words[@]} == $# && $# > 1)); then words=(all nodes); fi
+    warn_once "check${names[$key]}: $key (${words[*]})"
   done
 }
 

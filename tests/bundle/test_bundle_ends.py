@@ -232,7 +232,8 @@ def test_used_up_attempts_are_tried_again_by_the_next_job(bundles: Bundles) -> N
 def test_the_disk_fills_up(bundles: Bundles, mount: Callable[..., Path]) -> None:
     mount(bundles.log_dir, "size=1m")
     fill = f'head -c 2000000 /dev/zero >"$(echo {bundles.log_dir}/*)/fill" 2>/dev/null'
-    loop = bundles.make(f"[[ $me != 3.1.0 ]] || {{ {fill}; stop success; exit 0; }}", nexp=4).start()
+    # One megabyte would be too little for the checks.
+    loop = bundles.make(f"[[ $me != 3.1.0 ]] || {{ {fill}; stop success; exit 0; }}", nexp=4, preflight={"skip": ["free_space"]}).start()
     assert loop.end() == 1, loop.out
     one = bundles.set
     assert "No space left on device" in loop.out
