@@ -74,6 +74,8 @@ def allocate(request: Request, entry: Entry, names: Sequence[str], tell: Callabl
     Nodes that are down, drained or in use are in the verdicts as not tested. Raises SchedulerError when Slurm does not
     give the idle ones.
     """
+    from orchestrator.scheduler.slurm_nodes import BUSY, GRANTED
+
     site = entry.site
     for last in (False, True):
         given, untried, idle = _idle(site, names)
@@ -81,11 +83,11 @@ def allocate(request: Request, entry: Entry, names: Sequence[str], tell: Callabl
             return judge(given, [], {}, untried)
         tell(f"checking {len(idle)} of {len(given)} nodes in an allocation of {site.partition or 'the default partition'}")
         done = _run(_salloc(request, entry, idle), request.bundle.env, request.limit_s + WAIT_S)
-        if request.bundle.table.is_file():
+        if GRANTED.search(done.stderr):
             return judge(given, _rows(request, done), {}, untried)
-        if not last and _was_busy(done):
-            continue  # somebody took one of them between our question and our request
-        raise _not_allocated(done)
+        if last or not BUSY.search(done.stderr):
+            raise _not_allocated(done)
+        # Somebody took one of them between our question and our request.
     raise AssertionError("the last try returns or raises")
 
 
@@ -118,19 +120,19 @@ def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
                           wait_s=WAIT_S, argv=request.argv(nodes))
 
 
-def _was_busy(done: subprocess.CompletedProcess[str]) -> bool:
+def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
     from orchestrator.scheduler.slurm_nodes import BUSY
 
-    return bool(BUSY.search(done.stderr))
-
-
-def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("salloc: error:")] or lines
-    words = errors[0].removeprefix("salloc: error: ") if errors else f"exit code {done.returncode} and no message"
-    return SchedulerError(
-        f"no allocation for the preflight: {words}", argv=list(done.args), returncode=done.returncode, stderr=done.stderr,
-        hint="correct the site file (partition, account, qos, ...); or run it inside an allocation of yours, or with --via ssh")
+    lines = [line.strip().removeprefix("salloc: ") for line in done.stderr.splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines[-1:]
+    words = errors[-1] if errors else f"exit code {done.returncode} and no message"
+    if BUSY.search(done.stderr):
+        words = f"the nodes were taken, or not given within {WAIT_S} s ({words})"
+        hint = "ask again, or name the nodes with --nodes"
+    else:
+        hint = "correct the site file (partition, account, qos, ...); or run it inside an allocation of yours, or with --via ssh"
+    return SchedulerError(f"no allocation for the preflight: {words}", argv=list(done.args), returncode=done.returncode,
+                          stderr=done.stderr, hint=hint)
 
 
 # ---- SSH ----
@@ -248,7 +250,7 @@ def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]
     try:
         return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise SchedulerError(f"preflight.sh could not run: {lines[-1] if lines else f'exit code {done.returncode}'}",
+        lines = [text for line in done.stderr.splitlines() if (text := line.strip()) and not text.startswith("salloc: ")]
+        raise SchedulerError(f"preflight.sh could not run: {lines[-1] if lines else f'exit code {done.returncode} and no message'}",
                              argv=list(done.args), returncode=done.returncode, stderr=done.stderr,
                              hint="its whole output: orchestrator render ... -o DIR, then bash DIR/preflight.sh") from error

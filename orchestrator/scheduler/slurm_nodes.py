@@ -10,10 +10,10 @@ from orchestrator.errors import SchedulerError
 from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
 
-BUSY = re.compile(r"requested nodes? (?:are|is) busy|unable to allocate resources|required node not available"
-                  r"|immediate allocation|job allocation \d+ has been revoked|node configuration is not available",
-                  re.IGNORECASE)
-"""salloc's words when nodes were taken, or went away, since sinfo showed them idle."""
+GRANTED = re.compile(r"^salloc: Granted job allocation \d+", re.MULTILINE)
+BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
+"""salloc's words when nodes were taken, or went away, since sinfo showed them idle. A request that is still in the queue when
+--immediate ends gets "Connection timed out"."""
 
 _SHARED_OPTIONS = frozenset({"--mem", "--mem-per-cpu", "--exclusive", "--gres", "--gpus-per-node", "--cpus-per-task", "-c",
                              "--licenses", "-L", "--comment", "--wckey", "--switches", "--core-spec", "-S", "--hint",
@@ -48,8 +48,8 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
 
     Raises SchedulerUnknown without an answer, SchedulerError when there is no such partition or node.
     """
-    argv = ["sinfo", "--noheader", "--all", "--Node", f"--format=%N{FIELD}%T{FIELD}%P{FIELD}%E"]
-    argv += [f"--partition={partition}"] if partition else []
+    argv = ["sinfo", "--noheader", "--Node", f"--format=%N{FIELD}%T{FIELD}%P{FIELD}%E"]
+    argv += [f"--partition={partition}"] if partition else ["--all"]  # sinfo refuses both
     argv += [f"--nodes={','.join(names)}"] if names else []
     answer = ask(argv, timeout_s=QUERY_S)
     if answer.returncode != 0:

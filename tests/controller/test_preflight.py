@@ -54,7 +54,7 @@ printf 'check\t%s\t%s\tengine\x1fpass\x1f4\x1fdocker 27\x1f\n' "$SLURM_NODEID" "
 printf 'checked\t%s\t%s\t%s\n' "$SLURM_NODEID" "$ORCH_NODE" "$(date +%s%3N)"
 """
 # What salloc does with its command; its own options go to a file.
-SALLOC = 'while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
+SALLOC = 'echo "salloc: Granted job allocation 7" >&2; while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
 
 
 @pytest.fixture
@@ -129,14 +129,25 @@ def test_nothing_idle_asks_for_nothing(cli: Commands, place: Path, fake: Callabl
 
 @pytest.mark.parametrize(("words", "said"), [
     ("salloc: error: Job submit/allocate failed: Invalid account", "no allocation for the preflight: Job submit/allocate failed: Invalid"),
-    ("salloc: error: Unable to allocate resources: Requested nodes are busy", "Requested nodes are busy"),
+    ("salloc: error: Unable to allocate resources: Requested nodes are busy", "the nodes were taken, or not given within 15 s"),
+    ("salloc: error: Unable to allocate resources: Connection timed out", "the nodes were taken, or not given within 15 s"),
 ])
 def test_slurm_refuses(cli: Commands, place: Path, fake: Callable[[str, str], Path], words: str, said: str) -> None:
     sinfo(fake, "n1 idle")
     salloc = fake("salloc", f"echo '{words}' >&2; exit 1")
     preflight(cli, place)
     assert cli.code == 3 and said in cli.err and left(place) == []
-    assert len(salloc.read_text().splitlines()) == (2 if "busy" in words else 1)
+    assert len(salloc.read_text().splitlines()) == (2 if "Unable" in words else 1)
+
+
+def test_a_script_that_fails_in_its_allocation_is_not_tried_again(
+        cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    sinfo(fake, "n1 idle")
+    salloc = fake("salloc", SALLOC + "; echo 'salloc: Job allocation 7 has been revoked.' >&2")
+    (place / "sets/broken").touch()
+    preflight(cli, place)
+    assert cli.code == 3 and "preflight.sh could not run: scontrol: no such thing" in cli.err
+    assert len(salloc.read_text().splitlines()) == 1
 
 
 def test_slurm_does_not_answer(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
