@@ -46,7 +46,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files: Files = {name: _render(environment, f"{name}.j2", values) for name in _RENDERED}
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
     files[SCRIPT] = tunables_script(profile_for(entry))
-    for path in sorted((templates / "lib").glob("*.sh")):
+    for path in sorted(path for path in (templates / "lib").iterdir() if path.suffix in (".sh", ".py")):
         files[path.relative_to(templates).as_posix()] = path.read_bytes()
     files.update(_code(entry.workload))
     files[MANIFEST] = _manifest(entry, nexp, files, templates)

@@ -3,6 +3,7 @@
 #
 #   node.sh hold GENERATION    tunables, then a container, for as long as this step's standard input is open
 #   node.sh run ATTEMPT_DIR    one benchmark run inside that container
+#   node.sh deep serve         a container that measures the bandwidth to other nodes, for as long as the input is open
 #
 # Environment: ORCH_SET_DIR, ORCH_JOB_ID, and SLURM_NODEID / SLURM_NNODES as Slurm sets them for the step.
 #
@@ -28,6 +29,8 @@ bundle=${here%/*}
 . "$here/network.sh"
 # shellcheck source=lib/node_tuning.sh
 . "$here/node_tuning.sh"
+# shellcheck source=lib/deep_node.sh
+. "$here/deep_node.sh"
 
 rank=${SLURM_NODEID:-0}
 node=${ORCH_NODE:-${SLURMD_NODENAME:-${HOSTNAME%%.*}}}
@@ -361,5 +364,6 @@ collect_files() { # ATTEMPT_DIR
 case ${1:-} in
   hold) hold "$2" ;;
   run) run "$2" ;;
-  *) die "node.sh: unknown action '${1:-}' (hold, run)" ;;
+  deep) deep_on_node "${@:2}" ;;
+  *) die "node.sh: unknown action '${1:-}' (hold, run, deep)" ;;
 esac
