@@ -18,6 +18,7 @@ BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$BUNDLE/settings.sh"
 if [[ -n ${SLURM_JOB_ID:-} ]]; then SCHEDULER=slurm; else SCHEDULER=local; fi
 . "$BUNDLE/lib/steps_$SCHEDULER.sh"
+. "$BUNDLE/lib/environment.sh"
 . "$BUNDLE/lib/agreement.sh"
 . "$BUNDLE/lib/before_run.sh"
 . "$BUNDLE/lib/preflight.sh"

@@ -38,7 +38,7 @@ class Lab:
     docker_socket: Path
     nodes: tuple[str, ...]
 
-    def run(self, *argv: str | Path, timeout: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str | Path, timeout: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command in `env` from the shared folder; its output is text. Raises CalledProcessError unless `check=False`."""
         return subprocess.run(argv, env=self.env, cwd=self.shared, timeout=timeout, check=check, text=True,
                               stdin=subprocess.DEVNULL, capture_output=True)

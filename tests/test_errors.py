@@ -214,7 +214,7 @@ def shell(line: str, words: list[str], **more: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(TOP), **more},
     )
 

@@ -34,7 +34,7 @@ print(json.dumps([code, sorted(set(sys.modules) - before)]), file=sys.stderr)
 def python(program: str, *args: str) -> subprocess.CompletedProcess[str]:
     """Run `program` without site-packages: a third-party import fails instead of going unseen."""
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program, str(TOP), *args], capture_output=True, text=True, timeout=60
+        [sys.executable, "-I", "-S", "-c", program, str(TOP), *args], capture_output=True, text=True, timeout=300
     )
 
 

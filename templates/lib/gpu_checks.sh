@@ -227,10 +227,10 @@ gpu_processes() {
 }
 
 # take_amd_processes: entries of process_list, each with its members or with one member process_info that has them. A process
-# is listed once for each GPU; its memory on them is added up.
+# is listed once for each GPU, by some versions with its memory on all of them each time: the largest number counts.
 take_amd_processes() {
   local i path value entry="" pid
-  local -A pids=() names=() amounts=() sums=()
+  local -A pids=() names=() amounts=() most=() seen=()
   for i in "${!JSON_PATHS[@]}"; do
     path=${JSON_PATHS[i]} value=${JSON_VALUES[i]}
     [[ $path =~ ^(.*/process_list/[0-9]+)/(process_info/)?(.*)$ ]] || continue
@@ -248,22 +248,21 @@ take_amd_processes() {
     pid=${pids[$entry]}
     [[ $pid =~ ^[0-9]+$ ]] || continue
     names[$pid]=${names[$entry]:-}
-    [[ -z ${amounts[$entry]:-} ]] || sums[$pid]=$((${sums[$pid]:-0} + amounts[$entry]))
-    pids[$entry]="" pids["=$pid"]=$pid
+    [[ -z ${amounts[$entry]:-} ]] || ((amounts[$entry] < ${most[$pid]:-0})) || most[$pid]=${amounts[$entry]}
+    seen[$pid]=1
   done
-  for entry in "${!pids[@]}"; do
-    [[ $entry != =* ]] || add_process "${pids[$entry]}" "${names[${pids[$entry]}]:-}" "${sums[${pids[$entry]}]:-}"
-  done
+  for pid in "${!seen[@]}"; do add_process "$pid" "${names[$pid]:-}" "${most[$pid]:-}"; done
 }
 
 # take_rocm_processes: "PID28389": "llama-server, 1, 2353860608, 11011, 0": name, GPUs, bytes.
 take_rocm_processes() {
-  local i name bytes
+  local i pid name bytes
   for i in "${!JSON_PATHS[@]}"; do
     [[ ${JSON_PATHS[i]} =~ /pid([0-9]+)$ ]] || continue
+    pid=${BASH_REMATCH[1]}
     IFS=, read -r name _ bytes _ <<<"${JSON_VALUES[i]// /}"
     MIB=""
     [[ ! $bytes =~ ^[0-9]+$ ]] || MIB=$((bytes >> 20))
-    add_process "${BASH_REMATCH[1]}" "$name" "$MIB"
+    add_process "$pid" "$name" "$MIB"
   done
 }

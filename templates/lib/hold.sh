@@ -2,8 +2,12 @@
 # The step that holds the nodes: it checks them, keeps a container on each, and tells the loop what happens there. Sourced
 # by lib/set_loop.sh and preflight.sh; lib/node_hold.sh is the side of the nodes.
 #
-# SC2034, SC2153, SC2154: it shares variables with those files. SC2015: `A && B || C` is meant as it is.
-# shellcheck disable=SC2034,SC2153,SC2154,SC2015
+# SC2034, SC2153, SC2154: it shares variables with those files. SC2004: its arrays are associative. SC2015: `A && B || C` is
+# meant as it is.
+# shellcheck disable=SC2004,SC2015,SC2034,SC2153,SC2154
+
+# shellcheck source=lib/deep.sh
+. "$BUNDLE/lib/deep.sh"
 
 # What the nodes have told, by the node's name.
 declare -A HEARD=() FAILED=() NODE_IMAGES=() NODE_NETWORK=() NODE_FACTS=() NODE_TROUBLES=() DIFFERING=()
@@ -90,9 +94,32 @@ judge_candidates() {
   NODES=("${ranks[@]}")
 }
 
-# deep_check: the optional bandwidth test of the nodes that were chosen (lib/deep.sh).
+# deep_check: the optional bandwidth test of the nodes that were chosen. A slow one gives its rank to a node that waits, as long as
+# there is one; else it is only a warning: a slow run is still a run.
 deep_check() {
-  return 0
+  local one row
+  ((PREFLIGHT_DEEP == 1 && GENERATION == 1)) || return 0
+  deep_step "${NODES[@]}"
+  [[ -z $ENDING ]] || return 1
+  for row in "${DEEP_ROWS[@]}"; do deep_row "$row"; done
+  log "deep: $DEEP_SUMMARY"
+  for one in "${DEEP_SLOW[@]}"; do SLOW[$one]=1; done
+  ((${#DEEP_SLOW[@]} > 0)) || return 0
+  for one in "${DEEP_SLOW[@]}"; do
+    if ((${#WAITING[@]} > 0)); then
+      FAILED[$one]="check deep: ${TEXTS[$one.deep]}"
+      choose_nodes || return 1
+    else
+      warn_once "check deep: ${TEXTS[$one.deep]} ($one)"
+    fi
+  done
+  ((${#FAILED[@]} == 0)) || set_failed_aside
+}
+
+deep_row() { # ROW
+  local node verdict ms text remedy
+  IFS=$'\t' read -r node verdict ms text remedy <<<"$1"
+  again "$node" deep "$verdict" "$text" "$remedy"
 }
 
 agree() {
@@ -175,10 +202,10 @@ tell_failed() {
   done
   for one in "${HOLD_NODES[@]}"; do
     reason=${FAILED[$one]:-}
-    [[ -n $reason && -n ${nodes[$reason]:-} ]] || continue
-    if ((${count[$reason]} > 1)); then nodes[$reason]="nodes ${nodes[$reason]}"; else nodes[$reason]="node ${nodes[$reason]}"; fi
-    HOLD_PROBLEM+="${HOLD_PROBLEM:+; }${nodes[$reason]}: $reason"
-    unset "nodes[$reason]"
+    [[ -n $reason && ${count[$reason]} != 0 ]] || continue
+    if ((${count[$reason]} > 1)); then one="nodes ${nodes[$reason]}"; else one="node ${nodes[$reason]}"; fi
+    HOLD_PROBLEM+="${HOLD_PROBLEM:+; }$one: $reason"
+    count[$reason]=0
   done
 }
 

@@ -17,7 +17,7 @@ leftovers_check() {
     tell leftovers fail "of an earlier job, and could not be removed: $LISTED" "remove them by hand on this node"
   elif ((${#FOREIGN[@]} > 0)); then
     listed "${FOREIGN[@]}"
-    tell leftovers warn "not ours, left alone: $LISTED" "ask whose they are; they use the GPUs of this node"
+    tell leftovers warn "not ours, left alone: $LISTED" "ask whose they are; two jobs on one node disturb each other"
   elif ((${#IN_USE[@]} > 0)); then
     listed "${IN_USE[@]}"
     tell leftovers warn "in use by another job of ours: $LISTED" "two jobs on one node disturb each other: ask for whole nodes (exclusive)"
@@ -88,13 +88,19 @@ left_containers() {
   done <<<"$rows"
 }
 
+# left_container: its folder /orch on the host says whose it is: engines list the containers of all users.
 left_container() { # ID JOB NAME
-  local owner_name=${2//[^A-Za-z0-9_.-]/_}-${node//[^A-Za-z0-9_.-]/_}
-  if holder_lives "${channel%/*}/orch-$UID-$owner_name" || job_lives "$2"; then
+  local source
+  source=$(ask_engine inspect --format '{{range .Mounts}}{{if eq .Destination "/orch"}}{{.Source}}{{end}}{{end}}' "$1")
+  if [[ ${source##*/} != "orch-$UID-${2//[^A-Za-z0-9_.-]/_}-${node//[^A-Za-z0-9_.-]/_}" ]]; then
+    FOREIGN+=("container $3 of another user's job $2")
+  elif holder_lives "$source" || job_lives "$2"; then
     IN_USE+=("container $3")
-    return
+  elif ask_engine rm --force "$1" >/dev/null; then
+    CLEANED+=("container $3")
+  else
+    STUCK+=("container $3")
   fi
-  if ask_engine rm --force "$1" >/dev/null; then CLEANED+=("container $3"); else STUCK+=("container $3"); fi
 }
 
 # job_lives JOB: whether its scheduler still knows it. Who cannot be asked is taken for alive.

@@ -4,6 +4,7 @@
 #   node.sh hold GENERATION    checks, tunables, then a container, for as long as this step's standard input is open
 #   node.sh run ATTEMPT_DIR    one benchmark run inside that container
 #   node.sh check              only the checks (preflight.sh)
+#   node.sh deep serve         a container that measures the bandwidth to other nodes, for as long as the input is open
 #
 # Environment: ORCH_SET_DIR, ORCH_JOB_ID, ORCH_NODES (names in rank order, when the loop knows them already), and
 # SLURM_NODEID / SLURM_NNODES as Slurm sets them for the step. Slurm sorts the nodes of a step, so its number of a node is
@@ -92,5 +93,9 @@ case ${1:-} in
     # shellcheck source=lib/node_hold.sh
     . "$here/node_hold.sh"
     check_only ;;
-  *) die "node.sh: unknown action '${1:-}' (hold, run, check)" ;;
+  deep)
+    # shellcheck source=lib/deep_node.sh
+    . "$here/deep_node.sh"
+    deep_on_node "${@:2}" ;;
+  *) die "node.sh: unknown action '${1:-}' (hold, run, check, deep)" ;;
 esac

@@ -92,6 +92,9 @@ ask_nodes() { # NODE...
   done
   ((${#NODES[@]} > 0)) || return 0
   name_master
+  # The nodes compare their networks with what the runs will be told, and the deep step has the variables of a run.
+  NEXP=${NEXP:-$RUNS_REQUIRED}
+  [[ -e $SET_DIR/environment.sh ]] || (evaluate_config) || preflight_die 3 "$CONFIG_FILE cannot be evaluated"
   HOLD_NODES=("${NODES[@]}") CANDIDATES=("${NODES[@]}")
   # No container is started here: the checks' own limit is enough, and some time for the step.
   CONTAINER_START_S=$((2 * PREFLIGHT_CHECK_S))
@@ -136,7 +139,7 @@ finish_judgement() {
   if ((PREFLIGHT_DEEP == 1)); then
     NODES=()
     for one in "${answered[@]}"; do [[ -n ${FAILED[$one]:-} ]] || NODES+=("$one"); done
-    ((${#NODES[@]} == 0)) || { name_master; deep_check; }
+    ((${#NODES[@]} == 0)) || { name_master; DEEP_TSV=${table:+$table.deep}; deep_check; }
   fi
 }
 

@@ -7,6 +7,8 @@
 # SC2015: `A && B || C` is meant as it is: C when either fails.
 # shellcheck disable=SC2034,SC2153,SC2154,SC2015
 
+# shellcheck source=lib/environment.sh
+. "$BUNDLE/lib/environment.sh"
 # shellcheck source=lib/agreement.sh
 . "$BUNDLE/lib/agreement.sh"
 # shellcheck source=lib/before_run.sh
@@ -247,16 +249,6 @@ queue_runs() {
     write_atomic "$SET_DIR/runs/$i/state.json" \
       "{\"schema\": 1, \"run\": $i, \"attempt\": 0, \"state\": \"queued\", \"outcome\": \"\", \"reason\": \"\", \"start_ms\": 0, \"end_ms\": 0}" || return 1
   done
-}
-
-# evaluate_config: the config is evaluated once, in an empty environment, and passed on by value.
-evaluate_config() {
-  local temp=$SET_DIR/.environment.sh.tmp.$$
-  # shellcheck disable=SC2016
-  env -i "$BASH" --noprofile --norc -eu -c 'NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px' _ \
-    "$BUNDLE/$CONFIG_FILE" "$NEXP" >"$temp" && mv -f "$temp" "$SET_DIR/environment.sh" && return 0
-  rm -f "$temp"
-  die "$CONFIG_FILE cannot be evaluated (its message is above)"
 }
 
 # ---- steps ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-SOON_S = 2.0
+SOON_S = 20.0
+"""Far below the time-outs of the exchange, and more than a loaded machine needs."""
 RANKS = {"BUILTIN_RANKS_PER_NODE": "2", "ORCH_RUN": "1", "ORCH_ATTEMPT": "1"}
 
 
@@ -26,9 +27,9 @@ def test_a_node_lost_while_another_hangs_is_noticed(launcher) -> None:
     port = launcher.port()
     faults = {1: "hang:at=0.2", 2: "die:at=0.2", 0: "", 3: ""}
     nodes = [launcher.start(k, 4, port, BUILTIN_FAULT=faults[k], **RANKS) for k in range(4)]
-    assert nodes[2].wait(30) == 9
+    assert nodes[2].wait(120) == 9
     since = time.monotonic()
-    assert [nodes[0].wait(30), nodes[3].wait(30)] == [3, 3]
+    assert [nodes[0].wait(120), nodes[3].wait(120)] == [3, 3]
     assert time.monotonic() - since < SOON_S
     assert nodes[1].poll() is None
 
@@ -38,12 +39,12 @@ def test_a_node_that_greets_and_dies_before_the_others_have_come(launcher) -> No
         node = launcher.start(1, 3, fake.getsockname()[1], **RANKS)
         with fake.accept()[0] as connection:
             greeting = connection.recv(1 << 16)
-    assert node.wait(30) == 3
+    assert node.wait(120) == 3
     port = launcher.port()
     root = launcher.start(0, 3, port, **RANKS)
     with launcher.connect(port) as connection:
         connection.sendall(greeting)
-    assert root.wait(30) == 3
+    assert root.wait(120) == 3
     assert "node 1 (" in root.stderr.read()
 
 
@@ -59,11 +60,11 @@ def test_a_busy_port_is_a_clear_error(launcher) -> None:
 
 def test_nodes_that_do_not_come_are_named(launcher) -> None:
     port = launcher.port()
-    nodes = [launcher.start(k, 4, port, BUILTIN_CONNECT_TIMEOUT_S="0.4", **RANKS) for k in (0, 2)]
+    nodes = [launcher.start(k, 4, port, BUILTIN_CONNECT_TIMEOUT_S="3", **RANKS) for k in (0, 2)]
     ended = launcher.finish(nodes)
     assert ended.codes == [4, 3]
-    assert "node 1, 3 did not connect within 0.4 s" in ended.errors[0]
-    assert "node 1, 3 did not connect within 0.4 s" in ended.errors[1]
+    assert "node 1, 3 did not connect within 3 s" in ended.errors[0]
+    assert "node 1, 3 did not connect within 3 s" in ended.errors[1]
 
 
 def test_without_node_0_the_others_give_up_in_time(launcher) -> None:

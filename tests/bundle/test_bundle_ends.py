@@ -150,7 +150,7 @@ def test_everything_is_killed_while_the_loop_writes(bundles: Bundles, tmp_path: 
 
 def test_the_loop_alone_is_killed(bundles: Bundles) -> None:
     """What it had started ends by itself: containers and tunables hang on its pipe, the run on its time limit."""
-    loop = bundles.make(HANG_IN_RUN_2, nexp=2).start(RUN_TIMEOUT_S="2")
+    loop = bundles.make(HANG_IN_RUN_2, nexp=2).start(RUN_TIMEOUT_S="5")
     one = bundles.running(2, 1, "hanging")
     loop.signal(signal.SIGKILL)
     loop.end()
@@ -391,7 +391,7 @@ def test_an_edit_does_not_reach_a_set_that_began(bundles: Bundles) -> None:
         env=bundles.environment(ORCH_SET_DIR=str(one.root)),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert one.results() == [1, 2]

@@ -113,19 +113,19 @@ def test_a_node_dies(bundles: Bundles) -> None:
 
 
 def test_a_hang_is_ended_at_the_time_limit(bundles: Bundles) -> None:
-    code, out = bundles.make("[[ $me != 1.1.* ]] || hang", system="local_2x2x8", nexp=1).run(RUN_TIMEOUT_S="1")
+    code, out = bundles.make("[[ $me != 1.1.* ]] || hang", system="local_2x2x8", nexp=1).run(RUN_TIMEOUT_S="4")
     assert code == 0, out
     one = bundles.set
     assert one.outcomes(1) == ["infrastructure", "success"]
     hung = one.attempt(1, 1)
-    assert "no run_stop within 1 s (run time-out)" in hung["reason"]
-    assert 1_000 <= hung["end_ms"] - hung["start_ms"] < 4_000
+    assert "no run_stop within 4 s (run time-out)" in hung["reason"]
+    assert 4_000 <= hung["end_ms"] - hung["start_ms"]
     assert one.left_behind() == []
 
 
 def test_a_program_that_does_not_listen_is_killed(bundles: Bundles) -> None:
     deaf = "[[ $me != 1.1.0 ]] || { trap '' TERM; echo hanging; while :; do read -r -t 1 <> <(:); done; }"
-    code, out = bundles.make(deaf, nexp=1).run(RUN_TIMEOUT_S="1")
+    code, out = bundles.make(deaf, nexp=1).run(RUN_TIMEOUT_S="4")
     assert code == 0, out
     assert bundles.set.outcomes(1) == ["infrastructure", "success"]
     assert bundles.set.left_behind() == []
@@ -180,7 +180,7 @@ def test_only_rank_0_speaks_for_the_run(bundles: Bundles) -> None:
 def test_seeds_and_ports(bundles: Bundles) -> None:
     plan = """echo "seed=$SEED port=$MASTER_PORT address=$MASTER_ADDR nodes=$SLURM_NNODES rank=$NODE_RANK"
     [[ $me != 2.1.* ]] || hang"""
-    bundles.make(plan, system="local_2x2x8", nexp=3).run(ROOT_SEED="2145483646", RUN_TIMEOUT_S="1")
+    bundles.make(plan, system="local_2x2x8", nexp=3).run(ROOT_SEED="2145483646", RUN_TIMEOUT_S="4")
     one, seen = bundles.set, {}
     for run in (1, 2, 3):
         for attempt in one.attempts(run):
@@ -216,7 +216,7 @@ def test_files_of_a_run_go_to_its_attempt(bundles: Bundles) -> None:
     plan = rf"""cd {bundles.log_dir}/*/nodes/local$SLURM_NODEID/scratch || exit 1
     ls -A; mkdir -p "a folder"; echo $me >"a folder/of $me"; echo $me >file; echo $me >.hidden
     [[ $me != 2.1.* ]] || hang"""
-    code, out = bundles.make(plan, system="local_2x2x8").run(RUN_TIMEOUT_S="1")
+    code, out = bundles.make(plan, system="local_2x2x8").run(RUN_TIMEOUT_S="4")
     assert code == 0, out
     one = bundles.set
     assert [one.outcomes(run) for run in (1, 2)] == [["success"], ["infrastructure", "success"]]

@@ -21,7 +21,7 @@ def bash(script: str, *args: str, env: dict[str, str] | None = None) -> bytes:
         ["bash", "-uc", f". {LIB}/common.sh\n{script}", "_", *args],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=300,
         env={"PATH": os.environ["PATH"], **(env or {})},
     )
     assert not done.stderr, done.stderr.decode()
@@ -149,7 +149,7 @@ def test_who_is_alive() -> None:
     alive 999999999; echo $?
     """
     argv = ["bash", "-c", f". {LIB}/common.sh\n{script}", "_", ZOMBIE]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["0", "0", "1", "0", "1", "1"]
 
 

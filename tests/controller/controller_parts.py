@@ -29,7 +29,7 @@ clear_caches: false
 """
 
 
-def until(done: Callable[[], Any], limit_s: float = 30.0) -> Any:
+def until(done: Callable[[], Any], limit_s: float = 120.0) -> Any:
     """Poll `done` until it gives something true; fail after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while not (result := done()):

@@ -135,7 +135,7 @@ def test_cancel_and_resume(cli: Commands, lab_site: Path) -> None:
         run = read(RunRecord, root / "runs/2/state.json")
         return isinstance(run, RunRecord) and run.state == "running"
 
-    until(hangs, 60)
+    until(hangs)
     [one] = cli.json("status", "--site", lab_site)
     assert (one["state"], one["job_state"], one["current_run"]) == ("running", "RUNNING", 2)
     assert cli("resume", root).code == ExitCode.SET_STATE

@@ -239,7 +239,7 @@ def test_a_huge_log_costs_its_tail(tmp_path: Path) -> None:
     before = os.times().user
     assert KeptLogs().evaluation(path) is not None
     assert minutes(path) == 1.0
-    assert os.times().user - before < 0.5
+    assert os.times().user - before < 2  # reading all of it takes more than ten times as long
     assert TAIL_BYTES <= 64 * 1024
 
 

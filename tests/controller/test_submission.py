@@ -182,14 +182,14 @@ def test_two_controllers_at_once_make_one_job(run_set: RunSet) -> None:
     class Slow(Cluster):
         def submit(self, request: Request) -> str:
             inside.set()
-            assert leave.wait(20)
+            assert leave.wait(120)
             return super().submit(request)
 
     cluster = Slow()
     first = threading.Thread(target=submit, args=(run_set, cluster))
     first.start()
     try:
-        assert inside.wait(20)
+        assert inside.wait(120)
         with pytest.raises(SetError, match=f"another controller works on .*: process {os.getpid()} on"):
             submit(run_set, cluster)
     finally:

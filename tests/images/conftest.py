@@ -48,7 +48,7 @@ rm -rf --one-file-system "$LAB_STATE"
 def _bash(script: str, state: str, *words: str) -> None:
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", script, "tests/images", *words], cwd=TOP, text=True,
                           env={**os.environ, "ORCHESTRATOR_LAB": state}, stdin=subprocess.DEVNULL, capture_output=True,
-                          timeout=90, check=False)
+                          timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -93,6 +93,6 @@ def orchestrator() -> Callable[..., subprocess.CompletedProcess[str]]:
         outer = ("SLURM_", "ORCHESTRATOR_SITE")
         base = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
         return subprocess.run([sys.executable, "-m", "orchestrator", *words], input=stdin, text=True, cwd=TOP,
-                              env={**base, **(env or {})}, capture_output=True, timeout=120, check=False)
+                              env={**base, **(env or {})}, capture_output=True, timeout=300, check=False)
 
     return call

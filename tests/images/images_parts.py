@@ -44,7 +44,7 @@ class EngineNode:
         return f"unix://{self.socket}"
 
     def client(self) -> AbstractContextManager[docker.DockerClient]:
-        return closing(docker.DockerClient(base_url=self.address, timeout=60))
+        return closing(docker.DockerClient(base_url=self.address, timeout=300))
 
     def add_image(self, reference: str, text: str) -> str:
         """Put an image of one file into the store; returns its id."""
@@ -128,7 +128,7 @@ def start_hosts(stack: ExitStack, hosts: dict[str, str]) -> SshHosts:
 
 def _stop(server: subprocess.Popen[str]) -> None:
     server.terminate()
-    server.wait(10)
+    server.wait(120)
     assert server.stderr is not None
     server.stderr.close()
 
@@ -137,7 +137,7 @@ def _stop(server: subprocess.Popen[str]) -> None:
 def lab_image(lab: object, reference: str, text: str) -> Iterator[str]:
     """An image of one file in the lab's engine; gives its id."""
     repository, _, tag = reference.rpartition(":")
-    with closing(docker.DockerClient(base_url=f"unix://{lab.docker_socket}", timeout=60)) as client:
+    with closing(docker.DockerClient(base_url=f"unix://{lab.docker_socket}", timeout=300)) as client:
         client.api.import_image_from_data(tiny_tar(text), repository=repository, tag=tag)
         try:
             yield str(client.api.inspect_image(reference)["Id"])

@@ -64,7 +64,7 @@ def test_a_command_that_does_not_end_is_ended_and_named() -> None:
     began = time.monotonic()
     answer, = run_on_nodes(["a"], ["sleep", "100"], transport=Here(), timeout_s=0.3)
     assert answer.problem == "the command did not end within 0.3 s"
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 90
 
 
 def test_no_more_than_limit_at_a_time(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ print(change(1)); time.sleep(0.05); change(-1)"""
 
 def test_who_stops_reading_ends_the_rest(tmp_path: Path) -> None:
     began = time.monotonic()
-    script = f"mkdir {tmp_path}/first && exit; sleep 60"
+    script = f"mkdir {tmp_path}/first && exit; sleep 600"
     answers = run_on_nodes(["quick", "slow"], ["sh", "-c", script], transport=Here())
     assert [one.returncode for one in islice(answers, 1)] == [0]
     answers.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 300
 
 
 @pytest.mark.lab
@@ -130,9 +130,9 @@ def test_one_ssh_node_that_hangs_or_is_away_does_not_stop_the_others(start_ssh: 
     hosts = start_ssh({"h1": "HANG=yes", "h2": ""})
     nodes = ["h1", "h2", Node("away", "ssh://root@127.0.0.9:9")]
     answers = {one.node: one for one in run_on_nodes(nodes, ["sh", "-c", "[ -z \"$HANG\" ] || sleep 100; echo here"],
-                                                     transport=Ssh(str(hosts.config)), timeout_s=1)}
+                                                     transport=Ssh(str(hosts.config)), timeout_s=5)}
     assert answers["h2"].text == "here\n"
-    assert "did not end within 1 s" in answers["h1"].problem
+    assert "did not end within 5 s" in answers["h1"].problem
     assert "127.0.0.9:9" in answers["away"].problem
 
 
@@ -146,7 +146,7 @@ def test_srun_reaches_the_nodes_of_the_allocation(lab: object) -> None:
               "    print(one.node, one.returncode, one.answered, one.text.strip(), sep='|')\n"
               "one, = run_on_nodes(nodes[:1], ['sleep', '100'], transport=choose_transport(), timeout_s=1)\n"
               "print(one.problem)\n")
-    done = lab.run("salloc", "--nodes=2", "--ntasks=2", sys.executable, "-c", script, timeout=60)
+    done = lab.run("salloc", "--nodes=2", "--ntasks=2", sys.executable, "-c", script, timeout=300)
     first, second = sorted(line for line in done.stdout.splitlines() if "|5|" in line)
     assert [line.split("|")[3] for line in (first, second)] == [f"in {line.split('|')[0]}" for line in (first, second)]
     assert "nowhere|-1|False|" in done.stdout

@@ -174,7 +174,7 @@ def test_a_node_that_does_not_answer_has_its_own_exit_code(nodes: object, tar: P
 def allocated(lab: object, nodes: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command line inside an allocation of so many nodes."""
     return lab.run("salloc", f"--nodes={nodes}", f"--ntasks={nodes}", sys.executable, "-m", "orchestrator",  # type: ignore[attr-defined, no-any-return]
-                   *words, timeout=90, check=False)
+                   *words, timeout=300, check=False)
 
 
 @pytest.mark.lab

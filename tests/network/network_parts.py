@@ -129,7 +129,7 @@ class Place:
     def run_set(self, bundle: Path) -> SetRun:
         """Run the set of `bundle` on two made-up nodes, local0 and local1, of this machine."""
         done = subprocess.run(["bash", bundle / "run_with_docker.sh"], env=self.env(TMPDIR=str(self.folder)), text=True,
-                              stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, timeout=60)
+                              stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, timeout=300)
         [root] = (self.folder / "sets").iterdir()
         return SetRun(root, done.returncode, done.stdout)
 
@@ -158,7 +158,7 @@ class Place:
         setting = self.env(ORCH_SET_DIR=str(root), ORCH_JOB_ID="1", ORCH_NODE=node, SLURM_NODEID="1", SLURM_NNODES="2",
                            MASTER_ADDR="10.0.0.1", ORCH_PEER="10.0.0.2", ORCH_CHANNELS=str(self.folder)) | more
         done = subprocess.run(["bash", bundle / "lib/node.sh", "hold", "1"], env=setting, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=30)
+                              capture_output=True, text=True, timeout=300)
         assert done.stderr == ""
         return self.seen(root / "nodes" / node, done.stdout, setting, bundle)
 

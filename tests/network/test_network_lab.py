@@ -50,7 +50,7 @@ class LabPlace:
         site.write_text(text.replace("{engine: none}", "{pull: never}"))
         bundle = self.place.render_again()
         env = {**self.lab.env, **self.place.env(PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n")}
-        subprocess.run(["sbatch", "--wait", "job.sh"], cwd=bundle, env=env, capture_output=True, timeout=120, check=False)
+        subprocess.run(["sbatch", "--wait", "job.sh"], cwd=bundle, env=env, capture_output=True, timeout=300, check=False)
         [output] = bundle.glob("job_*.out")
         [root] = (self.place.folder / "sets").iterdir()
         [record] = (root / "jobs").iterdir()

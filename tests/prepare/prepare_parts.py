@@ -106,7 +106,7 @@ def stand_in(address: str) -> Iterator[None]:
             member.size, member.mode = len(text), 0o755
             tar.addfile(member, io.BytesIO(text.encode()))
     repository, _, tag = IMAGE.rpartition(":")
-    with closing(docker.DockerClient(base_url=address, timeout=60)) as client:
+    with closing(docker.DockerClient(base_url=address, timeout=300)) as client:
         made = client.api.create_container(BASE, command=["true"])["Id"]
         try:
             client.api.put_archive(made, "/", buffer.getvalue())
@@ -155,7 +155,7 @@ class Data:
         return {**kept, **self.env}
 
     def prepare(self, workload: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(workload, *words), env=self.environment, text=True, cwd=TOP, timeout=100,
+        return subprocess.run(self.command(workload, *words), env=self.environment, text=True, cwd=TOP, timeout=300,
                               stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
     def start(self, workload: str, *words: str) -> subprocess.Popen[str]:

@@ -90,7 +90,7 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object, 
         assert TOKEN not in inspected and "prepare_data_and_model" in inspected
         found = files_with(TOKEN, data.top) + files_with(TOKEN, lab.state / "docker/data/containers")  # type: ignore[attr-defined]
         assert found == ([token_file] if way == "file" else [])
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert TOKEN not in out + err
     assert files_with(TOKEN, data.top) == ([token_file] if way == "file" else [])

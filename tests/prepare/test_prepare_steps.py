@@ -147,8 +147,8 @@ def test_a_preparation_whose_process_is_killed_ends_with_it_and_runs_again(data:
             second = data.prepare("llama2_70b_lora", "--force-space")
             assert second.returncode == 3 and "another process prepares the same data" in second.stderr
             process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=20)
-            assert client.api.wait(running["Id"], timeout=20)["StatusCode"] == 137
+            process.communicate(timeout=300)
+            assert client.api.wait(running["Id"], timeout=300)["StatusCode"] == 137
         assert data.state("llama2", "data-and-model")["state"] == "running"
         for pipe in ("at_work", "gate"):
             (folder / pipe).unlink()

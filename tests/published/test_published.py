@@ -72,7 +72,7 @@ def test_finding_by_any_name(query: dict[str, str], count: int) -> None:
 
 def call(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "orchestrator", "published", *words], text=True, capture_output=True,
-                          check=False, timeout=30)
+                          check=False, timeout=300)
 
 
 def test_the_command() -> None:

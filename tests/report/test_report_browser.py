@@ -70,7 +70,7 @@ def browse(chromium: str, file: Path, profile: Path, *options: str) -> tuple[str
             file.as_uri(),
         ],
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=True,
         stdin=subprocess.DEVNULL,
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,4 +13,12 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made = Host(tmp_path)
     yield made
     made.run("revert-all")
-    wait_for(lambda: not watchdogs(made.state), 5)
+    wait_for(lambda: not watchdogs(made.state))
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that lives until the test, or its end, kills it."""
+    with subprocess.Popen(["sleep", "3600"]) as process:
+        yield process
+        process.kill()

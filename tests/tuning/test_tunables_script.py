@@ -76,13 +76,12 @@ def test_another_value_is_not_forced_on_a_living_owner(host: Host, tmp_path: Pat
     assert host.is_as_before
 
 
-def test_a_dead_owner_does_not_count(host: Host) -> None:
+def test_a_dead_owner_does_not_count(host: Host, sleeper: subprocess.Popen[bytes]) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert host.run("apply", "dead", ORCH_OWNER_PID=str(gone.pid)).returncode == 3
-    sleeper = subprocess.Popen(["sleep", "60"])
-    host.rows("apply", "dead", ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="60")
-    host.rows("apply", "alive", ORCH_LEASE_S="60")
+    host.rows("apply", "dead", ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="600")
+    host.rows("apply", "alive", ORCH_LEASE_S="600")
     sleeper.kill()
     sleeper.wait()
     assert {one["name"]: one["state"] for one in host.status().owners} == {"dead": "gone", "alive": "alive"}
@@ -90,32 +89,28 @@ def test_a_dead_owner_does_not_count(host: Host) -> None:
     assert host.is_as_before
 
 
-def test_the_watchdog_reverts_for_a_killed_owner(host: Host) -> None:
-    sleeper = subprocess.Popen(["sleep", "60"])
+def test_the_watchdog_reverts_for_a_killed_owner(host: Host, sleeper: subprocess.Popen[bytes]) -> None:
     host.rows("apply", "job", ORCH_OWNER_PID=str(sleeper.pid))
-    wait_for(lambda: watchdogs(host.state), 5)
-    assert host.status().watchdog in watchdogs(host.state)
+    wait_for(lambda: host.status().watchdog in watchdogs(host.state))
     sleeper.send_signal(signal.SIGKILL)
     sleeper.wait()
-    wait_for(lambda: host.is_as_before and not watchdogs(host.state), 6)
+    wait_for(lambda: host.is_as_before and not watchdogs(host.state))
 
 
 def test_the_watchdog_ends_with_a_normal_revert_and_holds_nothing(host: Host) -> None:
     # If it kept one of these pipes open, reading them to their end would take until the lease is over.
-    answer = subprocess.run(["bash", host.script, "apply", "job"], env=host.env(ORCH_LEASE_S="60"), capture_output=True, timeout=10, check=True)
+    answer = subprocess.run(["bash", host.script, "apply", "job"], env=host.env(ORCH_LEASE_S="600"), capture_output=True, timeout=300, check=True)
     assert answer.stdout
-    wait_for(lambda: watchdogs(host.state), 5)
-    [pid] = watchdogs(host.state)
-    assert os.getsid(pid) == pid
+    wait_for(lambda: [os.getsid(pid) for pid in watchdogs(host.state)] == watchdogs(host.state) != [])
     host.rows("revert", "job")
-    wait_for(lambda: not watchdogs(host.state), 2)
+    wait_for(lambda: not watchdogs(host.state))
     assert host.is_as_before
 
 
 def test_a_time_limit_without_a_process(host: Host) -> None:
-    host.rows("apply", "hand", ORCH_OWNER_PID="0", ORCH_OWNER_S="1")
-    assert host.read(NMI) == "0"
-    wait_for(lambda: host.is_as_before and not watchdogs(host.state), 6)
+    rows = host.rows("apply", "hand", ORCH_OWNER_PID="0", ORCH_OWNER_S="1")
+    assert rows["nmi_watchdog"].after == "0"
+    wait_for(lambda: host.is_as_before and not watchdogs(host.state))
 
 
 def test_held_by_hand_until_revert(host: Host) -> None:
@@ -127,10 +122,9 @@ def test_held_by_hand_until_revert(host: Host) -> None:
     assert host.is_as_before
 
 
-def test_killed_while_it_writes(tmp_path: Path) -> None:
+def test_killed_while_it_writes(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Whenever the script is killed, a later revert gives the first values back."""
     host = Host(tmp_path, cpus=64)
-    sleeper = subprocess.Popen(["sleep", "60"])
     for delay in (0.002, 0.01, 0.02, 0.03, 0.04, 0.06):
         process = subprocess.Popen(["bash", host.script, "apply", "job"], env=host.env(ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="600"),
                                    stdout=subprocess.DEVNULL)
@@ -143,7 +137,7 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
         assert snapshot(host.root) == host.before and not host.state.exists()
     sleeper.kill()
     sleeper.wait()
-    wait_for(lambda: not watchdogs(host.state), 5)
+    wait_for(lambda: not watchdogs(host.state))
 
 
 def test_a_journal_that_was_cut_off_changes_nothing(host: Host) -> None:
@@ -296,7 +290,7 @@ def test_many_at_once(host: Host) -> None:
     """Twelve jobs come and go on one host at the same time; the last one out leaves it as it was."""
     line = '"$1" "$2" apply "$3" >/dev/null && "$1" "$2" verify >/dev/null && "$1" "$2" revert "$3" >/dev/null 2>&1'
     jobs = [subprocess.Popen(["bash", "-c", line, "_", "bash", host.script, f"job-{k}"], env=host.env()) for k in range(12)]
-    assert [job.wait(30) for job in jobs] == [0] * 12
+    assert [job.wait(300) for job in jobs] == [0] * 12
     assert host.is_as_before
 
 
@@ -307,9 +301,9 @@ def test_without_root() -> None:
         host = Host(Path(folder))
         drop = ["setpriv", "--reuid=65534", "--clear-groups", "bash", str(host.script)]
         env = host.env(ORCH_TUNABLES_STATE="/run/orchestrator-tunables-test")
-        answer = subprocess.run([*drop, "apply", "job"], env=env, text=True, capture_output=True, timeout=10, check=False)
+        answer = subprocess.run([*drop, "apply", "job"], env=env, text=True, capture_output=True, timeout=300, check=False)
         assert answer.returncode == 3 and "root is needed" in answer.stderr
-        looked = subprocess.run([*drop, "verify"], env=env, text=True, capture_output=True, timeout=10, check=False)
+        looked = subprocess.run([*drop, "verify"], env=env, text=True, capture_output=True, timeout=300, check=False)
         assert len(looked.stdout.splitlines()) == len(load_profile("recommended").tunables)
         assert snapshot(host.root) == host.before
 

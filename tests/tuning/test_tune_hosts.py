@@ -27,7 +27,7 @@ SECRET = "correct horse; touch {}"
 
 def tune(env: dict[str, str], *words: str, fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | {"PYTHONPATH": str(TOP)} | env
-    return subprocess.run([sys.executable, "-m", "orchestrator", "tune", *words], env=env, text=True, capture_output=True, timeout=60,
+    return subprocess.run([sys.executable, "-m", "orchestrator", "tune", *words], env=env, text=True, capture_output=True, timeout=300,
                           check=False, stdin=subprocess.DEVNULL, pass_fds=fds)
 
 

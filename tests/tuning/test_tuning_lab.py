@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import pytest
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
 from orchestrator.tuning.experiment import attempt_starts, drifts
-from orchestrator.tuning.rows import parse_rows
+from orchestrator.tuning.rows import Row, parse_rows
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -48,9 +49,9 @@ class Place:
 
     def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "orchestrator", *map(str, words)], env=self.env, text=True, cwd=self.folder,
-                              capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+                              capture_output=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
 
-    def submit(self, nexp: int, fault: str = "", tuning: str = "{lease_seconds: 60}") -> str:
+    def submit(self, nexp: int, fault: str = "", tuning: str = "{lease_seconds: 3600}") -> str:
         lines = [line for line in self.site.read_text().splitlines() if not line.startswith("tuning:")]
         self.site.write_text("\n".join([*lines, f"tuning: {tuning}", ""]))
         words = ["--env", f"BUILTIN_FAULT={fault}"] if fault else []
@@ -64,10 +65,10 @@ class Place:
 
     def end(self) -> None:
         self.set_dir()
-        wait_for(lambda: not self.running(), 60)
+        wait_for(lambda: not self.running())
 
     def set_dir(self) -> Path:
-        wait_for(lambda: list(self.log_dir.glob("*/set.json")), 30)
+        wait_for(lambda: list(self.log_dir.glob("*/set.json")))
         [record] = self.log_dir.glob("*/set.json")
         return record.parent
 
@@ -79,7 +80,7 @@ class Place:
     def in_run(self, run: int) -> Path:
         """Wait until the first attempt of a run trains; returns its folder."""
         folder = self.set_dir() / f"runs/{run}/attempt_1"
-        wait_for(lambda: (folder / "node_0.log").exists() and "run_start" in (folder / "node_0.log").read_text(), 40)
+        wait_for(lambda: (folder / "node_0.log").exists() and "run_start" in (folder / "node_0.log").read_text())
         return folder
 
     def processes(self, *words: str) -> list[int]:
@@ -94,17 +95,36 @@ class Place:
         return found
 
 
+    def rows(self) -> list[Row]:
+        """What the nodes wrote down about their knobs."""
+        files = self.set_dir().glob("nodes/*/tunables.tsv")
+        return [row for path in files for row in parse_rows(path.read_text().splitlines())]
+
+    def revert(self) -> None:
+        """`tune revert` on every node. A node of a rehearsal is a folder, which its own environment names."""
+        for node in self.lab.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
+            env = {name: text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text for name, text in self.env.items()}
+            answer = subprocess.run([sys.executable, "-m", "orchestrator", "tune", "revert", "--json"], env=env, text=True, cwd=self.folder,
+                                    capture_output=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
+            assert answer.returncode == 0, answer.stderr
+
+    def kill(self, *words: str) -> None:
+        for pid in self.processes(*words):
+            with suppress(ProcessLookupError):  # one of the others took it along
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.fixture
 def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
-    wait_for(lambda: not STATE.exists(), 30)
+    wait_for(lambda: not STATE.exists())
     before = [path.read_bytes() for path in KNOBS]
     made = Place(lab, lab.shared / f"tuning-{os.getpid()}-{request.node.name}")
     yield made
     for job in made.running().split():
         lab.run("scancel", job, check=False)
-    wait_for(lambda: not made.running(), 30)
-    wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists(), 20)
-    wait_for(lambda: not watchdogs(STATE) and not watchdogs(made.folder), 5)
+    wait_for(lambda: not made.running())
+    wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists())
+    wait_for(lambda: not watchdogs(STATE) and not watchdogs(made.folder))
     shutil.rmtree(made.folder)
 
 
@@ -115,15 +135,16 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     place.submit(2, "slow:run=1:attempt=1:ms=20")
     place.in_run(1)
     assert {(root / NMI).read_text() for root in roots.values()} == {"0\n"}
-    (roots["lab3"] / NMI).write_text("1\n")
+    third = place.lab.nodes[2]
+    (roots[third] / NMI).write_text("1\n")
     place.end()
     set_dir = place.set_dir()
     assert place.job()["state"] == "complete", place.job()
     [drift] = drifts(set_dir)
-    assert (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found) == (1, 1, "lab3", "nmi_watchdog", "0", "1")
+    assert (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found) == (1, 1, third, "nmi_watchdog", "0", "1")
     refused = json.loads((set_dir / "runs/2/attempt_1/state.json").read_text())
     assert refused["outcome"] == "infrastructure"
-    assert refused["reason"] == "node lab3 (rank 2): nmi_watchdog wanted 0, found 1"
+    assert refused["reason"] == f"node {third} (rank 2): nmi_watchdog wanted 0, found 1"
     assert json.loads((set_dir / "runs/2/attempt_2/state.json").read_text())["outcome"] == "success"
     starts = {(one.run, one.attempt): one for one in attempt_starts(set_dir)}
     assert set(starts) == {(1, 1), (2, 2)}
@@ -134,8 +155,9 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
                  if f'"key": "{word}"' in line}
         assert set(start.caches) == set(place.lab.nodes)
         assert all(cache.ready_ms <= times["cache_clear"] <= times["run_start"] for cache in start.caches.values())
-        assert start.value("kernel", "lab5") == "6.8.0-60-generic" and start.value("gpu.firmware.smc", "lab1") == "0x00557101"
-        assert start.value("image", "lab8").startswith("sha256:") and start.value("knob.nmi_watchdog", "lab3") == "0"
+        first, fifth, last = (place.lab.nodes[k] for k in (0, 4, 7))
+        assert start.value("kernel", fifth) == "6.8.0-60-generic" and start.value("gpu.firmware.smc", first) == "0x00557101"
+        assert start.value("image", last).startswith("sha256:") and start.value("knob.nmi_watchdog", third) == "0"
     for node, root in roots.items():
         assert (root / "proc/sys/vm/drop_caches").read_text() == "3\n"
         (root / "proc/sys/vm/drop_caches").write_text("0\n")
@@ -146,55 +168,112 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
 
 def test_a_knob_that_refuses_and_nodes_that_differ(place: Place) -> None:
     roots = place.fake_roots()
-    (roots["lab4"] / NMI).unlink()
-    (roots["lab4"] / NMI).symlink_to(STUBBORN)
+    fourth, seventh = place.lab.nodes[3], place.lab.nodes[6]
+    (roots[fourth] / NMI).unlink()
+    (roots[fourth] / NMI).symlink_to(STUBBORN)
     before = {node: snapshot(root) for node, root in roots.items()}
     place.submit(1)
     place.end()
     record = place.job()
     assert record["state"] == "failed"
-    assert record["reason"] == f"node lab4 (rank 3): tunables: nmi_watchdog wanted 0, found {STUBBORN.read_text().strip()}"
+    assert record["reason"] == f"node {fourth} (rank 3): tunables: nmi_watchdog wanted 0, found {STUBBORN.read_text().strip()}"
     assert {node: snapshot(root) for node, root in roots.items()} == before
 
-    (roots["lab4"] / NMI).unlink()
-    (roots["lab4"] / NMI).write_text("1\n")
-    (roots["lab7"] / "sys/module/amdgpu/version").write_text("6.10.5\n")
+    (roots[fourth] / NMI).unlink()
+    (roots[fourth] / NMI).write_text("1\n")
+    (roots[seventh] / "sys/module/amdgpu/version").write_text("6.10.5\n")
     shutil.rmtree(place.set_dir())
     place.submit(1)
     place.end()
-    assert place.job()["reason"].startswith("the nodes differ: node lab7 (rank 6): driver is 6.10.5, elsewhere 6.12.12")
+    assert place.job()["reason"].startswith(f"the nodes differ: node {seventh} (rank 6): driver is 6.10.5, elsewhere 6.12.12")
 
 
-def test_real_knobs_after_scancel(place: Place) -> None:
-    before = [path.read_bytes() for path in KNOBS]
-    job = place.submit(1, "slow:run=1:attempt=1:ms=50")
+# ---- five endings: the values before and after are the same, byte for byte ----
+
+class Knobs:
+    """What a set tunes: the knobs that this machine's kernel has (shared by all nodes), or a folder per node."""
+
+    def __init__(self, place: Place, real: bool) -> None:
+        self.place = place
+        self.roots = {} if real else place.fake_roots()
+        self.before = self.now()
+
+    def now(self) -> dict[str, bytes]:
+        if not self.roots:
+            return {str(path): path.read_bytes() for path in KNOBS}
+        return {f"{node} {name}": text for node, root in self.roots.items() for name, text in snapshot(root).items()
+                if name != "proc/sys/vm/drop_caches"}  # which is no knob, but told to do something
+
+    def changed_nodes(self) -> set[str]:
+        """The nodes whose values are not those of the beginning; real knobs belong to all of them."""
+        changed = {name.split()[0] for name, text in self.now().items() if text != self.before[name]}
+        return changed if self.roots or not changed else set(self.place.lab.nodes)
+
+    def held(self) -> bool:
+        return STATE.exists() if not self.roots else any((self.place.folder / "state").glob("*/*"))
+
+    def put_back(self) -> bool:
+        return self.now() == self.before and not self.held()
+
+
+@pytest.fixture(params=["real knobs", "eight roots"])
+def knobs(place: Place, request: pytest.FixtureRequest) -> Knobs:
+    made = Knobs(place, request.param == "real knobs")
+    if not made.roots and not KNOBS:
+        pytest.skip("this kernel has none of the knobs")
+    return made
+
+
+def tuned(knobs: Knobs) -> bool:
+    return knobs.changed_nodes() == set(knobs.place.lab.nodes)
+
+
+def test_put_back_after_success(place: Place, knobs: Knobs) -> None:
+    place.submit(1, "slow:run=1:attempt=1:ms=10")
     place.in_run(1)
-    assert [path.read_bytes() for path in KNOBS] != before
+    assert tuned(knobs)
+    place.end()
+    assert place.job()["state"] == "complete"
+    assert knobs.put_back()
+
+
+def test_put_back_after_failure(place: Place, knobs: Knobs) -> None:
+    """Every attempt of the only run loses a node's process."""
+    place.submit(1, "die:run=1:node=2:at=0.3")
+    place.in_run(1)
+    place.end()
+    record = json.loads((place.set_dir() / "runs/1/state.json").read_text())
+    assert (record["attempt"], record["outcome"]) == (2, "infrastructure")
+    assert {row.action for row in place.rows()} == {"apply", "revert"}
+    assert knobs.put_back()
+
+
+def test_put_back_after_scancel(place: Place, knobs: Knobs) -> None:
+    job = place.submit(1, "slow:run=1:attempt=1:ms=100")
+    place.in_run(1)
+    assert tuned(knobs)
     place.lab.run("scancel", job)
-    wait_for(lambda: [path.read_bytes() for path in KNOBS] == before, 15)
-    wait_for(lambda: not STATE.exists(), 5)
+    wait_for(knobs.put_back)
 
 
 @pytest.mark.parametrize("by", ["watchdog", "tune revert"])
-def test_real_knobs_after_everything_was_killed(place: Place, by: str) -> None:
+def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: str) -> None:
     """SIGKILL for the driver, its steps and the nodes' processes, as after a crash."""
-    before = [path.read_bytes() for path in KNOBS]
-    job = place.submit(1, "slow:run=1:attempt=1:ms=50", tuning="{lease_seconds: %d}" % (1 if by == "watchdog" else 60))
+    job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning="{lease_seconds: %d}" % (1 if by == "watchdog" else 3600))
     place.in_run(1)
+    assert tuned(knobs)
     set_dir = str(place.set_dir())
     # First those that would tidy up when the others are gone.
     for words in (("node.sh", "hold", set_dir), ("slurm_script",), ("node.sh", "run", set_dir), ("srun", set_dir)):
-        for pid in place.processes(*words):
-            os.kill(pid, signal.SIGKILL)
+        place.kill(*words)
     place.lab.run("scancel", "--signal=KILL", job, check=False)
+    wait_for(lambda: not place.running() and not place.processes("node.sh", "hold", set_dir))
     if by == "tune revert":
-        wait_for(lambda: not place.processes("node.sh", "hold", set_dir), 10)
-        assert [path.read_bytes() for path in KNOBS] != before
-        answer = place.orchestrator("tune", "revert", "--json")
-        assert answer.returncode == 0, answer.stderr
-        assert [path.read_bytes() for path in KNOBS] == before
-    wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists(), 8)
+        assert tuned(knobs) and knobs.held()
+        place.revert()
+        assert knobs.now() == knobs.before
+    wait_for(knobs.put_back)
     # What only the killed processes could have removed.
-    wait_for(lambda: not place.running() and not place.processes(set_dir), 20)
+    wait_for(lambda: not place.processes(set_dir))
     for channel in Path("/tmp").glob(f"orch-*-{job}-*"):
         shutil.rmtree(channel)

@@ -34,7 +34,7 @@ def run_set(folder: Path, *, allow: bool = False, nexp: int = 1) -> tuple[dict[s
     rendered = subprocess.run([sys.executable, "-m", "orchestrator", "render", "local_2x2x8", "builtin", "--nexp", str(nexp), "-o", folder / "bundle"],
                               env=env, text=True, capture_output=True, check=False)
     assert rendered.returncode == 0, rendered.stderr
-    done = subprocess.run(["bash", folder / "bundle/run_with_docker.sh"], env=env, text=True, capture_output=True, timeout=90, check=False)
+    done = subprocess.run(["bash", folder / "bundle/run_with_docker.sh"], env=env, text=True, capture_output=True, timeout=300, check=False)
     [set_dir] = (folder / "sets").iterdir()
     [record] = (set_dir / "jobs").iterdir()
     return json.loads(record.read_text()), set_dir, done.stderr

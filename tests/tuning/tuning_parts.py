@@ -77,7 +77,7 @@ class Host:
                 "ORCH_OWNER_PID": str(os.getpid()), "ORCH_LEASE_S": "1", **more}
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["bash", self.script, *words], env=self.env(**more), text=True, capture_output=True, timeout=30,
+        return subprocess.run(["bash", self.script, *words], env=self.env(**more), text=True, capture_output=True, timeout=300,
                               check=False, stdin=subprocess.DEVNULL)
 
     def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, Row]:
@@ -97,7 +97,8 @@ class Host:
         return snapshot(self.root) == self.before and not self.state.exists()
 
 
-def wait_for(condition: Callable[[], object], seconds: float) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Poll until `condition` holds. It will on a loaded machine too, so only what never happens takes this long."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"

@@ -1,0 +1,170 @@
+"""A made-up node for the checks of lib/preflight_node.sh: its /sys, its tools, its settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LIB = Path(__file__).resolve().parents[2] / "templates/lib"
+FIXTURES = Path(__file__).resolve().parent / "fixtures"
+NAMES = ("engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links", "rdma", "data", "log_dir",
+         "free_space", "clock", "limits", "leftovers", "versions")
+LIMITS = """Limit                     Soft Limit           Hard Limit           Units
+Max open files            {nofile:<20} 1048576              files
+Max locked memory         {memlock:<20} unlimited            bytes
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    verdict: str
+    ms: int
+    text: str
+    remedy: str
+
+
+@dataclass
+class Answer:
+    rows: dict[str, Row]
+    same: list[str]
+    lines: list[str]
+    errors: str
+
+
+@dataclass
+class Node:
+    """One node of a job; its folders are below `top`, and nothing outside is looked at but the machine's own programs."""
+
+    top: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("sys", "dev/shm", "bin", "run", "logs", "tmp", "data/train"):
+            (self.top / name).mkdir(parents=True)
+        (self.top / "data/train/part-0.tar").write_text("samples")
+        (self.top / "environment.sh").touch()
+        self.limits(nofile="1048576", memlock="unlimited")
+        self.settings = {
+            "node": "n1", "rank": 0, "node_dir": self.top / "nodes/n1", "owner": "7-n1", "channel": self.channel("7"),
+            "ORCH_SET_DIR": self.top, "ORCH_JOB_ID": "7", "ENGINE": "docker", "ENGINE_COMMAND": ["docker"], "ENGINE_STATE": "up",
+            "IMAGE_ID": "sha256:0123456789abcdef", "CONT": "rocm/training:6.0", "PULL": "never", "CODE_SOURCE": "",
+            "DATADIR": self.top / "data", "MOUNTS": ["DATADIR\t.\t/data\tro"], "CONTAINER_OPTIONS": [],
+            "GPUS_PER_NODE": 8, "GPU_MODEL": "MI300X", "GPU_GFX": "gfx942", "SYSTEM": "MI300X_2x8x1", "WORKLOAD": "flux1",
+            "FABRIC": "none", "FABRIC_DRIVERS": ["mlx5_core"], "FABRIC_NAMES": [], "FABRIC_GBPS": 400, "FABRIC_DEVICES": 2,
+            "FABRIC_LINK_LAYER": "InfiniBand", "NETWORK_RDMA": "required", "NETWORK_ORIGINS": [], "NETWORK_REMOVED": [], "PASS_ENV": [],
+            "NNODES": 2, "SUDO": [], "LOGDIR": self.top / "logs", "PREFLIGHT_SKIP": [], "PREFLIGHT_WARN": [], "PREFLIGHT_CHECK_S": 5,
+            "PREFLIGHT_FREE_GB": 0, "ORCH_MARKER": self.top / "logs/.marker", "ORCH_MARKER_TEXT": "job 7",
+            "ORCH_SYS_ROOT": self.top / "sys", "ORCH_PROC_ROOT": self.top / "proc", "ORCH_DEV_ROOT": self.top / "dev",
+            "ORCH_RUN_ROOT": self.top / "run", "ORCH_TUNABLES_ROOT": self.top, "ORCH_SMI_PATH": self.top / "bin",
+            "ORCH_ENGINE_STORAGE": self.top / "docker",
+        } | self.settings
+        self.write("logs/.marker", "job 7\n")
+        self.tool("docker", "exit 0")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def channel(self, job: str) -> Path:
+        return self.top / f"tmp/orch-{os.getuid()}-{job}-n1"
+
+    def limits(self, nofile: str, memlock: str) -> None:
+        self.write("proc/self/limits", LIMITS.format(nofile=nofile, memlock=memlock))
+
+    def tool(self, name: str, script: str) -> None:
+        self.write(f"bin/{name}", f"#!/bin/bash\n{script}\n").chmod(0o755)
+
+    def amd_smi(self, **outputs: Any) -> None:
+        """An amd-smi whose commands (static, metric, ...) print these."""
+        cases = []
+        for command, output in outputs.items():
+            text = output if isinstance(output, str) else json.dumps(output, indent=4)
+            cases.append(f"{command}) cat {shlex.quote(str(self.write(f'bin/{command}.json', text)))} ;;")
+        self.tool("amd-smi", 'case $1 in ' + " ".join(cases) + ' *) echo "amd-smi: error: invalid choice: $1"; exit 2 ;; esac')
+
+    def driver(self, gpus: int = 8, device: int = 0x74A1, links: int = 7) -> None:
+        """What amdgpu and amdkfd show of idle MI300X GPUs, and of the two processors."""
+        kfd = "sys/class/kfd/kfd/topology/nodes"
+        for number in range(2):
+            self.write(f"{kfd}/{number}/gpu_id", "0\n")
+        for number in range(gpus):
+            at = f"{kfd}/{number + 2}"
+            self.write(f"{at}/gpu_id", f"{28851 + number}\n")
+            self.write(f"{at}/properties", f"cpu_cores_count 0\nvendor_id 4098\ndevice_id {device}\ngfx_target_version 90402\n")
+            for link in range(links):
+                self.write(f"{at}/io_links/{link}/properties", "type 11\nversion_major 0\n")
+            pci = f"sys/bus/pci/drivers/amdgpu/0000:{number + 5:02x}:00.0"
+            self.write(f"{pci}/device", f"0x{device:04x}\n")
+            self.write(f"{pci}/mem_info_vram_total", f"{196592 << 20}\n")
+            self.write(f"{pci}/mem_info_vram_used", f"{297 << 20}\n")
+            for block in ("umc", "gfx", "xgmi_wafl"):
+                self.write(f"{pci}/ras/{block}_err_count", "ue: 0\nce: 0\nde: 0\n")
+        (self.top / "sys/class/kfd/kfd/proc").mkdir(parents=True, exist_ok=True)
+
+    def kfd_process(self, pid: int, name: str, bytes_used: int) -> None:
+        self.write(f"sys/class/kfd/kfd/proc/{pid}/vram_28851", f"{bytes_used}\n")
+        self.write(f"proc/{pid}/comm", f"{name}\n")
+
+    def port(self, name: str, state: str = "4: ACTIVE", rate: str = "400 Gb/sec (4X NDR)") -> None:
+        at = f"sys/class/infiniband/{name}/ports/1"
+        for file, text in {"state": state, "phys_state": "5: LinkUp", "link_layer": "InfiniBand", "rate": rate}.items():
+            self.write(f"{at}/{file}", text + "\n")
+        driver = self.top / "sys/bus/pci/drivers/mlx5_core"
+        driver.mkdir(parents=True, exist_ok=True)
+        device = self.top / f"sys/class/infiniband/{name}/device"
+        device.mkdir(exist_ok=True)
+        if not (device / "driver").exists():
+            (device / "driver").symlink_to(driver)
+
+    def script(self, call: str = "( run_checks )") -> str:
+        lines = ["set -uo pipefail"]
+        for name, value in self.settings.items():
+            words = f"({shlex.join(map(str, value))})" if isinstance(value, list) else shlex.quote(str(value))
+            lines.append(f"{name}={words}")
+        lines += [f". {LIB}/common.sh", f". {LIB}/network.sh", f". {LIB}/preflight_node.sh",
+                  r"report() { printf '%s\t%s\t%s\t%s\n' "'"$1" "$rank" "$node" "${2:-}"; }', call]
+        return "\n".join(lines) + "\n"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return os.environ | {"PATH": f"{self.top / 'bin'}:{os.environ['PATH']}"}
+
+    def check(self, **settings: Any) -> Answer:
+        """Run all checks; settings are laid over those of the node."""
+        self.settings |= settings
+        done = subprocess.run(["bash", "-c", self.script()], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=60, check=True)
+        rows, same = {}, []
+        for line in done.stdout.splitlines():
+            word, _, node, detail = line.split("\t")
+            assert node == "n1"
+            if word == "same":
+                same.append(detail)
+            else:
+                name, verdict, ms, text, remedy = detail.split("\x1f")
+                assert word == "check" and name not in rows
+                rows[name] = Row(verdict, int(ms), text, remedy)
+        assert set(rows) == set(NAMES)
+        return Answer(rows, same, done.stdout.splitlines(), done.stderr)
+
+
+def recorded(name: str) -> Any:
+    """A recorded output, without what the tool prints in front of the JSON."""
+    text = (FIXTURES / name).read_text()
+    return json.loads(text[min(at for at in (text.find("\n["), text.find("\n{"), 0 if text[0] in "[{" else -1) if at >= 0):])
+
+
+def repeated(entry: dict[str, Any], count: int = 8, **changes: dict[int, Any]) -> list[dict[str, Any]]:
+    """The recorded entry of one GPU for `count` of them; `changes` has members for single ones."""
+    entries = [{**json.loads(json.dumps(entry)), "gpu": number} for number in range(count)]
+    for member, values in changes.items():
+        for number, value in values.items():
+            entries[number][member] = {**entries[number][member], **value}
+    return entries

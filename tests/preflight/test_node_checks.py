@@ -1,0 +1,376 @@
+"""What a node checks beside its GPUs, and how the checks are run: limits of time, switched-off checks, ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from preflight_parts import NAMES, Node
+
+
+def running_below(node: Node) -> list[str]:
+    """Processes that have the made-up node's folder in their command line."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                words = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(node.top) in words:
+            found.append(words)
+    return found
+
+
+def gone(node: Node, seconds: float = 5) -> bool:
+    end = time.monotonic() + seconds
+    while running_below(node) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not running_below(node)
+
+
+def test_every_check_has_one_row_and_a_short_line(node: Node) -> None:
+    answer = node.check(CONT="registry/" + "x" * 2000)
+    assert set(answer.rows) == set(NAMES)
+    assert max(len(line.encode()) for line in answer.lines) <= 900
+    assert answer.errors == ""
+
+
+def test_a_virtual_node_without_gpus_and_tools_has_no_failure(node: Node) -> None:
+    assert {row.verdict for row in node.check().rows.values()} <= {"pass", "skip", "warn"}
+
+
+def test_a_cut_text_keeps_whole_characters(node: Node) -> None:
+    row = node.check(CONT="é" * 1000).rows["image"]
+    assert row.text.endswith("...") and "�" not in row.text
+
+
+# ---- time ---------------------------------------------------------------------------------------------------------------------
+
+def test_a_hung_tool_is_ended_with_its_children(node: Node) -> None:
+    node.tool("amd-smi", f"sleep 300 {node.top}/child & bash -c 'sleep 300; : {node.top}'")
+    begin = time.monotonic()
+    rows = node.check(PREFLIGHT_CHECK_S=1).rows
+    assert time.monotonic() - begin < 4
+    for name in ("gpu_count", "gpu_model", "gpu_memory", "gpu_errors", "gpu_processes", "gpu_links"):
+        assert (rows[name].verdict, rows[name].text) == ("fail", "no answer within 1 s")
+        assert "dmesg" in rows[name].remedy
+    assert rows["data"].verdict == "pass"
+    assert gone(node), running_below(node)
+
+
+def test_a_hung_engine_costs_only_its_own_check(node: Node) -> None:
+    node.tool("docker", "sleep 300")
+    rows = node.check(PREFLIGHT_CHECK_S=1).rows
+    assert rows["leftovers"].verdict == "fail" and "docker" in rows["leftovers"].remedy
+    assert {rows[name].verdict for name in NAMES if name != "leftovers"} <= {"pass", "skip", "warn"}
+
+
+def test_the_end_of_run_checks_is_the_end_of_its_jobs(node: Node) -> None:
+    node.tool("amd-smi", f"touch {node.top}/began; sleep 300; : {node.top}")
+    process = subprocess.Popen(["bash", "-c", node.script("( run_checks ) & wait")], env=node.env, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.DEVNULL, start_new_session=True)
+    end = time.monotonic() + 10
+    while not (node.top / "began").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False).stdout.split()
+    assert len(children) == 1
+    os.kill(int(children[0]), signal.SIGTERM)
+    process.wait(timeout=5)
+    assert gone(node), running_below(node)
+
+
+# ---- switched off, softened ---------------------------------------------------------------------------------------------------
+
+def test_skipped_and_softened_checks(node: Node) -> None:
+    node.limits(nofile="1024", memlock="65536")
+    rows = node.check(ENGINE_STATE="silent", IMAGE_ID="", PREFLIGHT_SKIP=["limits", "gpu_count", "leftovers"], PREFLIGHT_WARN=["engine"]).rows
+    assert {rows[name].verdict for name in ("limits", "gpu_count", "leftovers")} == {"skip"}
+    assert rows["limits"].text == "switched off (preflight.skip)"
+    assert (rows["engine"].verdict, rows["engine"].text) == ("warn", "the container engine (docker) does not answer")
+
+
+def test_a_softened_check_that_hangs_is_a_warning(node: Node) -> None:
+    node.tool("docker", "sleep 300")
+    row = node.check(PREFLIGHT_CHECK_S=1, PREFLIGHT_WARN=["leftovers"]).rows["leftovers"]
+    assert (row.verdict, row.text) == ("warn", "no answer within 1 s")
+
+
+# ---- engine, image, clock, versions -------------------------------------------------------------------------------------------
+
+def test_silent_engine(node: Node) -> None:
+    rows = node.check(ENGINE_STATE="silent", IMAGE_ID="").rows
+    assert (rows["engine"].verdict, rows["engine"].text) == ("fail", "the container engine (docker) does not answer")
+    assert "systemctl start docker" in rows["engine"].remedy
+    assert rows["image"].verdict == "skip"
+
+
+@pytest.mark.parametrize("pull, verdict, text", [
+    ("never", "fail", "image rocm/training:6.0 is not on this node"),
+    ("missing", "warn", "image rocm/training:6.0 is not on this node yet"),
+])
+def test_missing_image(node: Node, pull: str, verdict: str, text: str) -> None:
+    row = node.check(IMAGE_ID="", PULL=pull).rows["image"]
+    assert (row.verdict, row.text) == (verdict, text)
+
+
+def test_without_containers(node: Node) -> None:
+    rows = node.check(ENGINE="none", ENGINE_STATE="none", IMAGE_ID="").rows
+    assert (rows["engine"].verdict, rows["image"].verdict) == ("skip", "skip")
+
+
+def test_time_source(node: Node) -> None:
+    assert node.check().rows["clock"].text == "time source unknown"
+    (node.top / "run/systemd/timesync").mkdir(parents=True)
+    assert node.check().rows["clock"].text == "not synchronised yet (systemd-timesyncd)"
+    node.write("run/systemd/timesync/synchronized", "")
+    row = node.check().rows["clock"]
+    assert (row.verdict, row.text) == ("pass", "synchronised (systemd-timesyncd)")
+
+
+def test_versions(node: Node) -> None:
+    node.write("proc/sys/kernel/osrelease", "5.15.0-164-generic\n")
+    node.write("sys/module/amdgpu/version", "6.10.5\n")
+    node.write("opt/rocm/.info/version", "6.3.1-48\n")
+    row = node.check().rows["versions"]
+    assert (row.verdict, row.text) == ("pass", "kernel 5.15.0-164-generic, amdgpu 6.10.5, ROCm 6.3.1-48")
+
+
+# ---- limits -------------------------------------------------------------------------------------------------------------------
+
+def test_limits(node: Node) -> None:
+    node.limits(nofile="1024", memlock="8388608")
+    row = node.check(FABRIC="infiniband").rows["limits"]
+    assert row.verdict == "warn"
+    assert row.text == "locked memory is limited to 8192 KiB, RDMA needs unlimited, open files are limited to 1024"
+    assert "LimitMEMLOCK" in row.remedy and "LimitNOFILE" in row.remedy
+
+
+def test_limits_of_the_container_count_where_it_has_its_own(node: Node) -> None:
+    node.limits(nofile="1024", memlock="8388608")
+    row = node.check(FABRIC="infiniband", CONTAINER_OPTIONS=["--ulimit", "memlock=-1:-1", "--ulimit=nofile=1048576:1048576"]).rows["limits"]
+    assert (row.verdict, row.text) == ("pass", "memlock unlimited, nofile 1048576")
+
+
+def test_locked_memory_does_not_matter_without_rdma(node: Node) -> None:
+    node.limits(nofile="1048576", memlock="65536")
+    assert node.check(FABRIC="none").rows["limits"].verdict == "pass"
+
+
+# ---- storage ------------------------------------------------------------------------------------------------------------------
+
+def test_log_folder(node: Node) -> None:
+    row = node.check().rows["log_dir"]
+    assert row.verdict == "pass" and "marker seen after" in row.text
+    assert (node.top / "logs/.marker.n1").read_text() == "job 7\n"
+
+
+def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
+    node.write("logs/.marker", "job 6\n")
+    threading.Timer(0.7, node.write, ("logs/.marker", "job 7\n")).start()
+    assert node.check().rows["log_dir"].verdict == "pass"
+
+
+@pytest.mark.parametrize("change, text", [
+    ("older", "an older marker is there"), ("none", "the marker that the batch host wrote is not there"),
+    ("folder", "the folder is not on this node"),
+])
+def test_a_marker_that_is_never_seen(node: Node, change: str, text: str) -> None:
+    if change == "older":
+        node.write("logs/.marker", "job 6\n")
+    else:
+        (node.top / "logs/.marker").unlink()
+    if change == "folder":
+        (node.top / "logs").rmdir()
+    row = node.check(PREFLIGHT_CHECK_S=2).rows["log_dir"]
+    assert row.verdict == "fail" and f"logs: {text} after 1 s" in row.text
+    assert "mount" in row.remedy
+
+
+def test_a_log_folder_that_takes_nothing(node: Node) -> None:
+    (node.top / "logs/.marker.n1").mkdir()
+    row = node.check().rows["log_dir"]
+    assert row.verdict == "fail" and row.text.endswith("logs: Is a directory") and "quota" in row.remedy
+
+
+def test_a_log_folder_without_marker_is_tried(node: Node) -> None:
+    row = node.check(ORCH_MARKER="", ORCH_MARKER_TEXT="").rows["log_dir"]
+    assert row.verdict == "pass" and row.text.endswith("is writable")
+    assert sorted(path.name for path in (node.top / "logs").iterdir()) == [".marker"]
+
+
+def test_data_value_is_that_of_the_content(node: Node) -> None:
+    first = node.check().same
+    assert len(first) == 1 and first[0].startswith("data=") and len(first[0]) == len("data=") + 32
+    assert node.check().same == first
+    (node.top / "data/train").touch()
+    assert node.check().same == first
+    node.write("data/train/part-0.tar", "other samples")
+    second = node.check().same
+    assert second != first
+    node.write("data/train/part-1.tar", "")
+    assert node.check().same not in (first, second)
+
+
+@pytest.mark.parametrize("value, verdict, text", [
+    ("", "fail", "DATADIR is not set"),
+    ("/no/such/folder", "fail", "DATADIR: /no/such/folder does not exist on this node"),
+    ("{top}/run", "warn", "{top}/run: empty"),
+])
+def test_missing_data(node: Node, value: str, verdict: str, text: str) -> None:
+    row = node.check(DATADIR=value.format(top=node.top)).rows["data"]
+    assert (row.verdict, row.text) == (verdict, text.format(top=node.top))
+    assert row.remedy
+
+
+def test_results_and_logs_are_no_data(node: Node) -> None:
+    answer = node.check(MOUNTS=["LOGDIR\t.\t/logs\trw", "DATADIR\t.\t/results\trw"])
+    assert (answer.rows["data"].verdict, answer.same) == ("skip", [])
+
+
+def test_free_space(node: Node) -> None:
+    rows = node.check(PREFLIGHT_FREE_GB=1).rows
+    assert rows["free_space"].text.startswith(("free: ", f"{node.top}"))
+    row = node.check(PREFLIGHT_FREE_GB=10_000_000).rows["free_space"]
+    assert row.verdict == "fail" and "at least 10000000 needed" in row.text and "free_gb" in row.remedy
+
+
+# ---- RDMA ---------------------------------------------------------------------------------------------------------------------
+
+def test_rdma_is_left_out_where_there_is_none(node: Node) -> None:
+    assert node.check(FABRIC="none").rows["rdma"].verdict == "skip"
+    assert node.check(FABRIC="infiniband", NETWORK_RDMA="off").rows["rdma"].verdict == "skip"
+    assert node.check(FABRIC="infiniband", NETWORK_RDMA="required", NNODES=1).rows["rdma"].verdict == "skip"
+
+
+def test_no_rdma_device(node: Node) -> None:
+    row = node.check(FABRIC="infiniband").rows["rdma"]
+    assert (row.verdict, row.text) == ("warn", "no RDMA device, the fabric of MI300X_2x8x1 is infiniband")
+
+
+def test_rdma_ports(node: Node) -> None:
+    node.port("mlx5_0")
+    node.port("mlx5_1")
+    row = node.check(FABRIC="infiniband").rows["rdma"]
+    assert (row.verdict, row.text) == ("pass", "2 ports up at 400 Gb/s")
+    node.port("mlx5_1", state="1: DOWN")
+    row = node.check().rows["rdma"]
+    assert (row.verdict, row.text) == ("fail", "mlx5_1: the port is DOWN (physical state LinkUp)")
+    assert "cable" in row.remedy
+    node.port("mlx5_1", rate="200 Gb/sec (4X HDR)")
+    assert node.check().rows["rdma"].text == "mlx5_1: 200 Gb/s, others 400"
+    node.port("mlx5_0", rate="200 Gb/sec (4X HDR)")
+    row = node.check().rows["rdma"]
+    assert (row.verdict, row.text) == ("fail", "RDMA devices run at 200 Gb/s, the fabric of MI300X_2x8x1 has 400")
+
+
+# ---- leftovers ----------------------------------------------------------------------------------------------------------------
+
+def dead_pid() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def hold(node: Node, job: str, pid: int) -> None:
+    channel = node.channel(job)
+    channel.mkdir(parents=True)
+    (channel / "hold_pid").write_text(f"{pid}\n")
+
+
+def containers(node: Node, listed: str, inspected: str = "", user: int | None = None) -> None:
+    """A docker that lists these, and writes down what it is told to remove."""
+    node.write("listed", listed)
+    node.write("inspected", inspected)
+    for line in listed.splitlines():
+        identity, job, at, _ = line.split("|")
+        node.write(f"folder-{identity}", f"{node.top}/tmp/orch-{os.getuid() if user is None else user}-{job}-{at}\n")
+    node.tool("docker", f"""cd {node.top}; case $1 in
+        ps) cat listed ;;
+        inspect) if [[ $3 == *Mounts* ]]; then cat "folder-$4"; else cat inspected; fi ;;
+        rm) echo "$3" >>removed ;;
+    esac""")
+
+
+def removed(node: Node) -> list[str]:
+    path = node.top / "removed"
+    return path.read_text().split() if path.exists() else []
+
+
+def test_folders_of_dead_holders_are_removed(node: Node) -> None:
+    hold(node, "5", dead_pid())
+    hold(node, "6", os.getpid())
+    hold(node, "7", dead_pid())
+    node.write("tmp/orch-999999-5-n1/hold_pid", f"{dead_pid()}\n")
+    row = node.check().rows["leftovers"]
+    assert (row.verdict, row.text) == ("pass", f"removed what an ended job left: orch-{os.getuid()}-5-n1")
+    assert not node.channel("5").exists() and node.channel("6").exists() and node.channel("7").exists()
+    assert (node.top / "tmp/orch-999999-5-n1").exists()
+
+
+def test_shared_memory_of_dead_holders_is_removed(node: Node) -> None:
+    hold(node, "6", os.getpid())
+    mine = [node.write(f"dev/shm/orch-{os.getuid()}-{job}-n1{end}", "x") for job, end in (("5", ".ring"), ("6", ""), ("7", ""))]
+    other = node.write("dev/shm/nccl-abcdef", "x")
+    row = node.check().rows["leftovers"]
+    assert row.verdict == "pass" and "5-n1.ring" in row.text
+    assert [path.exists() for path in mine] == [False, True, True] and other.exists()
+
+
+@pytest.mark.parametrize("squeue, verdict", [
+    ('echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1', "pass"),
+    ("echo COMPLETED", "pass"), ("exit 0", "pass"), ("echo RUNNING", "warn"), ("echo COMPLETING", "warn"),
+    ('echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1', "warn"),
+])
+def test_a_container_of_an_ended_job_is_removed(node: Node, squeue: str, verdict: str) -> None:
+    node.tool("squeue", squeue)
+    containers(node, "aaa|5|n1|orch-5-n1-1\nbbb|7|n1|orch-7-n1-1\nccc|5|n2|orch-5-n2-1\n")
+    row = node.check().rows["leftovers"]
+    assert row.verdict == verdict
+    assert removed(node) == (["aaa"] if verdict == "pass" else [])
+    text = "removed what an ended job left: " if verdict == "pass" else "in use by another job of ours: "
+    assert row.text == text + "container orch-5-n1-1"
+
+
+def test_a_container_whose_holder_lives_is_left_alone(node: Node) -> None:
+    node.tool("squeue", "exit 0")
+    hold(node, "5", os.getpid())
+    containers(node, "aaa|5|n1|orch-5-n1-1\n")
+    assert node.check().rows["leftovers"].verdict == "warn"
+    assert removed(node) == []
+
+
+def test_a_container_of_another_user_is_left_alone(node: Node) -> None:
+    node.tool("squeue", "exit 0")
+    containers(node, "aaa|5|n1|orch-5-n1-1\n", user=4242)
+    row = node.check().rows["leftovers"]
+    assert (row.verdict, row.text) == ("warn", "not ours, left alone: container orch-5-n1-1 of another user's job 5")
+    assert removed(node) == []
+
+
+def test_a_container_of_a_local_job(node: Node) -> None:
+    start = Path("/proc/self/stat").read_text().rsplit(") ", 1)[1].split()[19]
+    containers(node, f"aaa|local-{dead_pid()}-123456|n1|a\nbbb|local-{os.getpid()}-{start}|n1|b\nccc|local-{os.getpid()}-1234567|n1|c\n")
+    row = node.check().rows["leftovers"]
+    assert (row.verdict, row.text) == ("warn", "in use by another job of ours: container b")
+    assert sorted(removed(node)) == ["aaa", "ccc"]
+
+
+def test_containers_of_others_are_only_told(node: Node) -> None:
+    containers(node, "aaa|||trainer\nbbb|||web\n", "/trainer false /dev/kfd /dev/dri \n/web false \n")
+    row = node.check().rows["leftovers"]
+    assert (row.verdict, row.text) == ("warn", "not ours, left alone: container trainer")
+    assert removed(node) == []
+
+
+def test_a_container_that_cannot_be_removed(node: Node) -> None:
+    node.tool("squeue", "exit 0")
+    node.tool("docker", f'case $1 in ps) echo "aaa|5|n1|orch-5-n1-1" ;; inspect) echo {node.channel("5")} ;; *) exit 1 ;; esac')
+    row = node.check().rows["leftovers"]
+    assert (row.verdict, row.text) == ("fail", "of an earlier job, and could not be removed: container orch-5-n1-1")
+    assert row.remedy == "remove them by hand on this node"
