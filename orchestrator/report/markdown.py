@@ -9,6 +9,7 @@ from orchestrator.report.attempts import slow_nodes
 from orchestrator.report.figures import minutes, moment, plain, seconds
 from orchestrator.report.markup import clean
 from orchestrator.report.model import Report
+from orchestrator.report.nodes import aside_rows
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 
@@ -33,6 +34,8 @@ def markdown(report: Report) -> str:
         _list("Where the time goes", [item["text"] for item in report.score.why]),
         _list("Forecast", (report.score.forecast or {}).get("text", [])),
         _nodes(report),
+        _aside(report),
+        _list("What points at a slow node", report.slow_signs),
         _lost(report),
         _tunables(report),
         _findings(report),
@@ -97,6 +100,11 @@ def _list(title: str, items: Sequence[object]) -> str:
 def _nodes(report: Report) -> str:
     rows = [(node, count, seconds(late)) for node, count, late in slow_nodes(report.attempts)[:20]]
     return "## Late nodes\n\n" + table(("node", "attempts late", "late by, mean"), rows) if rows else ""
+
+
+def _aside(report: Report) -> str:
+    rows = aside_rows(report)
+    return "## Nodes set aside\n\n" + table(("node", "when", "at", "why"), rows) if rows else ""
 
 
 def _lost(report: Report) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.mllog.score import Score
+    from orchestrator.runset.bandwidth import Measurement
+    from orchestrator.runset.node_history import NodeHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,10 @@ class Report:
     steps: tuple[Step, ...]
     facts: tuple[tuple[str, str], ...] = ()
     attempts: tuple[Attempt, ...] = ()
+    nodes: tuple[NodeHistory, ...] = ()
+    slow_signs: tuple[str, ...] = ()
+    """What points at a slow node, in words."""
+    bandwidth: tuple[Measurement, ...] = ()
     tunables: tuple[Tunable, ...] = ()
     environment: tuple[Variable, ...] = ()
     environment_note: str = ""

@@ -50,10 +50,15 @@ def _add_set(report: Report) -> None:
     from orchestrator.report.environment import read_environment
     from orchestrator.report.facts import images, set_facts
     from orchestrator.report.tunables import read_tunables
+    from orchestrator.runset.bandwidth import measurements
+    from orchestrator.runset.node_history import read_history, suspicions
 
     root = Path(report.directory)
     problems: list[str] = []
     report.attempts = read_attempts(root, problems)
+    history = read_history(root)
+    report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
+    report.bandwidth = tuple(measurements(root))
     report.tunables = read_tunables(root)
     report.environment, report.environment_note = read_environment(root, report.described)
     report.images = images(root, report.described, report.attempts)

@@ -5,40 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.report import charts
-from orchestrator.report.attempts import slow_nodes
-from orchestrator.report.figures import minutes, moment, plain, seconds
+from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markup import Safe, join, tag
-from orchestrator.report.model import Attempt, NodeCell, Report
+from orchestrator.report.model import Report
+from orchestrator.report.nodes import attempts, nodes
 from orchestrator.report.reading import thinned
+from orchestrator.report.tables import table
 
 MOST_FINDINGS = 200
-MOST_NODES = 128
 MOST_COLUMNS = 40
-MOST_ATTEMPTS = 300
 MOST_VARIABLES = 1000
-
-
-def table(
-    caption: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    numeric: Sequence[int] = (),
-    class_: str | None = None,
-) -> Safe:
-    """A table with a caption; the first cell of a row is its heading. `numeric` columns are set to the right."""
-    class_ = class_ or ("narrow" if len(header) <= 3 else None)
-    kinds = ["num" if index in numeric else None for index in range(len(header))]
-    head = tag("tr", *(tag("th", text, scope="col", class_=kind) for text, kind in zip(header, kinds, strict=True)))
-    body = [tag("tr", *(_cell(cell, index, kinds[index]) for index, cell in enumerate(row))) for row in rows]
-    whole = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body), class_=class_)
-    return tag("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
-
-
-def _cell(cell: object, index: int, kind: str | None) -> Safe:
-    if isinstance(cell, Safe) and cell.startswith("<td"):
-        return cell
-    return tag("th", cell, scope="row", class_=kind) if index == 0 else tag("td", cell, class_=kind)
 
 
 def _figure(chart: Safe, caption: str, beside: Safe) -> Safe:
@@ -194,74 +170,6 @@ def timeline(report: Report) -> Safe:
         if chart
         else Safe("")
     )
-
-
-# ---- nodes and attempts ----
-
-
-def nodes(report: Report) -> Safe:
-    attempts = [attempt for attempt in report.attempts if attempt.nodes]
-    if not attempts:
-        return Safe("")
-    slow, shown = slow_nodes(report.attempts), attempts[-MOST_COLUMNS:]
-    if slow:
-        node, count, late_s = slow[0]
-        verdict = f"Late most often: {node}, in {count} of {len(attempts)} attempts, by {seconds(late_s)} on average."
-    else:
-        verdict = "No node began or ended later than the others by more than 1 s and 2 % of the run."
-    names = list(dict.fromkeys(cell.node for attempt in shown for cell in attempt.nodes))
-    late = {node: count for node, count, _ in slow}
-    names = sorted(names, key=lambda name: -late.get(name, 0))[:MOST_NODES] if len(names) > MOST_NODES else names
-    cells = [{cell.node: cell for cell in attempt.nodes} for attempt in shown]
-    rows = [(name, *(_node_cell(one.get(name)) for one in cells), late.get(name, 0)) for name in names]
-    header = ("node", *(_attempt_name(attempt, report.attempts) for attempt in shown), "late")
-    return join(
-        tag("p", verdict),
-        table(
-            "Exit code and seconds of every node in every run; ▲ late, ✗ exit code other than 0",
-            header,
-            rows,
-            numeric=(len(header) - 1,),
-            class_="dense",
-        ),
-    )
-
-
-def _attempt_name(attempt: Attempt, everything: Sequence[Attempt]) -> str:
-    several = sum(one.run == attempt.run for one in everything) > 1
-    return f"run {attempt.run}.{attempt.attempt}" if several else f"run {attempt.run}"
-
-
-def _node_cell(cell: NodeCell | None) -> Safe:
-    if cell is None:
-        return tag("td", "–")
-    code = "no exit code" if cell.exit is None or cell.exit == -1 else f"{'' if cell.exit == 0 else '✗ '}{cell.exit}"
-    time = "" if cell.seconds is None else f" · {seconds(cell.seconds)}"
-    late = f" ▲ +{seconds(max(cell.late_start_s, cell.late_end_s))}" if cell.slow else ""
-    kind = "late" if cell.slow else "wrong" if cell.exit not in (0, None) else None
-    return tag("td", f"{code}{time}{late}", class_=kind)
-
-
-def attempts(report: Report) -> Safe:
-    if not report.attempts:
-        return Safe("")
-    lost = [one for one in report.attempts if one.outcome in ("infrastructure", "interrupted")]
-    rows = [
-        (
-            f"{one.run}.{one.attempt}",
-            one.outcome or one.state,
-            "yes" if one.counts else "no",
-            seconds((one.end_ms - one.start_ms) / 1000) if one.end_ms and one.start_ms else "–",
-            one.seed,
-            one.job_id,
-            moment(one.start_ms),
-            one.reason or "–",
-        )
-        for one in report.attempts[:MOST_ATTEMPTS]
-    ]
-    text = f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on record, not scored)."
-    header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started", "reason")
-    return join(tag("p", text), table("Every attempt at every run", header, rows, numeric=(3,)))
 
 
 # ---- the machine ----

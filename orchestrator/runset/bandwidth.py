@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.runset.records import JobRecord, read
+
 COLUMNS = ("round", "nodes", "way", "bytes", "seconds", "busbw_gbps", "wrong", "note")
 
 
@@ -26,8 +28,7 @@ class Measurement:
 def measurements(root: Path) -> list[Measurement]:
     """All measurements of a set, by job; what cannot be read is left out."""
     found = []
-    for path in newest_last(root, "deep-", ".tsv"):
-        job = path.name.removeprefix("deep-").removesuffix(".tsv")
+    for job, path in tables(root, "deep-"):
         found += parse(read_table(path), job)
     return found
 
@@ -59,15 +60,19 @@ def per_node(found: Iterable[Measurement]) -> dict[str, float]:
     return {node: gbps for node, (_, gbps) in best.items()}
 
 
-def newest_last(root: Path, prefix: str, suffix: str) -> list[Path]:
-    """Files of the set's folder preflight/, by the time of their last change."""
+def tables(root: Path, prefix: str) -> list[tuple[str, Path]]:
+    """(job, file) of the files preflight/<prefix><job>.tsv, in the order in which the jobs began."""
     try:
-        with os.scandir(root / "preflight") as entries:
-            found = [(entry.stat().st_mtime_ns, entry.name) for entry in entries
-                     if entry.name.startswith(prefix) and entry.name.endswith(suffix)]
+        names = [name for name in os.listdir(root / "preflight") if name.startswith(prefix) and name.endswith(".tsv")]
     except OSError:
         return []
-    return [root / "preflight" / name for _, name in sorted(found)]
+    jobs = [(name.removeprefix(prefix).removesuffix(".tsv"), root / "preflight" / name) for name in names]
+    return sorted(jobs, key=lambda item: (_started(root, item[0]), item[0]))
+
+
+def _started(root: Path, job: str) -> int:
+    record = read(JobRecord, root / "jobs" / f"{job}.json")
+    return record.started_ms if isinstance(record, JobRecord) else 0
 
 
 def read_table(path: Path) -> str:

@@ -11,7 +11,7 @@ from statistics import mean, median
 from typing import Any
 
 from orchestrator.nodes.verdict import NodeVerdict, Row, parse_table
-from orchestrator.runset.bandwidth import measurements, newest_last, per_node, read_table
+from orchestrator.runset.bandwidth import measurements, per_node, read_table, tables
 from orchestrator.runset.files import read_files
 from orchestrator.runset.progress import minutes
 from orchestrator.runset.records import RunRecord, SetAside, numbered, read
@@ -186,8 +186,8 @@ def _add_minutes(root: Path, taking_part: dict[int, set[str]], nodes: Iterable[N
 def verdicts(root: Path) -> dict[str, NodeVerdict]:
     """Each node's newest preflight of the set's jobs."""
     found: dict[str, list[Row]] = {}
-    for path in newest_last(root, "", ".tsv"):
-        if path.name.startswith("deep-"):
+    for job, path in tables(root, ""):
+        if job.startswith("deep-"):
             continue
         rows: dict[str, list[Row]] = {}
         for row in parse_table(read_table(path)):

@@ -1,0 +1,134 @@
+"""Sections about nodes and attempts: who ran what and how fast, who was set aside and why, the bandwidth between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from orchestrator.report.attempts import slow_nodes
+from orchestrator.report.figures import minutes, moment, seconds
+from orchestrator.report.markup import Safe, join, tag
+from orchestrator.report.model import Attempt, NodeCell, Report
+from orchestrator.report.tables import table
+
+if TYPE_CHECKING:
+    from orchestrator.runset.node_history import NodeHistory
+
+MOST_NODES = 128
+MOST_COLUMNS = 40
+MOST_ATTEMPTS = 300
+MOST_MEASUREMENTS = 200
+SUMMARY = ("node", "ranks", "good", "failed", "time, mean", "against the others", "minutes with it", "without it",
+           "exit codes", "GB/s", "preflight")
+
+
+def nodes(report: Report) -> Safe:
+    return join(_grid(report), _set_aside(report), _summary(report), _bandwidth(report))
+
+
+def _grid(report: Report) -> Safe:
+    attempts = [attempt for attempt in report.attempts if attempt.nodes]
+    if not attempts:
+        return Safe("")
+    slow, shown = slow_nodes(report.attempts), attempts[-MOST_COLUMNS:]
+    if slow:
+        node, count, late_s = slow[0]
+        verdict = f"Late most often: {node}, in {count} of {len(attempts)} attempts, by {seconds(late_s)} on average."
+    else:
+        verdict = "No node began or ended later than the others by more than 1 s and 2 % of the run."
+    names = list(dict.fromkeys(cell.node for attempt in shown for cell in attempt.nodes))
+    late = {node: count for node, count, _ in slow}
+    names = sorted(names, key=lambda name: -late.get(name, 0))[:MOST_NODES] if len(names) > MOST_NODES else names
+    cells = [{cell.node: cell for cell in attempt.nodes} for attempt in shown]
+    rows = [(name, *(_node_cell(one.get(name)) for one in cells), late.get(name, 0)) for name in names]
+    header = ("node", *(_attempt_name(attempt, report.attempts) for attempt in shown), "late")
+    return join(
+        tag("p", verdict),
+        table(
+            "Exit code and seconds of every node in every run; ▲ late, ✗ exit code other than 0",
+            header,
+            rows,
+            numeric=(len(header) - 1,),
+            class_="dense",
+        ),
+    )
+
+
+def _attempt_name(attempt: Attempt, everything: Sequence[Attempt]) -> str:
+    several = sum(one.run == attempt.run for one in everything) > 1
+    return f"run {attempt.run}.{attempt.attempt}" if several else f"run {attempt.run}"
+
+
+def _node_cell(cell: NodeCell | None) -> Safe:
+    if cell is None:
+        return tag("td", "–")
+    code = "no exit code" if cell.exit is None or cell.exit == -1 else f"{'' if cell.exit == 0 else '✗ '}{cell.exit}"
+    time = "" if cell.seconds is None else f" · {seconds(cell.seconds)}"
+    late = f" ▲ +{seconds(max(cell.late_start_s, cell.late_end_s))}" if cell.slow else ""
+    kind = "late" if cell.slow else "wrong" if cell.exit not in (0, None) else None
+    return tag("td", f"{code}{time}{late}", class_=kind)
+
+
+def aside_rows(report: Report) -> list[tuple[str, str, str, str]]:
+    """(node, when, at, why) of every node that was set aside, in order."""
+    found = sorted(((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside), key=lambda item: item[:2])
+    return [(node, aside.when, moment(time_ms), aside.reason or "–") for time_ms, node, aside in found]
+
+
+def summary_rows(report: Report) -> list[tuple[str, ...]]:
+    """Cells under SUMMARY, one row per node."""
+    return [_summary_row(one) for one in report.nodes[:MOST_NODES]]
+
+
+def _summary_row(one: NodeHistory) -> tuple[str, ...]:
+    ranks = ", ".join(map(str, one.ranks)) or ("waits" if one.waits else "–")
+    relative = "–" if one.relative is None else f"{one.relative:.3f}"
+    rate = "–" if one.gbps is None else f"{one.gbps:.1f}"
+    telling = one.preflight.telling if one.preflight else []
+    checked = (one.preflight.verdict if one.preflight else "–") + (f": {telling[0].reason}" if telling else "")
+    return (one.node, ranks, str(one.good), str(one.failed), seconds(one.mean_s), relative, minutes(one.minutes_with),
+            minutes(one.minutes_without), ", ".join(map(str, one.exits)) or "–", rate, checked)
+
+
+def _set_aside(report: Report) -> Safe:
+    rows = aside_rows(report)
+    return table("Nodes that were set aside", ("node", "when", "at", "why"), rows) if rows else Safe("")
+
+
+def _summary(report: Report) -> Safe:
+    if not report.nodes:
+        return Safe("")
+    signs = tag("ul", *(tag("li", text) for text in report.slow_signs)) if report.slow_signs else Safe("")
+    return join(signs, table("What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10)))
+
+
+def _bandwidth(report: Report) -> Safe:
+    rows = [(one.round, len(one.nodes), ", ".join(one.nodes[:8]) + (", …" if len(one.nodes) > 8 else ""), one.way,
+             f"{one.gbps:.1f}" if one.gbps else "–", one.note or "–") for one in report.bandwidth[:MOST_MEASUREMENTS]]
+    if not rows:
+        return Safe("")
+    header = ("round", "nodes", "which", "way", "GB/s", "note")
+    return tag("details", tag("summary", "Bandwidth between the nodes, as measured"),
+               table("Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4)))
+
+
+def attempts(report: Report) -> Safe:
+    if not report.attempts:
+        return Safe("")
+    lost = [one for one in report.attempts if one.outcome in ("infrastructure", "interrupted")]
+    rows = [
+        (
+            f"{one.run}.{one.attempt}",
+            one.outcome or one.state,
+            "yes" if one.counts else "no",
+            seconds((one.end_ms - one.start_ms) / 1000) if one.end_ms and one.start_ms else "–",
+            one.seed,
+            one.job_id,
+            moment(one.start_ms),
+            one.reason or "–",
+        )
+        for one in report.attempts[:MOST_ATTEMPTS]
+    ]
+    text = f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on record, not scored)."
+    header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started", "reason")
+    return join(tag("p", text), table("Every attempt at every run", header, rows, numeric=(3,)))
