@@ -69,9 +69,13 @@ done
 
 # Like srun, give every node each line of the input, and its end.
 if ((${#inputs[@]} > 0)); then
-  while IFS= read -r line; do
-    for fd in "${inputs[@]}"; do printf '%s\n' "$line" >&"$fd"; done
-  done <&0 &
+  {
+    # A subshell forgets traps, but not what is ignored.
+    trap '' PIPE
+    while IFS= read -r line; do
+      for fd in "${inputs[@]}"; do printf '%s\n' "$line" >&"$fd"; done 2>/dev/null
+    done
+  } <&0 &
   feeder=$!
   for fd in "${inputs[@]}"; do exec {fd}>&-; done
 fi
