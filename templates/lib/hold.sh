@@ -203,15 +203,14 @@ tell_failed() {
   for one in "${HOLD_NODES[@]}"; do
     reason=${FAILED[$one]:-}
     [[ -n $reason ]] || continue
-    nodes[$reason]+="${nodes[$reason]:+, }$one"
+    nodes[$reason]+="${nodes[$reason]:+, }node $one"
     ! place_of "$one" || nodes[$reason]+=" (rank $PLACE)"
     count[$reason]=$((${count[$reason]:-0} + 1))
   done
   for one in "${HOLD_NODES[@]}"; do
     reason=${FAILED[$one]:-}
     [[ -n $reason && ${count[$reason]} != 0 ]] || continue
-    if ((${count[$reason]} > 1)); then one="nodes ${nodes[$reason]}"; else one="node ${nodes[$reason]}"; fi
-    HOLD_PROBLEM+="${HOLD_PROBLEM:+; }$one: $reason"
+    HOLD_PROBLEM+="${HOLD_PROBLEM:+; }${nodes[$reason]}: $reason"
     count[$reason]=0
   done
 }
