@@ -146,7 +146,7 @@ def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, l
         raise UsageError("--deep needs an allocation: its step runs on all nodes at the same time",
                          hint="leave --via ssh away, or run it inside an allocation")
     bundle, names = request.bundle, [node.name for node in nodes]
-    env = {"ORCH_SET_DIR": str(bundle.folder), "ORCH_JOB_ID": "preflight", "ORCH_NODES": " ".join(names),
+    env = {"ORCH_SET_DIR": bundle.env["ORCH_SET_DIR"], "ORCH_JOB_ID": "preflight", "ORCH_NODES": " ".join(names),
            "SLURM_NNODES": str(len(names)), **_marker(bundle)}
 
     def check(node: Node, stopped: threading.Event) -> NodeAnswer:
