@@ -1,5 +1,6 @@
 # make demo      the whole path on this machine: no Slurm, Docker, GPU or root needed
-# make test      all tests; on Debian as root with a real Slurm and a real Docker engine
+# make test      all tests; on Debian as root with a real Slurm and a real Docker engine. Up to five tests that failed are
+#                run once more, alone, which counts; both outcomes are printed (tests/run)
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
@@ -25,7 +26,7 @@ demo: $(VENV)/installed
 	$(BIN)/orchestrator demo $(ARGS)
 
 test: $(VENV)/tested
-	lab/with $(BIN)/python -m pytest -q $(ARGS)
+	PYTHON=$(BIN)/python lab/with tests/run $(ARGS)
 
 lab:
 	lab/up

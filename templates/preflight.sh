@@ -17,6 +17,7 @@ BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$BUNDLE/lib/common.sh"
 . "$BUNDLE/settings.sh"
 if [[ -n ${SLURM_JOB_ID:-} ]]; then SCHEDULER=slurm; else SCHEDULER=local; fi
+# shellcheck source=lib/steps_slurm.sh
 . "$BUNDLE/lib/steps_$SCHEDULER.sh"
 . "$BUNDLE/lib/environment.sh"
 . "$BUNDLE/lib/agreement.sh"

@@ -107,6 +107,7 @@ def _run(args: list[str]) -> int:
 
 def _call(name: str, rest: list[str]) -> int:
     import argparse
+    import os
     from importlib import import_module
 
     from orchestrator.errors import ExitCode, OrchestratorError
@@ -116,6 +117,8 @@ def _call(name: str, rest: list[str]) -> int:
             _say(f"{self.format_usage()}{self.prog}: error: {message}")
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
+    # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     module_name, text = COMMANDS[name]
     module = import_module(f"orchestrator.cli.{module_name}")
     parser = Parser(

@@ -6,10 +6,9 @@ Unknown keys are errors, types are exact (a number is not text), and every defau
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from orchestrator.model.fields import (
     AbsolutePath,
@@ -30,12 +29,7 @@ from orchestrator.model.fields import (
     Variable,
     refuse,
 )
-
-
-class Part(BaseModel):
-    """Base of every mapping in a document."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+from orchestrator.model.part import NameOr, Part
 
 
 class Accelerator(Part):
@@ -84,13 +78,6 @@ class Fabric(Part):
     env: Env = {}
     source: str = ""
     note: str = ""
-
-
-@dataclass(frozen=True)
-class NameOr:
-    """Marks a field that is the name of a shared fact, or the fact itself written in place."""
-
-    model: type[Part]
 
 
 def _name_or(model: type[Part]) -> Callable[[object], object]:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.model.documents import NameOr, Part
+from orchestrator.model.part import NameOr, Part
 from orchestrator.model.source import Document, Key, kind_of, nearest
 
 P = TypeVar("P", bound=Part)

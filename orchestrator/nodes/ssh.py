@@ -9,19 +9,21 @@ from __future__ import annotations
 import selectors
 import shlex
 import socket
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import NodeAnswer, Until, bounded, too_slow
+from orchestrator.nodes.known_hosts import KnownHosts
 from orchestrator.nodes.names import Node
 
 if TYPE_CHECKING:
-    from fabric import Connection
+    from fabric import Config, Connection
     from paramiko import Channel
 
 CONNECT_S = 15.0
@@ -30,11 +32,35 @@ POLL_S = 0.25
 CHUNK = 65_536
 
 
+class _Files:
+    """What the connections of one transport need from files, read once for all of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._config: Config | None = None
+        self._known: dict[tuple[Path, ...], KnownHosts] = {}
+
+    def config(self, file: str | None) -> Config:
+        from fabric import Config
+
+        with self._lock:
+            if self._config is None:
+                self._config = Config(runtime_ssh_path=file) if file else Config()
+            return self._config
+
+    def known_hosts(self, paths: Sequence[Path]) -> KnownHosts:
+        with self._lock:
+            if tuple(paths) not in self._known:
+                self._known[tuple(paths)] = KnownHosts(paths)
+            return self._known[tuple(paths)]
+
+
 @dataclass(frozen=True)
 class Ssh:
     """`config_file` replaces ~/.ssh/config and /etc/ssh/ssh_config."""
 
     config_file: str | None = None
+    _files: _Files = field(default_factory=_Files, init=False, repr=False, compare=False)
 
     def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
         began = time.monotonic()
@@ -55,20 +81,20 @@ class Ssh:
 
     def _connection(self, node: Node, timeout_s: float) -> Connection:
         """A connection of fabric's, which knows ssh's configuration (user, port, keys, jump hosts)."""
-        from fabric import Config, Connection
+        from fabric import Connection
         from paramiko import RejectPolicy
 
         address = urlsplit(node.address or f"ssh://{node.name}")
         if address.scheme != "ssh" or not address.hostname:
             raise UsageError(f"node {node}: {node.address} is not an SSH address")
-        config = Config(runtime_ssh_path=self.config_file) if self.config_file else Config()
-        connection = Connection(address.hostname, user=address.username, port=address.port, config=config,
-                                connect_timeout=timeout_s,
+        connection = Connection(address.hostname, user=address.username, port=address.port,
+                                config=self._files.config(self.config_file), connect_timeout=timeout_s,
                                 connect_kwargs={"banner_timeout": timeout_s, "auth_timeout": timeout_s})
         # fabric's own policy is to accept and forget every key.
         connection.client.set_missing_host_key_policy(RejectPolicy())
-        for path in known_hosts_files(connection.ssh_config):
-            connection.client.load_system_host_keys(str(path))
+        # As paramiko looks it up.
+        name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
+        self._files.known_hosts(known_hosts_files(connection.ssh_config)).add_to(connection.client.get_host_keys(), name)
         return connection
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from orchestrator.model.documents import Part
 from orchestrator.model.fields import Line, Name, refuse
+from orchestrator.model.part import Part
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")

@@ -135,7 +135,7 @@ fail_differing() {
 
 # hear WORD NODE...: listen until each of the nodes has said WORD or has failed. Whoever is silent for too long has failed.
 hear() {
-  local want=$1 one left given=0 deadline=$((SECONDS + CONTAINER_START_S + 30))
+  local want=$1 one left status given=0 deadline=$((SECONDS + CONTAINER_START_S + 30))
   shift
   while :; do
     [[ -z $ENDING ]] || return 1
@@ -145,11 +145,15 @@ hear() {
       ((left == 0)) || break
     done
     ((left == 1)) || return 0
-    if read_line 8 0.5; then
+    read_line 8 0.5
+    status=$?
+    if ((status == 0)); then
       take_word
       # What is there already is taken before anybody is counted again.
       while read -r -t 0 -u 8; do
-        read_line 8 0.5 && take_word
+        # The end counts as something to read, too.
+        read_line 8 0.5 || break
+        take_word
       done
       given=0
     elif ((SECONDS >= deadline)); then
@@ -158,6 +162,9 @@ hear() {
       # One more look: the last words may have come between the read and the check.
       ((given += 1))
       ((given < 2)) || silent_have_failed "$want" "the step ended without a word: $(tail -n 2 "$SET_DIR/nodes/hold.log" | tr '\n' ' ')" "$@"
+    elif ((status == 1)); then
+      # The output is closed, and its step has not ended yet.
+      pause 0.05
     fi
   done
 }
@@ -243,7 +250,11 @@ release_nodes() {
   done
   # The nodes' last words must be read, or they could block on a full pipe.
   while alive "$HOLD_PID" && ((SECONDS < deadline)); do
-    read_line 8 0.1 || continue
+    read_line 8 0.1
+    case $? in
+      1) pause 0.02; continue ;;
+      2) continue ;;
+    esac
     IFS=$'\t' read -r word _ node _ <<<"$LINE"
     [[ $word != left ]] || ((left += 1))
     ((left < expected)) || ((deadline <= SECONDS + 2)) || deadline=$((SECONDS + 2))

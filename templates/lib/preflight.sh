@@ -59,7 +59,9 @@ fails() {
   if [[ " ${PREFLIGHT_WARN[*]} " == *" $2 "* ]]; then again "$1" "$2" warn "$3" "$4"; else again "$1" "$2" fail "$3" "$4"; fi
 }
 
-# judge_checks NODE...: compare the nodes, and put those that are not fit into FAILED.
+# judge_checks NODE...: compare the nodes, and put those that are not fit into FAILED. A set leaves the network to
+# lib/agreement.sh, which knows what the site allows; what only the check finds (all nodes alike are slower than the fabric) is
+# a warning there. preflight.sh sets JUDGE_RDMA.
 judge_checks() {
   local one name
   [[ $PREFLIGHT_RUN == 1 ]] || return 0
@@ -74,6 +76,7 @@ judge_checks() {
   done
   for one in "$@"; do
     for name in "${CHECK_NAMES[@]}"; do
+      [[ $name != rdma || ${JUDGE_RDMA:-0} == 1 ]] || continue
       [[ ${VERDICTS[$one.$name]:-} != fail || $name == @(container|tunables|verdict) ]] ||
         FAILED[$one]=${FAILED[$one]:-"check $name: ${TEXTS[$one.$name]}"}
     done
@@ -138,10 +141,13 @@ tell_warnings() {
   local name one key words=() order=()
   local -A nodes=() names=()
   for name in "${CHECK_NAMES[@]}"; do
-    # What the network lacks, lib/agreement.sh says for all nodes together.
-    [[ $name != rdma ]] || continue
     for one in "$@"; do
-      [[ ${VERDICTS[$one.$name]:-} == warn ]] || continue
+      # What all networks lack, lib/agreement.sh says once.
+      case $name.${VERDICTS[$one.$name]:-} in
+        rdma.warn) continue ;;
+        *.warn | rdma.fail) ;;
+        *) continue ;;
+      esac
       key=${TEXTS[$one.$name]}
       [[ -n ${nodes[$key]:-} ]] || order+=("$key")
       [[ " ${names[$key]:-} " == *" $name "* ]] || names[$key]+=" $name"

@@ -12,7 +12,7 @@ preflight_die() { # STATUS TEXT
 preflight_main() {
   local table="" exclude="" json=0 judge_only=0 given=() one
   RUN=0 ATTEMPT=0 GENERATION=1 ENDING="" HOLD_PROBLEM="" HOLD_PID="" WARNINGS=() WAITING=() NODES=() UNTESTED_WORDS=()
-  IMAGE_DIGEST="" SET_MADE=0 PREFLIGHT_RUN=1 PREFLIGHT_DEEP=0
+  IMAGE_DIGEST="" SET_MADE=0 JUDGE_RDMA=1 PREFLIGHT_RUN=1 PREFLIGHT_DEEP=0
   while (($# > 0)); do
     case $1 in
       --deep) PREFLIGHT_DEEP=1 ;;

@@ -165,13 +165,19 @@ take_set() {
   die "cannot write $lock (disk full, quota, or a read-only file system)"
 }
 
-# drop_lock HOLDER: remove the lock of a job that is gone, but not one that another job has made since it was read.
+# drop_lock HOLDER: remove the lock of a job that is gone, but not one that another job has made since it was read: whoever
+# removes the lock of HOLDER holds a second file of that name meanwhile.
 drop_lock() {
-  local aside=$SET_DIR/.loop.lock.$JOB_ID found=""
-  mv -f "$SET_DIR/loop.lock" "$aside" 2>/dev/null || return 0
-  read -r found <"$aside"
-  [[ $found == "$1" ]] || mv -n "$aside" "$SET_DIR/loop.lock"
-  rm -f "$aside"
+  local guard=$SET_DIR/.loop.lock.of-${1//[^A-Za-z0-9_.-]/_} taker="" found=""
+  if ! (set -o noclobber && printf '%s\n' "$JOB_ID" >"$guard") 2>/dev/null; then
+    { read -r taker <"$guard"; } 2>/dev/null
+    [[ -z $taker ]] || job_is_live "$taker" || rm -f "$guard"
+    pause 0.1
+    return 0
+  fi
+  { read -r found <"$SET_DIR/loop.lock"; } 2>/dev/null
+  [[ $found != "$1" ]] || rm -f "$SET_DIR/loop.lock"
+  rm -f "$guard"
 }
 
 # settle_left_overs: say how attempts that a killed job left as `running` ended, before going on.
