@@ -105,6 +105,38 @@ def test_idle_nodes_are_checked_in_a_short_allocation(cli: Commands, place: Path
     assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
 
 
+def test_what_all_nodes_say_is_said_once(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    sinfo(fake, "warm1 idle", "warm2 idle", "n3 drained")
+    fake("salloc", SALLOC)
+    preflight(cli, place)
+    assert cli.out.count("clock: 3 s off") == 1
+    assert re.search(r"^all tested +warn +clock: 3 s off +synchronise it$", cli.out, re.MULTILINE)
+    assert re.search(r"^warm2 +warn$", cli.out, re.MULTILINE)
+
+
+def test_what_does_not_listen_is_ended_by_force(place: Path, fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestrator.errors import SchedulerError
+    from orchestrator.preflight import places
+
+    monkeypatch.setattr(places, "ENDING_S", 0.3)
+    script = place / "deaf/preflight.sh"
+    script.parent.mkdir()
+    script.write_text("trap : TERM; touch $(dirname $0)/up; while :; do sleep 0.1; done")
+    fake("salloc", 'setsid "$@" & trap : TERM; while :; do wait; done')
+    with pytest.raises(SchedulerError, match="did not end within"):
+        places._run(["salloc", "bash", str(script)], dict(os.environ), 1.0)
+    mine = str(script).encode()
+    assert (script.parent / "up").exists()
+    until(lambda: not [entry for entry in os.listdir("/proc") if entry.isdecimal() and mine in _command(entry)], 5)
+
+
+def _command(pid: str) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
     log = sinfo(fake, "n1 idle", "warm2 idle")
     fake("salloc", SALLOC)
