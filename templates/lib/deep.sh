@@ -74,10 +74,10 @@ deep_peers() {
 deep_close() {
   [[ -n $DEEP_PID ]] || return 0
   exec {DEEP_IN}>&-
-  local deadline=$((SECONDS + 20))
+  local deadline=$((SECONDS + 10))
   while alive "$DEEP_PID" && ((SECONDS < deadline)); do read_line "$DEEP_OUT" 0.1 || pause 0.02; done
   if alive "$DEEP_PID"; then
-    log "deep: the nodes did not let go within 20 s; ending their step by force"
+    log "deep: the nodes did not let go within 10 s; ending their step by force"
     kill -TERM "$DEEP_PID" 2>/dev/null
     deadline=$((SECONDS + 20))
     while alive "$DEEP_PID" && ((SECONDS < deadline)); do pause 0.1; done
@@ -99,7 +99,13 @@ deep_line() {
   fi
   IFS=$'\t' read -r DEEP_WORD drop DEEP_FROM detail <<<"$LINE"
   IFS=$'\x1f' read -r -a DEEP_FIELDS <<<"$detail"
-  [[ $DEEP_WORD != failed ]] || deep_lose "$DEEP_FROM" "$detail"
+  # An image may print what it likes when it starts.
+  [[ " ${DEEP_NODES[*]} " == *" $DEEP_FROM "* ]] || DEEP_WORD=""
+  case $DEEP_WORD in
+    deep-ready) ((${#DEEP_FIELDS[@]} >= 5)) || DEEP_WORD="" ;;
+    deep) ((${#DEEP_FIELDS[@]} >= 8)) || DEEP_WORD="" ;;
+    failed) deep_lose "$DEEP_FROM" "$detail" ;;
+  esac
 }
 
 deep_lose() { # NODE REASON
@@ -108,7 +114,7 @@ deep_lose() { # NODE REASON
 
 # deep_hear_ready: wait until every node has said what it can measure with.
 deep_hear_ready() {
-  local node told=0 limit=$((${CONTAINER_START_S:-120} + ${ORCH_DEEP_START_S:-120})) deadline
+  local node reason limit=$((${CONTAINER_START_S:-120} + ${ORCH_DEEP_START_S:-120})) deadline
   deadline=$((SECONDS + limit))
   while ((${#DEEP_GPUS[@]} + ${#DEEP_LOST[@]} < ${#DEEP_NODES[@]} && SECONDS < deadline)) && [[ -z ${ENDING:-} ]]; do
     deep_line 0.5
@@ -121,9 +127,9 @@ deep_hear_ready() {
     DEEP_GPUS[$node]=${DEEP_FIELDS[0]} DEEP_TESTS[$node]=${DEEP_FIELDS[1]} DEEP_ADDRESS[$node]=${DEEP_FIELDS[2]}
     DEEP_TCP_PORT[$node]=${DEEP_FIELDS[3]} DEEP_TORCH_PORT[$node]=${DEEP_FIELDS[4]} DEEP_NOTE[$node]=${DEEP_FIELDS[5]:-}
   done
-  for node in "${DEEP_NODES[@]}"; do
-    [[ -n ${DEEP_GPUS[$node]:-} ]] || deep_lose "$node" "no word from its measuring container within $limit s"
-  done
+  reason="no word from its measuring container within $limit s"
+  alive "$DEEP_PID" || reason="the step ended before a word of it: $(tail -n 2 "${DEEP_TSV%.tsv}.log")"
+  for node in "${DEEP_NODES[@]}"; do [[ -n ${DEEP_GPUS[$node]:-} ]] || deep_lose "$node" "$reason"; done
 }
 
 # ---- one round -----------------------------------------------------------------------------------------------------
@@ -132,7 +138,7 @@ deep_hear_ready() {
 # n-th group DEEP_MBPS[n] is its bus bandwidth in MB/s, 0 where it failed, and DEEP_WHY[n] says why. DEEP_ROUND_WAY overrides DEEP_WAY.
 # Status 1: no round any more (time is up, the set ends, the step is gone).
 deep_round() {
-  local name=$1 node index request="" way=${DEEP_ROUND_WAY:-$DEEP_WAY} group places waiting=0 deadline
+  local name=$1 node index request="" way=${DEEP_ROUND_WAY:-$DEEP_WAY} places waiting=0 deadline reason
   shift
   [[ -z ${ENDING:-} ]] && alive "$DEEP_PID" && ((SECONDS < DEEP_DEADLINE)) || return 1
   DEEP_ID=$((DEEP_ID + 1)) DEEP_MBPS=() DEEP_WHY=() DEEP_GROUPS=("$@") DEEP_SIZES=() DEEP_TIMES=() DEEP_WRONG=()
@@ -164,9 +170,12 @@ deep_round() {
       waiting=$((waiting - 1))
     fi
   done
+  reason="no answer to a measurement within $((DEEP_LIMIT_S + 15)) s"
+  alive "$DEEP_PID" || reason="the step ended in the middle of a measurement: $(tail -n 2 "${DEEP_TSV%.tsv}.log")"
+  [[ -z ${ENDING:-} ]] || return 1
   for node in "${!DEEP_GROUP_OF[@]}"; do
     index=${DEEP_GROUP_OF[$node]}
-    deep_lose "$node" "no answer to a measurement within $((DEEP_LIMIT_S + 15)) s"
+    deep_lose "$node" "$reason"
     deep_broken "$index" "$node: ${DEEP_LOST[$node]}"
   done
   for index in "${!DEEP_GROUPS[@]}"; do deep_record "$name" "$way" "$index"; done

@@ -37,11 +37,11 @@ deep_choose_way() {
 # deep_reference: set DEEP_REF to what the whole should reach in MB/s, 0 where that is not known, and DEEP_FLOOR to the least that is
 # enough. All NICs of a node together carry its share of every ring, so that is the most the bus bandwidth can be.
 deep_reference() {
-  local digits=${PREFLIGHT_DEEP_GBPS:-}
+  local given=${PREFLIGHT_DEEP_GBPS:-} thousandths
   DEEP_REF=0 DEEP_REF_FROM=""
-  if [[ $digits =~ ^[0-9]+(\.[0-9]+)?$ ]]; then
-    digits+=$([[ $digits == *.* ]] || printf .)000
-    DEEP_REF=$((10#${digits%%.*} * 1000 + 10#${digits#*.} / 10 ** (${#digits} - ${#digits%%.*} - 4)))
+  if [[ $given =~ ^([0-9]+)(\.([0-9]+))?$ ]]; then
+    thousandths=${BASH_REMATCH[3]}000
+    DEEP_REF=$((10#${BASH_REMATCH[1]} * 1000 + 10#${thousandths:0:3}))
     DEEP_REF_FROM="deep_gbps of the site"
   elif [[ $DEEP_WAY == torch && ${NETWORK_RDMA:-} != off ]] && ((${#DEEP_NODES[@]} > 1)); then
     DEEP_REF=$((${FABRIC_GBPS:-0} * ${FABRIC_DEVICES:-0} * 1000 / 8))

@@ -22,7 +22,7 @@ deep_judge() {
   deep_whole_text
   if ((${#DEEP_LOST[@]} == ${#DEEP_NODES[@]})); then
     # It is not a node then, but the image or the engine.
-    deep_skip "$DEEP_SKIP"
+    deep_skip "${DEEP_SKIP:-${DEEP_LOST[${DEEP_NODES[0]}]}}"
     return
   fi
   if [[ -z $DEEP_WAY ]]; then

@@ -13,7 +13,7 @@ SIMULATION = r"""
 declare -A RATE=()
 for one in $RATES; do RATE[${one%%=*}]=${one#*=}; done
 RANDOM=$SEED
-deep_open() { sleep 1000 & DEEP_PID=$!; }
+deep_open() { sleep 60 >/dev/null 2>&1 & DEEP_PID=$!; }
 deep_close() { kill "$DEEP_PID"; }
 deep_hear_ready() {
   local node

@@ -1,0 +1,79 @@
+"""Nodes with networks of their own on this host: network namespaces on a bridge, with limits on their links."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+# Starts a node's process in its namespace; otherwise as without Slurm. NCCL_SOCKET_IFNAME makes the address the link's own.
+HOOK = r"""
+step_on() {
+  printf 'declare -x NCCL_SOCKET_IFNAME="eth"\n' >"$SET_DIR/environment.sh"
+  ARGV=(bash "$BUNDLE/lib/local_step.sh" "$1" "$2" "$3"
+    bash -c 'exec ip netns exec "$PREFIX$ORCH_NODE" "$@"' in_namespace "${@:4}")
+}
+"""
+
+
+def require_namespaces() -> None:
+    """Skip where namespaces cannot be made; with CI=true that is a failure."""
+    problem = ""
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+        problem = "network namespaces need root and iproute2"
+    elif subprocess.run(["ip", "netns", "add", "odeep-probe"], capture_output=True).returncode:
+        problem = "this machine does not allow network namespaces"
+    else:
+        subprocess.run(["ip", "netns", "delete", "odeep-probe"], check=True)
+    if problem and os.environ.get("CI") == "true":
+        pytest.fail(problem, pytrace=False)
+    if problem:
+        pytest.skip(problem)
+
+
+@contextlib.contextmanager
+def networks(names: list[str], limits: Mapping[str, str], usual: str) -> Iterator[str]:
+    """Make a namespace per name, all on one bridge; give their prefix. What a node sends is limited to `limits`, else to `usual`."""
+    prefix = f"od{os.getpid()}-"
+    hub = f"{prefix}hub"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+    try:
+        ip("netns", "add", hub)
+        ip("-n", hub, "link", "add", "bridge", "type", "bridge")
+        ip("-n", hub, "link", "set", "bridge", "up")
+        for number, name in enumerate(names):
+            space = prefix + name
+            ip("netns", "add", space)
+            ip("-n", space, "link", "add", "eth0", "type", "veth", "peer", "name", f"port{number}", "netns", hub)
+            ip("-n", hub, "link", "set", f"port{number}", "master", "bridge", "up")
+            ip("-n", space, "address", "add", f"10.77.0.{number + 1}/24", "dev", "eth0")
+            ip("-n", space, "link", "set", "eth0", "up")
+            ip("-n", space, "link", "set", "lo", "up")
+            limit(prefix + name, limits.get(name, usual))
+        yield prefix
+    finally:
+        for space in [hub, *(prefix + name for name in names)]:
+            subprocess.run(["ip", "netns", "delete", space], capture_output=True)
+
+
+def limit(space: str, rate: str) -> None:
+    subprocess.run(["tc", "-n", space, "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "256kb",
+                    "latency", "50ms"], check=True, capture_output=True)
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of the processes that have the folder in theirs."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and os.fsencode(folder) in (words := (entry / "cmdline").read_bytes()):
+                found.append(words.replace(b"\0", b" ").decode(errors="replace"))
+    return found
