@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
     from orchestrator.nodes.names import Node
     from orchestrator.preflight.places import Request
-    from orchestrator.nodes.verdict import NodeVerdict, Verdicts
+    from orchestrator.nodes.verdict import Verdicts
 
 HEADER = ("NODE", "VERDICT", "REASON", "REMEDY")
 EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
@@ -159,7 +159,7 @@ def _of_allocation(names: list[str]) -> list[str]:
 
 
 def _print(verdicts: Verdicts) -> None:
-    told = {one.node: _reasons(one) for one in verdicts.nodes}
+    told = {one.node: one.reasons for one in verdicts.nodes}
     tested = [told[one.node] for one in verdicts.nodes if one.verdict != "untested"]
     alike = [reason for reason in tested[0] if all(reason in others for others in tested)] if len(tested) > 1 else []
     rows = []
@@ -176,14 +176,6 @@ def _print(verdicts: Verdicts) -> None:
     print(verdicts.coverage)
     if verdicts.exclude:
         print(f"exclude: {','.join(verdicts.exclude)}")
-
-
-def _reasons(one: NodeVerdict) -> list[tuple[str, str, str]]:
-    """(verdict, reason, remedy), failures first; what several checks say alike is said once."""
-    checks: dict[tuple[str, str, str], list[str]] = {}
-    for row in one.telling:
-        checks.setdefault((row.verdict, row.text, row.remedy), []).append(row.check)
-    return [(verdict, f"{', '.join(sorted(names))}: {text}", remedy) for (verdict, text, remedy), names in checks.items()]
 
 
 def _write_excluded(path: Path, verdicts: Verdicts) -> None:

@@ -296,3 +296,38 @@ def test_a_start_is_lean(place: Path, cli: Commands, fake: Callable[[str, str], 
     began = time.monotonic()
     preflight(cli, place)
     assert cli.code == 0 and "tested 64 of 64 nodes: 64 fit" in cli.out and time.monotonic() - began < 5
+
+
+# ---- with the real bundle ----
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "site.yaml").write_text(
+        f"kind: site\nscheduler: local\nlog_dir: {tmp_path}/sets\ncontainer: {{engine: none}}\ntunables: 'off'\n"
+        "preflight: {skip: [leftovers]}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", [[], ["local_2x2x8", "builtin"]], ids=["hosts only", "a system"])
+def test_this_host_with_the_real_bundle(cli: Commands, real: Path, words: list[str]) -> None:
+    cli("preflight", *words, "--site", real / "site.yaml", "--json")
+    told = json.loads(cli.out)
+    assert told["tested"] == told["given"] == (2 if words else 1), cli.out
+    names = {one["check"] for one in told["nodes"][0]["checks"]}
+    assert {"log_dir", "free_space", "clock", "limits"} <= names
+    assert told["verdict"] in ("pass", "warn") and cli.code == 0 and left(real) == []
+
+
+def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
+    cli("preflight", "local_2x2x8", "builtin", "--site", real / "site.yaml", "--via", "ssh", "--nodes", "n[1-3],dark1,blind1", "--json")
+    told = json.loads(cli.out)
+    nodes = {one["node"]: one for one in told["nodes"]}
+    assert (told["given"], told["tested"], cli.code) == (5, 4, 1), cli.out
+    assert {nodes[name]["verdict"] for name in ("n1", "n2", "n3")} <= {"pass", "warn"}, cli.out
+    assert nodes["dark1"]["verdict"] == "untested" and "SSH to dark1" in nodes["dark1"]["reason"]
+    assert nodes["blind1"]["verdict"] == "fail" and left(real) == []
+    marker = next(check for check in nodes["n1"]["checks"] if check["check"] == "log_dir")
+    assert marker["verdict"] == "pass"
