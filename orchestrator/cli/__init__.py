@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 # Exit code 0 of these is a verdict, which a command whose reader went away half-way has not given.
-VERDICTS = ("run", "watch", "score", "check", "tune", "compare", "package", "demo")
+VERDICTS = ("preflight", "run", "watch", "score", "check", "tune", "compare", "package", "demo")
 
 
 def _usage() -> str:

@@ -33,7 +33,7 @@ def run(args: Namespace) -> int:
     # The runs use this installation's Python: the system's own may be older, or missing.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     code = run_command.run(Namespace(system=SYSTEM, workload=WORKLOAD, site=str(site), nexp=args.nexp, round=None,
-                                     env=[], interval=None, json=args.json))
+                                     env=[], spares=None, exclude="", interval=None, json=args.json))
     out = sys.stderr if args.json else sys.stdout
     print(f"\nsets and logs: {folder}\nlook around:   orchestrator status --site {site}", file=out)
     return code

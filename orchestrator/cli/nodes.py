@@ -41,19 +41,27 @@ def run(args: Namespace) -> int:
         print(f"no job of {root.name} has had nodes yet")
         return ExitCode.OK
     print_table(HEADER, [_row(one) for one in history], RIGHT)
-    for one in history:
-        for aside in one.set_aside:
-            print(f"set aside: {one.node} ({aside.when}): {aside.reason}")
-        if one.preflight and one.preflight.verdict != "pass":
-            for row in one.preflight.telling:
-                print(f"{row.verdict}: {one.node}: {row.reason}" + (f"; {row.remedy}" if row.remedy else ""))
+    for text, names in _remarks(history).items():
+        print(f"{text} ({', '.join(names)})")
     for text in pointers:
         print(f"slow: {text}")
     return ExitCode.OK
 
 
+def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
+    """Text -> nodes that it is about: who was set aside, and what checks complained about."""
+    found: dict[str, list[str]] = {}
+    for one in history:
+        for aside in one.set_aside:
+            found.setdefault(f"set aside ({aside.when}): {aside.reason or 'no reason on record'}", []).append(one.node)
+    for one in history:
+        for verdict, reason, remedy in one.preflight.reasons if one.preflight else ():
+            found.setdefault(f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), []).append(one.node)
+    return found
+
+
 def _row(one: NodeHistory) -> list[str]:
-    rank = ",".join(map(str, one.ranks)) or ("waits" if one.waits else "-")
+    rank = ",".join(map(str, one.ranks)) or ("waits" if one.waits else "spare" if one.spare else "-")
     last = one.last.seconds if one.last else None
     return [one.node, rank, str(one.good), str(one.failed), _seconds(one.mean_s), _seconds(last),
             "-" if one.relative is None else f"{one.relative:.3f}", minutes_text(one.minutes_with),

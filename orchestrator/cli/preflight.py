@@ -159,16 +159,20 @@ def _of_allocation(names: list[str]) -> list[str]:
 
 
 def _print(verdicts: Verdicts) -> None:
+    told = {one.node: one.reasons for one in verdicts.nodes}
+    tested = [told[one.node] for one in verdicts.nodes if one.verdict != "untested"]
+    alike = [reason for reason in tested[0] if all(reason in others for others in tested)] if len(tested) > 1 else []
     rows = []
     for one in verdicts.nodes:
-        telling = [(row.reason, row.remedy) for row in one.telling]
-        if one.verdict == "untested" or not telling:
-            telling = [(f"not tested: {one.problem or 'no answer'}" if one.verdict == "untested" else "", "")]
-        rows += [((one.node, one.verdict) if first else ("", "")) + texts for first, texts in
-                 zip((True, *(False,) * (len(telling) - 1)), telling, strict=True)]
+        own = [(text, remedy) for verdict, text, remedy in told[one.node] if (verdict, text, remedy) not in alike]
+        if one.verdict == "untested":
+            own = [(f"not tested: {one.problem or 'no answer'}", ""), *own]
+        cells = own or [("", "")]
+        rows += [(*((one.node, one.verdict) if index == 0 else ("", "")), *texts) for index, texts in enumerate(cells)]
+    rows += [("all tested" if index == 0 else "", *reason) for index, reason in enumerate(alike)]
     print_table(HEADER, rows)
     for row in verdicts.together:
-        print(f"{row.verdict}  {row.reason}" + (f"  {row.remedy}" if row.remedy else ""))
+        print(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else ""))
     print(verdicts.coverage)
     if verdicts.exclude:
         print(f"exclude: {','.join(verdicts.exclude)}")

@@ -52,6 +52,14 @@ class NodeVerdict:
         # A set's table ends with what became of a node, which repeats the check that failed.
         return [row for row in found if row.check != "verdict"] or found
 
+    @property
+    def reasons(self) -> list[tuple[str, str, str]]:
+        """(verdict, reason, remedy), failures first; what several checks say alike is said once."""
+        checks: dict[tuple[str, str, str], list[str]] = {}
+        for row in self.telling:
+            checks.setdefault((row.verdict, row.text, row.remedy), []).append(row.check)
+        return [(verdict, f"{', '.join(sorted(names))}: {text}", remedy) for (verdict, text, remedy), names in checks.items()]
+
     def to_json(self) -> dict[str, object]:
         telling = self.telling
         return {

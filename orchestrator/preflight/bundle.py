@@ -47,7 +47,7 @@ def without_image(entry: Entry) -> Entry:
     """`entry` with the checks of hosts alone: what belongs to a workload is not known."""
     site = entry.site
     preflight = site.preflight.model_copy(update={"skip": list(dict.fromkeys([*site.preflight.skip, "image"]))})
-    return replace(entry, site=site.model_copy(update={"preflight": preflight}))
+    return replace(entry, nodes=1, site=site.model_copy(update={"preflight": preflight}))
 
 
 @contextmanager
@@ -65,7 +65,9 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
         except OSError as error:
             raise SetError(f"cannot write a bundle into {log_dir}: {error.strerror or error}",
                            hint=f"is the shared storage mounted, and with room? df -h {log_dir}") from error
-        yield Bundle(folder, environment(os.environ, entry), entry.site.preflight.check_seconds)
+        # What the nodes write goes there too, and with it.
+        env = {**environment(os.environ, entry), "ORCH_SET_DIR": str(folder)}
+        yield Bundle(folder, env, entry.site.preflight.check_seconds)
     finally:
         _remove(folder)
 

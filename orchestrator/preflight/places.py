@@ -146,7 +146,7 @@ def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, l
         raise UsageError("--deep needs an allocation: its step runs on all nodes at the same time",
                          hint="leave --via ssh away, or run it inside an allocation")
     bundle, names = request.bundle, [node.name for node in nodes]
-    env = {"ORCH_SET_DIR": str(bundle.folder), "ORCH_JOB_ID": "preflight", "ORCH_NODES": " ".join(names),
+    env = {"ORCH_SET_DIR": bundle.env["ORCH_SET_DIR"], "ORCH_JOB_ID": "preflight", "ORCH_NODES": " ".join(names),
            "SLURM_NNODES": str(len(names)), **_marker(bundle)}
 
     def check(node: Node, stopped: threading.Event) -> NodeAnswer:
@@ -236,13 +236,27 @@ def _end(process: subprocess.Popen[str]) -> None:
         try:
             process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill_all(process)
             process.wait()
     for stream in (process.stdin, process.stderr):
         if stream is not None and not stream.closed:
             with suppress(OSError):
                 stream.close()
+
+
+def _kill_all(process: subprocess.Popen[str]) -> None:
+    """End by force what works in the folder of this preflight: salloc puts its command into a group of its own."""
+    words = process.args if isinstance(process.args, list) else []
+    script = next((str(word).encode() for word in words if str(word).endswith("/preflight.sh")), b"")
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for entry in os.listdir("/proc"):
+        if script and entry.isdecimal() and int(entry) != os.getpid():
+            with suppress(OSError):
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    named = script in file.read().split(b"\0")
+                if named:
+                    os.kill(int(entry), signal.SIGKILL)
 
 
 def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]:

@@ -81,7 +81,7 @@ def summary_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def _summary_row(one: NodeHistory) -> tuple[str, ...]:
-    ranks = ", ".join(map(str, one.ranks)) or ("waits" if one.waits else "–")
+    ranks = ", ".join(map(str, one.ranks)) or ("waits" if one.waits else "spare" if one.spare else "–")
     relative = "–" if one.relative is None else f"{one.relative:.3f}"
     rate = "–" if one.gbps is None else f"{one.gbps:.1f}"
     telling = one.preflight.telling if one.preflight else []

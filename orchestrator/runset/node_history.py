@@ -49,6 +49,8 @@ class NodeHistory:
 
     node: str
     parts: list[Part] = field(default_factory=list)
+    spare: bool = False
+    """It waited, or `waits` still, to take the place of another one."""
     waits: bool = False
     minutes_with: float | None = None
     minutes_without: float | None = None
@@ -90,7 +92,7 @@ class NodeHistory:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "node": self.node, "ranks": self.ranks, "waits": self.waits, "good": self.good, "failed": self.failed,
+            "node": self.node, "ranks": self.ranks, "spare": self.spare, "waits": self.waits, "good": self.good, "failed": self.failed,
             "mean_s": self.mean_s, "last_s": self.last.seconds if self.last else None, "relative": self.relative,
             "minutes_with": self.minutes_with, "minutes_without": self.minutes_without, "exit_codes": self.exits,
             "bandwidth_gbps": self.gbps, "preflight": self.preflight.to_json() if self.preflight else None,
@@ -118,7 +120,7 @@ def read_history(root: Path) -> list[NodeHistory]:
     _add_minutes(root, taking_part, found.values())
     for job in files.jobs:
         for name in job.spares:
-            of(name).waits = not job.final
+            of(name).spare, of(name).waits = True, not job.final
         for one in job.aside:
             of(one.node).set_aside.append(one)
     for name, verdict in verdicts(root).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import uuid
@@ -155,3 +156,46 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands,
     assert (one["state"], one["reason"]) == ("pending", "JobHeldUser")
     assert cli("cancel", said["set"]).code == ExitCode.OK, cli.err
     assert cli.json("status", said["set"])["state"] == "cancelled"
+
+
+# ---- nodes: preflight, spares, excluded ones ----
+
+
+@pytest.fixture
+def drained(lab: Lab) -> Iterator[str]:
+    """The last node, drained."""
+    name = lab.nodes[-1]
+    lab.run("scontrol", "update", f"nodename={name}", "state=drain", "reason=bad fan")
+    yield name
+    lab.run("scontrol", "update", f"nodename={name}", "state=resume")
+
+
+def test_preflight_checks_the_idle_nodes(cli: Commands, lab: Lab, lab_site: Path, shared: Path, drained: str, tmp_path: Path) -> None:
+    excluded = tmp_path / "bad.txt"
+    cli("preflight", "--site", lab_site, "--json", "--exclude-file", excluded)
+    assert cli.code == ExitCode.NO_SCORE, cli.err
+    told = json.loads(cli.out)
+    nodes = {one["node"]: one for one in told["nodes"]}
+    assert set(nodes) == set(lab.nodes) and told["tested"] == len(lab.nodes) - 1
+    assert (nodes[drained]["verdict"], nodes[drained]["reason"]) == ("untested", "drained: bad fan")
+    assert {one["verdict"] for name, one in nodes.items() if name != drained} <= {"pass", "warn"}
+    assert excluded.read_text() == "" and list(shared.iterdir()) == []
+    cli("preflight", *SYSTEM, "--site", lab_site, "--nodes", ",".join(lab.nodes[:2]))
+    assert cli.code == ExitCode.OK and "tested 2 of 2 nodes" in cli.out
+
+
+def test_a_set_with_spares_keeps_off_excluded_nodes(cli: Commands, lab: Lab, lab_site: Path) -> None:
+    first, *others = lab.nodes
+    cli("run", *SYSTEM, "--site", lab_site, "--nexp", "1", "--spares", "1", "--exclude", first)
+    [root] = [path for path in Path(lab_site.read_text().split("log_dir: ")[1].split("\n")[0]).iterdir() if path.name.startswith("local")]
+    told = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
+    assert list(told) == others[:3] and [one["spare"] for one in told.values()] == [False, False, True]
+    assert told[others[0]]["ranks"] == [0] and told[others[0]]["good"] == 1
+    # a later job: the run is taken away, so that there is something to do again
+    (root / "runs/1/state.json").unlink()
+    cli("resume", root, "--spares", "0", "--exclude", others[0])
+    assert cli.code == 0, cli.err
+    cli("watch", root)
+    [last] = [one for one in map(json.loads, (path.read_text() for path in (root / "jobs").glob("*.json")))
+              if one["job_id"] == cli.json("status", root)["job_id"]]
+    assert last["nodes"] == others[1:3] and last["spares"] == []

@@ -113,9 +113,10 @@ def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     assert any("runs with n4 took 2.00 minutes, those without it 1.00" in text for text in told["suspicions"])
     assert any("n4 took 5.0 % longer" in text for text in told["suspicions"])
     cli("nodes", a_set)
+    assert "fail: gpu_count: 7 of 8 GPUs; look at dmesg (n4)" in cli.out
     assert cli.code == 0 and "VS OTHERS" in cli.out and "waits" in cli.out
-    assert "set aside: n3 (run 2, attempt 1): its container ended in run 2" in cli.out
-    assert "warn: n3: clock: its clock is off; synchronise it" in cli.out and "slow: n4" in cli.out
+    assert "set aside (run 2, attempt 1): its container ended in run 2 (n3)" in cli.out
+    assert "warn: clock: its clock is off; synchronise it (n3)" in cli.out and "slow: n4" in cli.out
 
 
 def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> None:

@@ -105,6 +105,38 @@ def test_idle_nodes_are_checked_in_a_short_allocation(cli: Commands, place: Path
     assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
 
 
+def test_what_all_nodes_say_is_said_once(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    sinfo(fake, "warm1 idle", "warm2 idle", "n3 drained")
+    fake("salloc", SALLOC)
+    preflight(cli, place)
+    assert cli.out.count("clock: 3 s off") == 1
+    assert re.search(r"^all tested +warn +clock: 3 s off +synchronise it$", cli.out, re.MULTILINE)
+    assert re.search(r"^warm2 +warn$", cli.out, re.MULTILINE)
+
+
+def test_what_does_not_listen_is_ended_by_force(place: Path, fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestrator.errors import SchedulerError
+    from orchestrator.preflight import places
+
+    monkeypatch.setattr(places, "ENDING_S", 0.3)
+    script = place / "deaf/preflight.sh"
+    script.parent.mkdir()
+    script.write_text("trap : TERM; touch $(dirname $0)/up; while :; do sleep 0.1; done")
+    fake("salloc", 'setsid "$@" & trap : TERM; while :; do wait; done')
+    with pytest.raises(SchedulerError, match="did not end within"):
+        places._run(["salloc", "bash", str(script)], dict(os.environ), 1.0)
+    mine = str(script).encode()
+    assert (script.parent / "up").exists()
+    until(lambda: not [entry for entry in os.listdir("/proc") if entry.isdecimal() and mine in _command(entry)], 5)
+
+
+def _command(pid: str) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
     log = sinfo(fake, "n1 idle", "warm2 idle")
     fake("salloc", SALLOC)
@@ -264,3 +296,38 @@ def test_a_start_is_lean(place: Path, cli: Commands, fake: Callable[[str, str], 
     began = time.monotonic()
     preflight(cli, place)
     assert cli.code == 0 and "tested 64 of 64 nodes: 64 fit" in cli.out and time.monotonic() - began < 5
+
+
+# ---- with the real bundle ----
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Path:
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "site.yaml").write_text(
+        f"kind: site\nscheduler: local\nlog_dir: {tmp_path}/sets\ncontainer: {{engine: none}}\ntunables: 'off'\n"
+        "preflight: {skip: [leftovers]}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", [[], ["local_2x2x8", "builtin"]], ids=["hosts only", "a system"])
+def test_this_host_with_the_real_bundle(cli: Commands, real: Path, words: list[str]) -> None:
+    cli("preflight", *words, "--site", real / "site.yaml", "--json")
+    told = json.loads(cli.out)
+    assert told["tested"] == told["given"] == (2 if words else 1), cli.out
+    names = {one["check"] for one in told["nodes"][0]["checks"]}
+    assert {"log_dir", "free_space", "clock", "limits"} <= names
+    assert told["verdict"] in ("pass", "warn") and cli.code == 0 and left(real) == []
+
+
+def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
+    cli("preflight", "local_2x2x8", "builtin", "--site", real / "site.yaml", "--via", "ssh", "--nodes", "n[1-3],dark1,blind1", "--json")
+    told = json.loads(cli.out)
+    nodes = {one["node"]: one for one in told["nodes"]}
+    assert (told["given"], told["tested"], cli.code) == (5, 4, 1), cli.out
+    assert {nodes[name]["verdict"] for name in ("n1", "n2", "n3")} <= {"pass", "warn"}, cli.out
+    assert nodes["dark1"]["verdict"] == "untested" and "SSH to dark1" in nodes["dark1"]["reason"]
+    assert nodes["blind1"]["verdict"] == "fail" and left(real) == []
+    marker = next(check for check in nodes["n1"]["checks"] if check["check"] == "log_dir")
+    assert marker["verdict"] == "pass"
