@@ -4,8 +4,10 @@
 
 The hosts are addresses 127.0.0.2 and up of one real sshd; every host has its own folder as /proc and /sys. All tools use
 the same key, the same key exchange and the same number of connections at a time. Ansible gets one task per knob, with
-pipelining and as many forks as hosts, and need not remember old values, which the others do. A tool that is not there is
-left out: `python -m venv V && V/bin/pip install ansible-core ClusterShell`, then give V/bin.
+pipelining and as many forks as hosts, and need not remember old values, which the others do. fabric's own round trip of
+`true` accepts every host key, ours of `true` is the transport that `orchestrator tune` uses. A tool that is not there is
+left out: `python -m venv V && V/bin/pip install ansible-core ClusterShell`, then give V/bin. `(process)` counts the start
+of the command, the others do not.
 """
 
 from __future__ import annotations
@@ -96,6 +98,15 @@ def ours(hosts: Hosts, script: bytes, action: str) -> None:
     answers = list(tune_hosts(hosts.nodes, script, action, transport=Ssh(str(hosts.config)), limit=len(hosts.addresses)))
     bad = [answer for answer in answers if not answer.ok]
     assert not bad and len(answers) == len(hosts.addresses), bad[:2]
+
+
+def fabric_round_trip(hosts: Hosts) -> None:
+    """What fabric itself takes for `true` on every host, all at once."""
+    from fabric import Config, ThreadingGroup
+
+    config = Config(runtime_ssh_path=str(hosts.config))
+    with ThreadingGroup(*hosts.addresses, config=config) as group:
+        assert len(group.run("true", hide=True, in_stream=False)) == len(hosts.addresses)
 
 
 def one_round_trip(hosts: Hosts) -> None:
@@ -194,6 +205,7 @@ def main() -> None:
     script = tunables_script(load_profile("published"))
     found: dict[str, object] = {"hosts": args.hosts, "rounds": args.rounds}
     with ssh_hosts(args.hosts) as hosts:
+        print("best of", args.rounds, "rounds, Ansible once; seconds", file=sys.stderr)
         for address in hosts.addresses:
             # Ansible's tasks set one value for all processors back, so they all begin with it.
             fill(hosts.root(address), cpus=CPUS, gpus=0, files={
@@ -201,6 +213,7 @@ def main() -> None:
         before = snapshot(hosts.folder / "host")
         os.environ |= {"ORCH_TUNABLES_ROOT": f"{hosts.folder}/host/%a", "ORCH_TUNABLES_STATE": f"{hosts.folder}/state/%a"}
         one_round_trip(hosts)
+        found["fabric's round trip of true"] = measure(lambda: fabric_round_trip(hosts), args.rounds)
         found["round trip of true"] = measure(lambda: one_round_trip(hosts), args.rounds)
         found["orchestrator"] = cycle(lambda action: ours(hosts, script, action), args.rounds)
         found["orchestrator tune (process)"] = cycle(lambda action: command_line(hosts, action), args.rounds)

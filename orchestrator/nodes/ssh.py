@@ -24,7 +24,7 @@ from orchestrator.nodes.names import Node
 
 if TYPE_CHECKING:
     from fabric import Config, Connection
-    from paramiko import Channel
+    from paramiko import Channel, SSHConfig
 
 CONNECT_S = 15.0
 """For the TCP connection, the banner and the login, each; less when the time-out is shorter."""
@@ -37,16 +37,17 @@ class _Files:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._config: Config | None = None
+        self._ssh_config: SSHConfig | None = None
         self._known: dict[tuple[Path, ...], KnownHosts] = {}
 
     def config(self, file: str | None) -> Config:
+        """A new one each time, because connections change it; what ssh's files say is looked up only."""
         from fabric import Config
 
         with self._lock:
-            if self._config is None:
-                self._config = Config(runtime_ssh_path=file) if file else Config()
-            return self._config
+            if self._ssh_config is None:
+                self._ssh_config = (Config(runtime_ssh_path=file) if file else Config()).base_ssh_config
+        return Config(ssh_config=self._ssh_config)
 
     def known_hosts(self, paths: Sequence[Path]) -> KnownHosts:
         with self._lock:
