@@ -53,7 +53,8 @@ class Worker:
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=(write,) + fds)
         os.close(write)
         self.name = "process %s" % index
-        self.output = os.fdopen(read, "rb")
+        # Without a buffer: what it had read ahead, select would not tell.
+        self.output = os.fdopen(read, "rb", 0)
 
     def ask(self, request):
         try:
@@ -211,6 +212,8 @@ class Agent:
         if "error" in answer:
             self.fail(answer["error"])
             return
+        if "gpus" in answer:
+            return  # the first word of a worker that replaces another
         self.busy["answers"].append(answer)
         self.busy["waiting"].remove(worker)
         if not self.busy["waiting"]:

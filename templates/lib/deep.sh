@@ -13,8 +13,7 @@
 # shellcheck source=lib/deep_verdict.sh
 . "${BASH_SOURCE[0]%/*}/deep_verdict.sh"
 
-# Seconds for one measurement; RCCL's first meeting over many nodes takes tens of them. All measurements together.
-DEEP_LIMIT_S=${ORCH_DEEP_LIMIT_S:-120}
+# Seconds for all measurements together; one has ORCH_DEEP_LIMIT_S, because RCCL's first meeting over many nodes takes tens of them.
 DEEP_BUDGET_S=${ORCH_DEEP_BUDGET_S:-900}
 DEEP_BYTES=${ORCH_DEEP_BYTES:-536870912}
 
@@ -28,6 +27,7 @@ deep_step() {
   DEEP_ROWS=() DEEP_SLOW=() DEEP_SUMMARY="" DEEP_JSON=null DEEP_NODES=("$@") DEEP_ID=0 DEEP_PID=""
   declare -gA DEEP_LOST=() DEEP_GPUS=() DEEP_TESTS=() DEEP_ADDRESS=() DEEP_TCP_PORT=() DEEP_TORCH_PORT=() DEEP_NOTE=()
   deep_search_begin
+  DEEP_LIMIT_S=${ORCH_DEEP_LIMIT_S:-120}
   now_ms; started=$NOW_MS
   DEEP_DEADLINE=$((SECONDS + DEEP_BUDGET_S))
   DEEP_TSV=${DEEP_TSV:-$SET_DIR/preflight/deep-$JOB_ID.tsv}

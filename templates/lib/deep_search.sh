@@ -59,6 +59,8 @@ deep_search() {
   deep_round all "${DEEP_LIVE[*]}" || return 0
   DEEP_WHOLE=${DEEP_MBPS[0]} DEEP_WHOLE_WHY=${DEEP_WHY[0]} DEEP_SIZE=${DEEP_SIZES[0]} DEEP_WHOLE_NODES=${#DEEP_LIVE[@]}
   DEEP_FIT=$DEEP_WHOLE DEEP_FIT_NODES=${#DEEP_LIVE[@]}
+  # Two nodes meet faster than all of them, and a node that hangs costs every round its limit.
+  ((DEEP_WHOLE > 0)) || DEEP_LIMIT_S=$(((DEEP_LIMIT_S + 1) / 2))
   deep_live
   ((${#DEEP_LIVE[@]} > 2)) || return 0
   deep_pairs && deep_confirm || return 0
@@ -87,25 +89,35 @@ deep_live() {
   done
 }
 
-# deep_alone: every node by itself, with rccl-tests where all images have it: GPUs and the links between them.
+# deep_alone: every node by itself, with rccl-tests where all images have it: GPUs and the links between them. Who is slow has
+# another try.
 deep_alone() {
-  local node way=rccl-tests index
+  local node way=rccl-tests index suspects=("${DEEP_LIVE[@]}") again
+  local -A reason=()
   ((${DEEP_GPUS[${DEEP_LIVE[0]}]} > 1)) || return 0
   for node in "${DEEP_LIVE[@]}"; do [[ ${DEEP_TESTS[$node]} == 1 ]] || way=torch; done
-  DEEP_ROUND_WAY=$way deep_round alone "${DEEP_LIVE[@]}" || return 1
-  DEEP_SIZE=${DEEP_SIZES[0]} DEEP_ALONE_WAY=$way
-  deep_upper "${DEEP_MBPS[@]}"
-  DEEP_ALONE=$UPPER
-  for index in "${!DEEP_GROUPS[@]}"; do
-    node=${DEEP_GROUPS[index]}
-    [[ -z ${DEEP_LOST[$node]:-} ]] || continue
-    if [[ -n ${DEEP_WHY[index]} ]]; then
-      DEEP_BAD[$node]="its own GPUs: ${DEEP_WHY[index]}"
-    elif ((DEEP_MBPS[index] * 100 < UPPER * DEEP_MARGIN)); then
-      deep_gbps "${DEEP_MBPS[index]}"; DEEP_BAD[$node]="slow by itself: $GBPS GB/s between its GPUs"
-      deep_gbps "$UPPER"; DEEP_BAD[$node]+=", other nodes $GBPS"
-    fi
+  DEEP_ALONE=0 DEEP_ALONE_WAY=$way
+  for again in 1 2; do
+    ((${#suspects[@]} > 0)) || break
+    DEEP_ROUND_WAY=$way deep_round "alone$again" "${suspects[@]}" || return 1
+    deep_upper "${DEEP_MBPS[@]}"
+    ((UPPER <= DEEP_ALONE)) || DEEP_ALONE=$UPPER DEEP_SIZE=${DEEP_SIZES[0]}
+    suspects=()
+    for index in "${!DEEP_GROUPS[@]}"; do
+      node=${DEEP_GROUPS[index]}
+      [[ -z ${DEEP_LOST[$node]:-} ]] || continue
+      if [[ -n ${DEEP_WHY[index]} ]]; then
+        reason[$node]="its own GPUs: ${DEEP_WHY[index]}"
+      elif ((DEEP_MBPS[index] * 100 < DEEP_ALONE * DEEP_MARGIN)); then
+        deep_gbps "${DEEP_MBPS[index]}"; reason[$node]="slow by itself: $GBPS GB/s between its GPUs"
+        deep_gbps "$DEEP_ALONE"; reason[$node]+=", other nodes $GBPS"
+      else
+        continue
+      fi
+      suspects+=("$node")
+    done
   done
+  for node in "${suspects[@]}"; do DEEP_BAD[$node]=${reason[$node]}; done
   deep_live
 }
 

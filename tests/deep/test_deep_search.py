@@ -30,7 +30,7 @@ deep_round() {
     for node in ${DEEP_GROUPS[index]}; do
       # Alone a node does not use the network.
       (($# == ${#DEEP_NODES[@]} || RATE[$node] >= DEEP_MBPS[index])) || DEEP_MBPS[index]=${RATE[$node]}
-      [[ " $BROKEN " != *" $node "* || $name == alone ]] || DEEP_WHY[index]="$node: no answer"
+      [[ " $BROKEN " != *" $node "* || $name == alone* ]] || DEEP_WHY[index]="$node: no answer"
     done
     ((DEEP_MBPS[index] < 99999999)) || DEEP_MBPS[index]=300000
     DEEP_MBPS[index]=$((DEEP_MBPS[index] * (100 - NOISE + RANDOM % (2 * NOISE + 1)) / 100))

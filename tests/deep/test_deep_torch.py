@@ -1,0 +1,105 @@
+"""The way with torch and rccl-tests, through every process of ours; torch and all_reduce_perf are stand-ins."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from deep_networks import processes_of
+from deep_parts import Bundle, Outcome
+
+HERE = Path(__file__).parent
+FOUR = ("n1", "n2", "n3", "n4")
+
+
+def measure(bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: int = 20, **stand_in: str) -> Outcome:
+    names = {"PYTHONPATH": str(HERE / "stand_in"), "STAND_IN_GPUS": str(gpus)}
+    names |= {f"STAND_IN_{name.upper()}": value for name, value in stand_in.items()}
+    (bundle.set_dir / "environment.sh").write_text("".join(f'declare -x {name}="{value}"\n' for name, value in names.items()))
+    found = bundle.step(*nodes, ORCH_DEEP_RCCL_TESTS=tests, ORCH_DEEP_LIMIT_S=str(limit))
+    deadline = time.monotonic() + 5
+    while processes_of(bundle.folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not processes_of(bundle.folder)
+    return found
+
+
+@pytest.fixture
+def perf(tmp_path: Path) -> str:
+    """An all_reduce_perf that prints a table of MI300X."""
+    program = tmp_path / "all_reduce_perf"
+    program.write_text(f"#!/bin/sh\nexec cat {HERE}/outputs/rccl_tests_mi300x_2025.txt\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_nodes_with_gpus(bundle: Bundle) -> None:
+    bundle.settings(GPUS_PER_NODE="2", FABRIC_GBPS="40", FABRIC_DEVICES="1")
+
+    found = measure(bundle, *FOUR)
+
+    assert found.slow == []
+    assert set(found.verdicts().values()) == {"pass"}
+    assert {line["way"] for line in found.table} == {"torch"}
+    assert {line["bytes"] for line in found.table} == {"536870912"}
+    assert {line["wrong"] for line in found.table} == {"0"}
+    assert found.table[0]["round"] == "alone1"
+    assert "over 4 nodes (512 MiB, torch)" in found.summary
+    assert found.json is not None
+    assert found.json["reference_mbps"] == 5_000
+
+
+def test_a_slow_node_with_gpus(bundle: Bundle) -> None:
+    bundle.settings(GPUS_PER_NODE="1")
+
+    found = measure(bundle, *FOUR, gpus=1, rates="n3=2500")
+
+    assert found.slow == ["n3"]
+    assert "over 3 nodes" in found.summary
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("lies", "wrong values in the sum"), ("crashes", "exit status 7")])
+def test_a_bad_node_with_gpus(bundle: Bundle, fault: str, reason: str) -> None:
+    bundle.settings(GPUS_PER_NODE="2")
+
+    found = measure(bundle, *FOUR, **{fault: "n2=1"})
+
+    assert found.slow == ["n2"]
+    assert reason in found.rows["n2"][2]
+    assert {row[0] for node, row in found.rows.items() if node != "n2"} == {"pass"}
+
+
+def test_a_hang_ends_at_the_limit(bundle: Bundle) -> None:
+    bundle.settings(GPUS_PER_NODE="1")
+
+    found = measure(bundle, *FOUR, gpus=1, limit=6, hangs="n4=1", rates="n1=20000 n2=20000 n3=20000")
+
+    assert found.slow == ["n4"]
+    assert "no answer within 3 s" in found.rows["n4"][2]
+
+
+def test_rccl_tests_of_one_node(bundle: Bundle, perf: str) -> None:
+    found = measure(bundle, "n1", gpus=8, tests=perf)
+
+    assert found.summary == "bus bandwidth 293.1 GB/s over 1 node (128 MiB, rccl-tests)"
+    assert found.verdicts() == {"n1": "pass"}
+    [line] = found.table
+    assert (line["way"], line["busbw_gbps"], line["seconds"]) == ("rccl-tests", "293.070", "0.000801")
+
+
+def test_rccl_tests_that_fail(bundle: Bundle, tmp_path: Path) -> None:
+    program = tmp_path / "all_reduce_perf"
+    program.write_text("#!/bin/sh\necho 'n1: Test NCCL failure common.cu:1030'\nexit 3\n")
+    program.chmod(0o755)
+
+    found = measure(bundle, "n1", gpus=8, tests=str(program))
+
+    assert found.slow == ["n1"]
+    assert found.rows["n1"][2] == "its own GPUs: n1: all_reduce_perf ended with status 3: n1: Test NCCL failure common.cu:1030"
+
+
+def test_fewer_gpus_than_wanted_on_one_node_measures_sockets(bundle: Bundle) -> None:
+    found = measure(bundle, "n1", "n2", gpus=0)
+
+    assert {line["way"] for line in found.table} == {"tcp"}
