@@ -18,7 +18,7 @@ def add_allocation(parser: ArgumentParser) -> None:
                         "the place of a node that fails (default: the site's `spares`)")
     parser.add_argument("--exclude", metavar="NODES|@FILE", default="",
                         help="nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
-                             "as `orchestrator preflight --exclude-file` writes it")
+                             "as `orchestrator preflight` writes it")
 
 
 def spares(text: str) -> int:
