@@ -233,7 +233,7 @@ settle_attempt() {
   run_stop_status
   if [[ $RUN_STOP == success ]]; then
     state=success outcome=success
-    [[ -e $result ]] || { cat "$ATTEMPT_DIR/cache_clear.log" "$ATTEMPT_DIR/node_0.log" >"$temp" && sync "$temp" && mv -f "$temp" "$result"; } ||
+    [[ -e $result ]] || { { cat "$ATTEMPT_DIR/cache_clear.log" 2>/dev/null; cat "$ATTEMPT_DIR/node_0.log"; } >"$temp" && sync "$temp" && mv -f "$temp" "$result"; } ||
       die "cannot write $result (disk full, quota, or the folder is gone)"
   elif [[ -e $result ]]; then
     outcome=not_converged
