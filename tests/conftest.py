@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,3 +87,24 @@ def lab() -> Lab:
     """The running one-machine cluster."""
     require_lab()
     return lab_at(lab_state())
+
+
+@pytest.fixture
+def another_lab() -> Iterator[Callable[[int, str], Lab]]:
+    """Starts a cluster of its own, with so many nodes of that name: what breaks there disturbs nobody. It is removed afterwards."""
+    require_lab()
+    state = Path(f"{lab_state()}-more")
+    env = {name: value for name, value in os.environ.items() if name not in ("LAB_PORT", "SLURM_CONF", "DOCKER_HOST")}
+    env["ORCHESTRATOR_LAB"] = str(state)
+
+    def command(name: str, **more: str) -> None:
+        subprocess.run([TOP / "lab" / name], env=env | more, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+
+    def start(nodes: int, prefix: str) -> Lab:
+        command("up", LAB_NODES=str(nodes), LAB_PREFIX=prefix)
+        return lab_at(state)
+
+    try:
+        yield start
+    finally:
+        command("down")

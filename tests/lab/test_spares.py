@@ -9,20 +9,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import TOP, Lab, lab_at, lab_state, require_lab
 
+if TYPE_CHECKING:
+    from conftest import Lab
+
+TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests/tuning"))
 from tuning_parts import STUBBORN, fill, snapshot  # noqa: E402
 
 pytestmark = pytest.mark.lab
 
-NODES = 10
 NMI = "proc/sys/kernel/nmi_watchdog"
 NO_IMAGE, STUBBORN_KNOB, LOSES_POWER = "sp3", "sp6", "sp5"
 # An engine that has no image on one node: all nodes of the lab share one store.
@@ -37,20 +39,6 @@ def wait_for(condition: Callable[[], Any], seconds: float) -> None:
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
         time.sleep(0.1)
-
-
-@pytest.fixture
-def ten() -> Iterator[Lab]:
-    """A cluster of its own, so that a dead node disturbs nobody."""
-    require_lab()
-    state = Path(f"{lab_state()}-spares")
-    env = os.environ | {"ORCHESTRATOR_LAB": str(state), "LAB_NODES": str(NODES), "LAB_PREFIX": "sp"}
-    env = {name: value for name, value in env.items() if name not in ("LAB_PORT", "SLURM_CONF", "DOCKER_HOST")}
-    try:
-        subprocess.run([TOP / "lab/up"], env=env, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
-        yield lab_at(state)
-    finally:
-        subprocess.run([TOP / "lab/down"], env=env, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
 
 
 class Set:
@@ -121,7 +109,8 @@ def _parent(entry: Path) -> int:
     return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_three_bad_nodes_of_ten(ten: Lab) -> None:
+def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
+    ten = another_lab(10, "sp")
     one = Set(ten)
     fault = "slow:run=4:attempt=1:ms=100"
     answer = one.orchestrator("render", "MI325X_08x08x32", "flux1", "--nexp", "10", "-o", one.bundle, "--env", f"BUILTIN_FAULT={fault}")
