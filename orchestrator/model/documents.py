@@ -244,7 +244,7 @@ class SiteTuning(Part):
 
 
 NodeCheck = Literal["engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links",
-                    "rdma", "data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions"]
+                    "rdma", "data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions", "deep"]
 """What is checked on every node before a set uses it, in the order of the tables (docs/preflight.md)."""
 
 

@@ -54,9 +54,19 @@ hold_nodes() {
     judge_checks "${CANDIDATES[@]}"
     judge_candidates
     [[ -z $HOLD_PROBLEM ]] || return 1
-    choose_nodes && deep_check && use_nodes || { tell_failed; return 1; }
+    deep_check || return 1
+    choose_first && use_nodes || { tell_failed; return 1; }
   fi
   get_nodes_ready
+}
+
+# choose_first: choose_nodes; at the start of a job nobody has a rank yet that a better node could not take.
+choose_first() {
+  local ranks=("${NODES[@]}")
+  ((GENERATION > 1)) || NODES=()
+  choose_nodes && return 0
+  NODES=("${ranks[@]}")
+  return 1
 }
 
 # get_nodes_ready: wait for the nodes in use. One that fails now gives its rank to a node that waits, if there is one.
@@ -94,29 +104,31 @@ judge_candidates() {
   NODES=("${ranks[@]}")
 }
 
-# deep_check: the optional bandwidth test of the nodes that were chosen. A slow one gives its rank to a node that waits, as long as
-# there is one; else it is only a warning: a slow run is still a run.
+# deep_check: the optional bandwidth test of all nodes that may work. Slow ones get a rank last; where others can take all
+# ranks they are set aside. A slow run is still a run: with too few others it is a warning.
 deep_check() {
-  local one row
-  ((PREFLIGHT_DEEP == 1 && GENERATION == 1)) || return 0
-  deep_step "${NODES[@]}"
+  local one row fast=0 fit=()
+  ((PREFLIGHT_DEEP == 1 && GENERATION == 1)) && [[ " ${PREFLIGHT_SKIP[*]} " != *" deep "* ]] || return 0
+  for one in "${CANDIDATES[@]}"; do [[ -n ${FAILED[$one]:-} ]] || fit+=("$one"); done
+  ((${#fit[@]} > 0)) || return 0
+  deep_step "${fit[@]}"
   [[ -z $ENDING ]] || return 1
-  for row in "${DEEP_ROWS[@]}"; do deep_row "$row"; done
+  for row in "${DEEP_ROWS[@]}"; do take_deep_row "$row"; done
   log "deep: $DEEP_SUMMARY"
   for one in "${DEEP_SLOW[@]}"; do SLOW[$one]=1; done
-  ((${#DEEP_SLOW[@]} > 0)) || return 0
-  for one in "${DEEP_SLOW[@]}"; do
-    if ((${#WAITING[@]} > 0)); then
-      FAILED[$one]="check deep: ${TEXTS[$one.deep]}"
-      choose_nodes || return 1
+  for one in "${fit[@]}"; do [[ -n ${SLOW[$one]:-} ]] || ((fast += 1)); done
+  ((${#SLOW[@]} > 0)) || return 0
+  for one in "${!SLOW[@]}"; do
+    if ((fast >= NNODES)); then
+      BLAMED[$one]="check deep: ${TEXTS[$one.deep]}"
+      set_aside "$one" "${BLAMED[$one]}"
     else
       warn_once "check deep: ${TEXTS[$one.deep]} ($one)"
     fi
   done
-  ((${#FAILED[@]} == 0)) || set_failed_aside
 }
 
-deep_row() { # ROW
+take_deep_row() { # ROW
   local node verdict ms text remedy
   IFS=$'\t' read -r node verdict ms text remedy <<<"$1"
   again "$node" deep "$verdict" "$text" "$remedy"

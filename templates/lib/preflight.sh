@@ -12,9 +12,12 @@ CHECK_NODES=() CHECK_NAMES=()
 
 # begin_checks: forget what the nodes of HOLD_NODES said before, and leave a file on shared storage for them to find.
 begin_checks() {
-  local one key
+  local one key row kept
   for one in "${HOLD_NODES[@]}"; do
-    CHECKS[$one]=""
+    # The bandwidth is measured once.
+    kept=""
+    while IFS= read -r row; do [[ $row != deep$'\t'* ]] || kept=$row$'\n'; done <<<"${CHECKS[$one]:-}"
+    CHECKS[$one]=$kept
     for key in "${!VERDICTS[@]}"; do [[ $key != "$one".* ]] || unset "VERDICTS[$key]"; done
   done
   SAME=() CLOCK_OFF=()

@@ -119,3 +119,34 @@ def test_too_few_fit_nodes_pause_the_set(bundles: Bundles) -> None:
     code, out = bundles.again(one, **rehearsal)
     assert code == 0, out
     assert one.results() == [1, 2]
+
+
+def test_the_bandwidth_between_the_nodes_is_measured_once(bundles: Bundles) -> None:
+    make(bundles, "[[ $me != 1.1.1 ]] || exit 3; [[ $me != 1.1.0 ]] || hang", nexp=1, preflight={"deep": True})
+    code, out = bundles.run(ORCH_DEEP_BYTES="1048576")
+    one = bundles.set
+    assert code == 0, out
+    assert out.count("orchestrator: deep: ") == 1, "a second hold does not measure again"
+    rows = [line.split("\t") for line in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text().splitlines()]
+    deep = {row[0]: row[2] for row in rows if row[1] == "deep"}
+    assert set(deep) == {"local0", "local1", "local2"} and set(deep.values()) <= {"pass", "warn"}, rows
+    assert list((one.root / "preflight").glob("deep-*.tsv"))
+    assert one.run(1)["nodes"] == ["local0", "local2"]
+    assert one.left_behind() == []
+
+
+def test_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
+    make(bundles, nexp=1, preflight={"deep": True})
+    verdict = bundles.bundle / "lib/deep_verdict.sh"
+    # What a measurement of a slow link says is tested in tests/deep; here it is who gets the ranks then.
+    verdict.write_text(verdict.read_text() + """
+deep_judge() {
+  DEEP_ROWS=() DEEP_SLOW=(local0) DEEP_SUMMARY="said so"
+  deep_row local0 fail "1 GB/s, the others 9"; deep_row local1 pass "9 GB/s"; deep_row local2 pass "9 GB/s"
+}
+""")
+    code, out = bundles.run(ORCH_DEEP_BYTES="1048576")
+    one = bundles.set
+    assert code == 0, out
+    assert (one.job["nodes"], one.job["spares"]) == (["local1", "local2"], ["local0"])
+    assert [(entry["node"], entry["reason"]) for entry in one.job["set_aside"]] == [("local0", "check deep: 1 GB/s, the others 9")]
