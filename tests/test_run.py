@@ -73,6 +73,14 @@ def test_many_failures_are_not_repeated(tmp_path: Path) -> None:
     assert "once more" not in done.stdout
 
 
+@pytest.mark.parametrize("end", ["os._exit(1)", "atexit.register(lambda: print('last words'))", "raise KeyboardInterrupt"])
+def test_a_run_that_broke_is_not_repeated(tmp_path: Path, end: str) -> None:
+    """Python's own exit code for a crash is pytest's for failed tests; most tests may never have run."""
+    done = run(tmp_path, f"{FLAKY}\ndef test_that_breaks():\n    import atexit, os\n    {end}\n")
+    assert done.returncode in (1, 2)
+    assert "once more" not in done.stdout
+
+
 @pytest.mark.parametrize(("text", "words", "status"), [
     ("nonsense(\n", [], 2), ("def test_good(): pass\n", ["--no-such-option"], 4), ("", [], 5),
 ])

@@ -70,7 +70,7 @@ def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
     for job in made.queue().split():
         lab.run("scancel", job)
     wait_for(lambda: not made.queue())
-    assert left_over(made) == []
+    wait_for(lambda: left_over(made) == [])  # of other sets on this machine too, which end by themselves
     assert [path.read_bytes() for path in KNOBS if path.exists()] == knobs
     shutil.rmtree(root)
 
