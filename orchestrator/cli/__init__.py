@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
+    from _typeshed import SupportsWrite
+
 # name -> (module under orchestrator.cli, one-line help). The order is the order of `--help`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "systems": ("systems", "list the catalogue of systems and the workloads each can run"),
@@ -116,6 +118,10 @@ def _call(name: str, rest: list[str]) -> int:
         def error(self, message: str) -> NoReturn:
             _say(f"{self.format_usage()}{self.prog}: error: {message}")
             raise SystemExit(int(ExitCode.BAD_INPUT))
+
+        def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+            # argparse's own keeps it to itself when the output cannot be written (PYTHONUNBUFFERED=1, disk full).
+            (file or sys.stdout).write(self.format_help())
 
     # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -13,10 +13,12 @@ import pytest
 
 # Starts a node's process in its namespace; otherwise as without Slurm. NCCL_SOCKET_IFNAME makes the address the link's own.
 HOOK = r"""
-step_on() {
+step_argv() {
+  local nodes
   printf 'declare -x NCCL_SOCKET_IFNAME="eth"\n' >"$SET_DIR/environment.sh"
-  ARGV=(bash "$BUNDLE/lib/local_step.sh" "$1" "$2" "$3"
-    bash -c 'exec ip netns exec "$PREFIX$ORCH_NODE" "$@"' in_namespace "${@:4}")
+  printf -v nodes '%s,' "${STEP_NODES[@]}"
+  ARGV=(bash "$BUNDLE/lib/local_step.sh" "${nodes%,}" "$1" "$2"
+    bash -c 'exec ip netns exec "$PREFIX$ORCH_NODE" "$@"' in_namespace "${@:3}")
 }
 """
 

@@ -27,6 +27,7 @@ BUNDLE=$1 SET_DIR=$2 JOB_ID=test SCHEDULER=local
 export ORCH_SET_DIR=$SET_DIR ORCH_JOB_ID=$JOB_ID
 . "$BUNDLE/lib/common.sh"
 . "$BUNDLE/settings.sh"
+. "$BUNDLE/lib/steps_local.sh"
 . "$BUNDLE/lib/deep.sh"
 eval "${HOOK:-}"
 deep_step "${@:3}"

@@ -30,6 +30,7 @@ BUNDLE=$1 SET_DIR=$2 SCHEDULER=slurm
 . "$BUNDLE/lib/steps_slurm.sh"
 . "$BUNDLE/lib/deep.sh"
 steps_begin
+NODES=("${ALLOCATED[@]}")
 export ORCH_SET_DIR=$SET_DIR ORCH_JOB_ID=$JOB_ID MASTER_ADDR=${NODES[0]} ORCH_PEER=${NODES[1]}
 DEEP_TSV=$SET_DIR/preflight/deep-test.tsv
 printf 'declare -x NCCL_SOCKET_IFNAME="lo"\n' >"$SET_DIR/environment.sh"

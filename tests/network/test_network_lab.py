@@ -80,7 +80,9 @@ def test_agreeing_nodes_run_with_what_they_detect(two: LabPlace) -> None:
     for node in two.nodes:
         two.tree(node, renamed_broadcom(1))
     job, output, root = two.run()
-    assert (job["state"], job["warnings"]) == ("complete", []), output
+    assert job["state"] == "complete", output
+    # This machine has no GPUs, and the check of them says so.
+    assert [line for line in job["warnings"] if "no amd-smi" not in line] == []
     for rank in (0, 1):
         lines = (root / f"runs/1/attempt_1/node_{rank}.log").read_text().splitlines()
         assert {"NCCL_IB_GID_INDEX=1", "NCCL_IB_HCA=rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7"} < set(lines)
