@@ -279,6 +279,8 @@ start_step() {
   # which runs while it waits, to the job's output.
   timeout --kill-after=20 "$2" "${ARGV[@]}" </dev/null 2>>"$ATTEMPT_DIR/step.log" 7>&- 8<&- &
   STEP_PID=$!
+  # A signal before there was a pid.
+  [[ -z $ENDING ]] || kill -TERM "$STEP_PID" 2>/dev/null
 }
 
 # await_step: wait for it; its exit status. A set that is ending does not wait for the run.
@@ -433,6 +435,8 @@ on_signal() { # STATE REASON
   log "$2: closing the set; \`orchestrator resume ${SET_DIR##*/}\` goes on"
   # States first: what follows may not get the time it needs.
   [[ -z ${JOB_STATE:-} ]] || write_job "$1" "$2"
+  # Not only where the step is waited for: this may have come just before `wait`, which would last as long as the run.
+  [[ -z $STEP_PID ]] || kill -TERM "$STEP_PID" 2>/dev/null
 }
 
 finish() {

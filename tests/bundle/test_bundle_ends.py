@@ -49,6 +49,20 @@ def test_a_signal_in_a_run(bundles: Bundles, number: int, state: str) -> None:
     assert len(one.jobs()) == 2
 
 
+def test_a_signal_just_before_the_loop_waits(bundles: Bundles) -> None:
+    """Between the word that the run may begin and the wait for its end: the trap runs first, and the wait must not last."""
+    bundles.make(HANG_IN_RUN_2, system="local_2x2x8", nexp=2)
+    script = bundles.bundle / "lib/set_loop.sh"
+    slow = "await() {\n  ((RUN != 2)) || sleep 2\n"
+    script.write_text(script.read_text().replace("await() {\n", slow))
+    loop = bundles.start()
+    one = bundles.running(2, 1, "hanging")
+    loop.signal(signal.SIGTERM)
+    assert loop.end() == 1
+    assert (one.job["state"], one.run(2)["outcome"]) == ("cancelled", "interrupted")
+    assert one.left_behind() == []
+
+
 def test_a_signal_again_and_again(bundles: Bundles) -> None:
     loop = bundles.make(
         "[[ $me != 1.1.* ]] || { trap '' TERM; echo hanging; while :; do read -r -t 1 <> <(:); done; }", nexp=1
