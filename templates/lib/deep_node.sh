@@ -7,6 +7,11 @@
 # SC2034, SC2153, SC2154: it shares variables with lib/node.sh and settings.sh.
 # shellcheck disable=SC2034,SC2153,SC2154
 
+# shellcheck source=lib/network.sh
+. "$here/network.sh"
+# shellcheck source=lib/exports.sh
+. "$here/exports.sh"
+
 # Runs in the container, or on the host without one; $0 is the folder with lib/all_reduce.py.
 # shellcheck disable=SC2016
 DEEP_START='

@@ -601,17 +601,3 @@ compare_listed() { # LISTED REFUSAL
   joined , "${missing[@]}"
   ((${#missing[@]} == 0)) || trouble "$JOINED: ibv_devices in the container does not list it${2:+ ($2)}; the image's RDMA library does not fit the node's driver"
 }
-
-# ---- the run -------------------------------------------------------------------------------------------------------
-
-# network_exports: the lines that put this node's own values into a run's environment.
-network_exports() {
-  local name value origin
-  [[ -r $node_dir/network.tsv ]] || return 0
-  while IFS=$'\t' read -r name value origin; do
-    case $origin in
-      detected) shell_word "$value" && printf 'export %s=%s\n' "$name" "$WORD" ;;
-      unset) printf 'unset %s\n' "$name" ;;
-    esac
-  done <"$node_dir/network.tsv"
-}

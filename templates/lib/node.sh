@@ -13,6 +13,7 @@
 # `hold` and `run` meet in a folder of this node, $channel, that is also mounted into the container as /orch:
 #   go        a pipe; `hold` passes on the loop's word that the run may begin
 #   request   a pipe; the run writes a script into it, the container's shell runs it. Nothing of it is ever on a disk.
+#   start     a pipe; the script waits there, ready to go, until the run may begin
 #   out       a pipe; what the script prints
 #   status    a pipe; the script's exit status
 # `exec` of the engine would do the same, but it costs 0.1 s of processor per node and run, between run_stop and run_start,
@@ -28,10 +29,6 @@ bundle=${here%/*}
 . "$here/common.sh"
 # shellcheck source=/dev/null
 . "$bundle/settings.sh"
-# shellcheck source=lib/network.sh
-. "$here/network.sh"
-# shellcheck source=lib/node_tuning.sh
-. "$here/node_tuning.sh"
 
 rank=${SLURM_NODEID:-0}
 node=${ORCH_NODE:-${SLURMD_NODENAME:-${HOSTNAME%%.*}}}
@@ -62,11 +59,6 @@ find_rank() {
 # The names have no blanks.
 # shellcheck disable=SC2086
 [[ -z ${ORCH_NODES:-} ]] || find_rank $ORCH_NODES
-
-# shell_word TEXT: set WORD to TEXT in single quotes, for any POSIX shell.
-shell_word() {
-  WORD="'${1//\'/\'\\\'\'}'"
-}
 
 # What the run left in /results belongs to this attempt: the next run must not overwrite it.
 collect_files() { # ATTEMPT_DIR

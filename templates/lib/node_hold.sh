@@ -5,6 +5,10 @@
 # same names, local to it.
 # shellcheck disable=SC2034,SC2153,SC2154,SC2178
 
+# shellcheck source=lib/network.sh
+. "$here/network.sh"
+# shellcheck source=lib/node_tuning.sh
+. "$here/node_tuning.sh"
 # shellcheck source=lib/preflight_node.sh
 . "$here/preflight_node.sh"
 # shellcheck source=lib/hardware.sh
@@ -68,7 +72,7 @@ sweep_channels() {
 open_channel() {
   sweep_channels
   rm -rf "$channel"
-  if mkdir -m 700 "$channel" && mkfifo -m 600 "$channel"/{go,request,out,status} && exec {go_fd}<>"$channel/go" &&
+  if mkdir -m 700 "$channel" && mkfifo -m 600 "$channel"/{go,request,start,out,status} && exec {go_fd}<>"$channel/go" &&
     printf '%s\n' "$$" >"$channel/hold_pid"; then
     return 0
   fi

@@ -4,8 +4,11 @@
 # SC2153, SC2154: it shares variables with lib/node.sh and settings.sh.
 # shellcheck disable=SC2153,SC2154
 
+# shellcheck source=lib/exports.sh
+. "$here/exports.sh"
+
 # The script of a run: the evaluated environment of the config, then what belongs to this run and node, then the command.
-run_script() { # DIRECTORY
+run_script() { # DIRECTORY [LINES BEFORE THE COMMAND]
   local name words="" pairs=("SEED=$SEED" "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT"
     "SLURM_NNODES=${SLURM_NNODES:-1}" "SLURM_NODEID=$rank" "SLURM_JOB_ID=$ORCH_JOB_ID"
     "ORCH_RUN=$ORCH_RUN" "ORCH_ATTEMPT=$ORCH_ATTEMPT")
@@ -27,23 +30,28 @@ run_script() { # DIRECTORY
     shell_word "$name"
     words+=" $WORD"
   done
-  printf 'exec%s\n' "$words"
+  printf '%sexec%s\n' "${2:-}" "$words"
 }
 
-# run_in_container: RUN_STATUS is the script's exit status, or 125 when the container ended under it.
-run_in_container() {
-  local status_fd printer writer engine
+# offer_script: have the container's shell read the script, up to the point where it waits for the word. Its start, and the
+# parsing of the environment, then cost no time between two runs. Status 1: there is no container.
+offer_script() {
   read -r engine <"$channel/engine_pid" || engine=""
   if [[ -z $engine ]] || ! alive "$engine"; then
     log "node $node: there is no container of this job"
-    RUN_STATUS=125
-    return
+    return 1
   fi
-  exec {status_fd}<>"$channel/status"
+  exec {status_fd}<>"$channel/status" {start_fd}<>"$channel/start"
   cat "$channel/out" &
   printer=$!
-  { printf 'exec >/orch/out 2>&1 </dev/null\n'; run_script "$CODE_DIR"; } >"$channel/request" &
+  { printf 'exec >/orch/out 2>&1 </dev/null\n'; run_script "$CODE_DIR" $'read -r go </orch/start\n[ "$go" = go ] || exit 125\n'; } >"$channel/request" &
   writer=$!
+}
+
+# run_in_container: let the script go. RUN_STATUS is its exit status, or 125 when the container ended under it.
+run_in_container() {
+  printf 'go\n' >&"$start_fd"
+  look_ahead
   until read_line "$status_fd" 1; do
     if ! alive "$engine"; then
       log "node $node: the container ended during the run"
@@ -59,6 +67,13 @@ run_in_container() {
   kill "$printer" 2>/dev/null
 }
 
+# look_ahead: take in what the end of a run needs, while it runs.
+look_ahead() {
+  # shellcheck source=lib/node_tuning.sh
+  . "$here/node_tuning.sh"
+  [[ $RUNTIME_TUNABLES != 1 ]] || tuning_begin
+}
+
 run_on_host() {
   local keep=() name child
   for name in PATH HOME USER LOGNAME LANG TMPDIR ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES; do
@@ -66,6 +81,7 @@ run_on_host() {
   done
   env -i "${keep[@]}" bash <(run_script "${CODE_SOURCE:-$bundle/code}") </dev/null &
   child=$!
+  look_ahead
   wait "$child"
   RUN_STATUS=$?
 }
@@ -98,6 +114,11 @@ run() { # ATTEMPT_DIR
   RUN_STATUS=143 DRIFT=""
   # A run that is ended (time-out, failure of another node) still leaves its record and its files.
   trap 'RUN_STATUS=143; record_run "$attempt_dir" "$start"; collect_files "$attempt_dir"; exit 143' TERM
+  if [[ $ENGINE != none ]] && ! offer_script; then
+    RUN_STATUS=125
+    record_run "$attempt_dir" "$start"
+    return 125
+  fi
   wait_for_go || return 125
   now_ms
   start=$NOW_MS

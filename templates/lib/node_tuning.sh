@@ -236,7 +236,6 @@ prepare() {
 find_drift() {
   DRIFT=""
   [[ $RUNTIME_TUNABLES == 1 ]] || return 0
-  tuning_begin
   check_knobs
   DRIFT=$FAILED_JSON
 }
