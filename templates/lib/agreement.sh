@@ -102,6 +102,7 @@ judge_network() {
   ((${#NETWORK_TROUBLES[@]} <= 8)) || shown+="; and $((${#NETWORK_TROUBLES[@]} - 8)) more, see nodes/*/network.json"
   if [[ $NETWORK_DIFFERENCES == allow ]]; then
     warn_once "network: $shown (allowed by the site)"
+    DIFFERING=()
     return 0
   fi
   HOLD_PROBLEM="network: $shown (network.allow_differences: true in the site file starts the set all the same)"

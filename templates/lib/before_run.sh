@@ -44,13 +44,15 @@ compare_field() {
   local -A times=()
   for rank in "${!NODES[@]}"; do
     value=${values[$rank.$1]:--}
+    # A node without the image is a matter of the check of images.
+    [[ $1.$value != image.- ]] || continue
     times[$value]=$((${times[$value]:-0} + 1))
     ((times[$value] <= most)) || { most=${times[$value]} best=$value; }
   done
   FACT_ROWS+="*"$'\t'"$1"$'\t'"$best"$'\n'
   for rank in "${!NODES[@]}"; do
     value=${values[$rank.$1]:--}
-    [[ $value != "$best" ]] || continue
+    [[ $value != "$best" && $1.$value != image.- ]] || continue
     FACT_ROWS+="${NODES[rank]}"$'\t'"$1"$'\t'"$value"$'\n'
     FACT_DIFFERENCES+=("node ${NODES[rank]} (rank $rank): $1 is $value, elsewhere $best")
     DIFFERENT_NODES[${NODES[rank]}]+="${DIFFERENT_NODES[${NODES[rank]}]:+; }$1 is $value, elsewhere $best"

@@ -9,6 +9,8 @@
 
 # shellcheck source=lib/network.sh
 . "$here/network.sh"
+# shellcheck source=lib/image.sh
+. "$here/image.sh"
 # shellcheck source=lib/exports.sh
 . "$here/exports.sh"
 
@@ -43,7 +45,11 @@ deep_on_node() {
   if [[ $ENGINE == none ]]; then
     deep_on_host "$folder" <&0 2>>"$node_dir/deep.log" &
   else
-    find_image || return 1
+    look_for_image ""
+    if [[ -n $IMAGE_PROBLEM ]]; then
+      report failed "$IMAGE_PROBLEM"
+      return 1
+    fi
     deep_container=orch-$owner-deep-$$
     "${ENGINE_COMMAND[@]}" run --rm --interactive --init --name "$deep_container" \
       --label "orchestrator.set=${ORCH_SET_DIR##*/}" --label "orchestrator.job=$ORCH_JOB_ID" \

@@ -25,7 +25,7 @@ pipe_pair() {
 # Descriptor 7 is the step's input and the reason why containers end: by release_nodes, which closes it, or because this
 # process died. No other child may inherit it. Descriptor 8 is the step's output.
 start_nodes() {
-  HOLD_PROBLEM="" HEARD=() FAILED=() NODE_IMAGES=() NODE_NETWORK=() NODE_FACTS=() DIFFERING=() NODE_TROUBLES=()
+  HOLD_PROBLEM="" STEP_ENDED=0 HEARD=() FAILED=() NODE_IMAGES=() NODE_NETWORK=() NODE_FACTS=() DIFFERING=() NODE_TROUBLES=()
   FACT_ROWS="" FACT_DIFFERENCES=()
   pipe_pair 6 7 && pipe_pair 8 9 || return 1
   READ_SO_FAR[8]=""
@@ -49,8 +49,7 @@ hold_nodes() {
   begin_checks
   start_nodes hold "$GENERATION" || return 1
   if ((ORCH_CHOOSE == 1)); then
-    hear waits "${CANDIDATES[@]}"
-    [[ -z $ENDING ]] || return 1
+    hear waits "${CANDIDATES[@]}" || return 1
     judge_checks "${CANDIDATES[@]}"
     judge_candidates
     [[ -z $HOLD_PROBLEM ]] || return 1
@@ -72,14 +71,16 @@ choose_first() {
 # get_nodes_ready: wait for the nodes in use. One that fails now gives its rank to a node that waits, if there is one.
 get_nodes_ready() {
   while :; do
-    hear ready "${NODES[@]}"
-    [[ -z $ENDING ]] || return 1
+    hear ready "${NODES[@]}" || return 1
     if ((ORCH_CHOOSE == 0)); then
-      [[ $PREFLIGHT_RUN != 1 ]] || hear checked "${NODES[@]}"
+      [[ $PREFLIGHT_RUN != 1 ]] || hear checked "${NODES[@]}" || return 1
       judge_checks "${NODES[@]}"
     fi
-    ((${#FAILED[@]} > 0)) || agree || ((${#DIFFERING[@]} > 0 && ORCH_CHOOSE == 1)) || return 1
-    ((ORCH_CHOOSE == 0)) || fail_differing
+    if ((${#FAILED[@]} == 0)) && ! agree; then
+      ((${#DIFFERING[@]} > 0 && ORCH_CHOOSE == 1)) || return 1
+      HOLD_PROBLEM=""
+      fail_differing
+    fi
     ((${#FAILED[@]} > 0)) || break
     tell_failed
     ((ORCH_CHOOSE == 1)) || return 1
@@ -119,9 +120,8 @@ deep_check() {
   for one in "${fit[@]}"; do [[ -n ${SLOW[$one]:-} ]] || ((fast += 1)); done
   ((${#SLOW[@]} > 0)) || return 0
   for one in "${!SLOW[@]}"; do
-    if ((fast >= NNODES)); then
-      BLAMED[$one]="check deep: ${TEXTS[$one.deep]}"
-      set_aside "$one" "${BLAMED[$one]}"
+    if ((fast >= NNODES)) && [[ " ${PREFLIGHT_WARN[*]} " != *" deep "* ]]; then
+      blame_for "$one" "check deep: ${TEXTS[$one.deep]}"
     else
       warn_once "check deep: ${TEXTS[$one.deep]} ($one)"
     fi
@@ -145,18 +145,18 @@ fail_differing() {
   for name in "${!DIFFERING[@]}"; do FAILED[$name]=${FAILED[$name]:-${DIFFERING[$name]}}; done
 }
 
-# hear WORD NODE...: listen until each of the nodes has said WORD or has failed. Whoever is silent for too long has failed.
+# hear WORD NODE...: listen until each of the nodes has said WORD or has failed. Whoever is silent for too long has failed. Status
+# 1: the set is ending, or the step has ended (HOLD_PROBLEM; FAILED has those that its last words name).
 hear() {
-  local want=$1 one left status given=0 deadline=$((SECONDS + CONTAINER_START_S + 30))
+  local want=$1 one status silent given=0 deadline=$((SECONDS + CONTAINER_START_S + 30))
   shift
   while :; do
     [[ -z $ENDING ]] || return 1
-    left=0
+    silent=""
     for one in "$@"; do
-      [[ ${HEARD[$one]:-} == *" $want "* || -n ${FAILED[$one]:-} ]] || left=1
-      ((left == 0)) || break
+      [[ ${HEARD[$one]:-} == *" $want "* || -n ${FAILED[$one]:-} ]] || silent+=" $one"
     done
-    ((left == 1)) || return 0
+    [[ -n $silent ]] || return 0
     read_line 8 0.5
     status=$?
     if ((status == 0)); then
@@ -169,11 +169,11 @@ hear() {
       done
       given=0
     elif ((SECONDS >= deadline)); then
-      silent_have_failed "$want" "no word within $((CONTAINER_START_S + 30)) s" "$@"
+      for one in $silent; do FAILED[$one]="no word within $((CONTAINER_START_S + 30)) s"; done
     elif ! alive "$HOLD_PID"; then
       # One more look: the last words may have come between the read and the check.
       ((given += 1))
-      ((given < 2)) || silent_have_failed "$want" "the step ended without a word: $(tail -n 2 "$SET_DIR/nodes/hold.log" | tr '\n' ' ')" "$@"
+      ((given < 2)) || { step_has_ended "$silent"; return 1; }
     elif ((status == 1)); then
       # The output is closed, and its step has not ended yet.
       pause 0.05
@@ -181,12 +181,17 @@ hear() {
   done
 }
 
-silent_have_failed() { # WORD REASON NODE...
-  local want=$1 reason=$2 one
-  shift 2
-  for one in "$@"; do
-    [[ ${HEARD[$one]:-} == *" $want "* || -n ${FAILED[$one]:-} ]] || FAILED[$one]=$reason
+# step_has_ended NODES: nobody is blamed for the end of the step itself but those whose names are in its last words.
+step_has_ended() {
+  local one words pattern
+  words=$(tail -n 5 "$SET_DIR/nodes/hold.log" 2>/dev/null | tr '\n\t' '  ')
+  STEP_ENDED=1
+  for one in $1; do
+    pattern="on node $one([^A-Za-z0-9_-]|\$)|(^|[^A-Za-z0-9_.-])$one: task "
+    [[ ! $words =~ $pattern ]] || FAILED[$one]="its step ended: $words"
   done
+  tell_failed
+  HOLD_PROBLEM=${HOLD_PROBLEM:-"the step ended without a word from$1: $words"}
 }
 
 # take_word: one line of a node.
@@ -195,7 +200,8 @@ take_word() {
   IFS=$'\t' read -r word rank node detail <<<"$LINE"
   case $word in
     ready) NODE_IMAGES[$node]=$detail ;;
-    failed) FAILED[$node]=${FAILED[$node]:-$detail} ;;
+    failed | gone) FAILED[$node]=${FAILED[$node]:-$detail} ;;
+    left) [[ -n ${ASIDE[$node]:-} ]] || FAILED[$node]=${FAILED[$node]:-"it let go before it was ready"} ;;
     network) NODE_NETWORK[$node]=$detail ;;
     facts | facts+) facts_heard "$node" "$word" "$detail" ;;
     trouble) network_trouble "$node" "$rank" "$detail" ;;
@@ -233,20 +239,24 @@ place_of() {
   return 1
 }
 
-# One tag can name different images on different nodes; a set with two images is no set.
+# One tag can name different images on different nodes; a set with two images is no set. Those unlike the set's image, or unlike most,
+# are in DIFFERING.
 agree_on_image() {
-  local one
+  local one image best=$IMAGE_DIGEST most=0
+  local -A times=()
   for one in "${NODES[@]}"; do
-    if [[ ${NODE_IMAGES[$one]:-} != "${NODE_IMAGES[${NODES[0]}]:-}" ]]; then
-      HOLD_PROBLEM="$CONT is ${NODE_IMAGES[${NODES[0]}]:-} on ${NODES[0]} and ${NODE_IMAGES[$one]:-} on $one"
-      return 1
-    fi
+    image=${NODE_IMAGES[$one]:-none}
+    times[$image]=$((${times[$image]:-0} + 1))
+    [[ -n $IMAGE_DIGEST ]] || ((times[$image] <= most)) || { most=${times[$image]} best=$image; }
   done
-  if [[ -n $IMAGE_DIGEST && $IMAGE_DIGEST != "${NODE_IMAGES[${NODES[0]}]}" ]]; then
-    HOLD_PROBLEM="$CONT was $IMAGE_DIGEST when the set began and is ${NODE_IMAGES[${NODES[0]}]} now"
-    return 1
-  fi
-  IMAGE_DIGEST=${NODE_IMAGES[${NODES[0]}]}
+  for one in "${NODES[@]}"; do
+    image=${NODE_IMAGES[$one]:-none}
+    [[ $image != "$best" ]] || continue
+    DIFFERING[$one]="$CONT is $image there and $best elsewhere"
+    HOLD_PROBLEM=${HOLD_PROBLEM:-"$CONT is $image on $one and $best elsewhere"}
+  done
+  ((${#DIFFERING[@]} == 0)) || return 1
+  IMAGE_DIGEST=$best
 }
 
 # release_nodes: end the containers and put the tunables back; by force when that takes too long. Each node says `left`; a

@@ -107,7 +107,7 @@ find_gids() { # PORT PORT_DIR
 find_route() {
   local name=${MASTER_ADDR:-}
   local -a answer=()
-  ((rank != 0)) || name=${ORCH_PEER:-$name}
+  [[ $name != "$node" ]] || name=${ORCH_PEER:-$name}
   [[ -n $name ]] || return 0
   ROUTE_TO=$name
   if [[ ! $name =~ ^[0-9]+(\.[0-9]+){3}$ && $name != *:* ]]; then

@@ -9,35 +9,12 @@
 . "$here/network.sh"
 # shellcheck source=lib/node_tuning.sh
 . "$here/node_tuning.sh"
+# shellcheck source=lib/image.sh
+. "$here/image.sh"
 # shellcheck source=lib/preflight_node.sh
 . "$here/preflight_node.sh"
 # shellcheck source=lib/hardware.sh
 . "$here/hardware.sh"
-
-image_id() {
-  timeout --kill-after=2 "$PREFLIGHT_CHECK_S" "${ENGINE_COMMAND[@]}" image inspect --format '{{.Id}}' "$CONT" 2>/dev/null </dev/null
-}
-
-# look_for_image: set ENGINE_STATE (up, silent, none), IMAGE_ID, and IMAGE_PROBLEM where there is none. The image's identity
-# is its id (the hash of its configuration): equal content has an equal id on every node, also where it came from a tar and
-# has no registry digest.
-look_for_image() {
-  ENGINE_STATE=none IMAGE_ID=none IMAGE_PROBLEM=""
-  [[ $ENGINE != none ]] || return 0
-  ENGINE_STATE=up
-  IMAGE_ID=$(image_id) && return 0
-  if [[ $PULL == missing ]]; then
-    "${ENGINE_COMMAND[@]}" pull "$CONT" </dev/null >>"$node_dir/hold.log" 2>&1
-    IMAGE_ID=$(image_id) && return 0
-  fi
-  IMAGE_ID=""
-  if timeout --kill-after=2 "$PREFLIGHT_CHECK_S" "${ENGINE_COMMAND[@]}" version </dev/null >/dev/null 2>&1; then
-    IMAGE_PROBLEM="image $CONT is not on this node; pull or load it there"
-  else
-    ENGINE_STATE=silent
-    IMAGE_PROBLEM="the container engine (${ENGINE_COMMAND[*]}) does not answer on this node"
-  fi
-}
 
 mount_options() {
   MOUNT_OPTIONS=(--volume "$node_dir/scratch:/results" --volume "$channel:/orch")
@@ -185,6 +162,14 @@ serve() {
   done
 }
 
+# await_checks: status 1 when the loop lets go meanwhile.
+await_checks() {
+  while [[ -n $checks_pid ]] && alive "$checks_pid"; do
+    read_line 0 0.05
+    (($? != 1)) || return 1
+  done
+}
+
 # is_used: whether the line `use NODE...` (rank order) names this node; sets `rank`.
 is_used() {
   # shellcheck disable=SC2086
@@ -237,7 +222,7 @@ hold() { # GENERATION
   if [[ ${ORCH_CHOOSE:-0} == 1 ]]; then
     [[ $RUNTIME_TUNABLES != 1 ]] || look_at_boot
     tell_facts
-    [[ -z $checks_pid ]] || wait "$checks_pid"
+    await_checks || return 0
     report waits
     await_use || return 0
   fi
@@ -266,7 +251,7 @@ get_ready() { # GENERATION
 check_only() {
   mkdir -p "$node_dir" || log "node $node: cannot write to $node_dir"
   tuning_begin
-  look_for_image
+  look_for_image no-pull
   PREFLIGHT_RUN=1
   start_checks
   tell_about_network

@@ -107,7 +107,11 @@ judge_markers() {
   for one in "${missing[@]}"; do
     fails "$one" log_dir "what it writes to ${LOGDIR:-the log directory} is not seen on the batch host" "mount the same shared storage on both"
   done
-  rm -f "$ORCH_MARKER" "$ORCH_MARKER".*
+  clear_markers
+}
+
+clear_markers() {
+  [[ -z ${ORCH_MARKER:-} ]] || rm -f "$ORCH_MARKER" "$ORCH_MARKER".*
 }
 
 # judge_alone CHECK NODE...: what no node can tell is a warning; where others can, it is the node's failure.

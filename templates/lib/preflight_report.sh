@@ -20,6 +20,7 @@ preflight_main() {
       --judge) judge_only=1 ;;
       --nodes | --tsv | --exclude-file)
         (($# > 1)) && [[ -n $2 ]] || preflight_die 2 "$1 needs a value"
+        [[ $1 == --nodes || $2 == */* ]] || set -- "$1" "./$2" "${@:3}"
         case $1 in
           --nodes) IFS=, read -r -a given <<<"$2" ;;
           --tsv) table=$2 ;;
@@ -45,6 +46,7 @@ preflight_main() {
   fi
   [[ -z $ENDING ]] || preflight_die 3 "ended by a signal"
   finish_judgement
+  [[ -z $ENDING ]] || preflight_die 3 "ended by a signal"
   [[ -z $table ]] || write_table "$table" || preflight_die 3 "cannot write $table"
   summarize
   [[ -z $exclude ]] || write_atomic "$exclude" "$(printf '%s\n' "${EXCLUDED[@]}")" || exit 3
@@ -151,7 +153,7 @@ warn_once() {
   WARNINGS+=("$1")
 }
 
-set_aside() {
+blame_for() {
   :
 }
 

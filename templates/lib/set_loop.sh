@@ -29,7 +29,8 @@ write_job() { # STATE [REASON]
   [[ $1 == starting || $1 == running ]] || ended=$NOW_MS
   json_list "${NODES[@]}"; nodes=$JSON
   json_list "${WARNINGS[@]}"; warnings=$JSON
-  json_list "${WAITING[@]}"; spares=$JSON
+  waiting_nodes
+  json_list "${WAITING_NOW[@]}"; spares=$JSON
   for one in "${ASIDE_RECORDS[@]}"; do aside+="${aside:+, }$one"; done
   json_string "${2:-}"; reason=$JSON
   json_string "${HOSTNAME:-unknown}"
@@ -403,19 +404,22 @@ run_set() {
     last_attempt "$RUN"
     # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
     for ((tried = 0; tried < MAX_ATTEMPTS; tried++)); do
+      # Not before there is something to run: a set that is done needs no nodes any more.
+      if ((NEED_RENEWAL == 1)); then
+        renew_nodes || return 1
+        NEED_RENEWAL=0
+      fi
       try_run
       case $? in
         0) break ;;
         2) return 1 ;;
       esac
       [[ -z $ENDING ]] || return 1
-      # An attempt that a bad node cost is not the run's: one for each such node.
+      NEED_RENEWAL=1
+      # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
       ((FREED == 0)) || ((tried -= 1))
-      renew_nodes || return 1
-      NEED_RENEWAL=0
     done
     [[ -z $ENDING ]] || return 1
-    if ((NEED_RENEWAL == 1)); then renew_nodes || return 1; fi
   done
 }
 
@@ -443,6 +447,7 @@ finish() {
   local state=$1 reason=$2
   trap '' TERM INT HUP USR1
   release_nodes
+  clear_markers
   write_job "$state" "$reason"
   ((HAVE_LOCK == 0)) || rm -f "$SET_DIR/loop.lock"
   trap - EXIT

@@ -10,8 +10,9 @@
 # SC2034, SC2153, SC2154: it shares variables with lib/set_loop.sh. SC2015: `A && B || C` is meant as it is.
 # shellcheck disable=SC2034,SC2153,SC2154,SC2015
 
-declare -A ASIDE=() LOST=() BLAMED=() DEAD=() FREE_ATTEMPT=()
-ASIDE_RECORDS=()
+# BLAMED_AT: the order in which nodes were blamed; who was blamed longest ago is asked again first.
+declare -A ASIDE=() LOST=() BLAMED=() BLAMED_AT=() DEAD=() FREE_ATTEMPT=()
+ASIDE_RECORDS=() BLAMES=0
 
 # set_aside NODE REASON: on record, with the run that was going on (0 before the first).
 set_aside() {
@@ -80,28 +81,52 @@ tell_too_few() {
   done
 }
 
-# choose_nodes: give every rank a candidate that has not failed: the node that has it, else the first one without a rank,
-# those that are slow in the deep step or on which a run died last. Status 1: there are too few.
+# choose_nodes: give every rank a candidate that has not failed. Who has one keeps it, but for blamed nodes when others can do. The
+# queue for free ranks: nodes of good repute, then those that are slow in the deep step, then the blamed ones. Status 1: too few.
 choose_nodes() {
-  local one rank free=() late=() old=("${NODES[@]}")
-  for one in "${CANDIDATES[@]}"; do
-    [[ -z ${FAILED[$one]:-}${ASIDE[$one]:-} ]] && ! place_of "$one" || continue
-    if [[ -n ${SLOW[$one]:-}${BLAMED[$one]:-} ]]; then late+=("$one"); else free+=("$one"); fi
-  done
-  free+=("${late[@]}")
+  local one rank queue=() slow=() late=() vacant=() old=("${NODES[@]}")
   for ((rank = 0; rank < NNODES; rank++)); do
     one=${NODES[rank]:-}
-    [[ -z $one ]] || ! is_candidate "$one" || continue
-    if ((${#free[@]} == 0)); then
-      NODES=("${old[@]}")
-      return 1
+    if [[ -z $one ]] || ! is_candidate "$one" || [[ -n ${BLAMED[$one]:-} ]]; then vacant+=("$rank"); fi
+  done
+  for one in "${CANDIDATES[@]}"; do
+    is_candidate "$one" || continue
+    if [[ -n ${BLAMED[$one]:-} ]]; then
+      late+=("${BLAMED_AT[$one]} $one")
+    elif ! place_of "$one"; then
+      if [[ -n ${SLOW[$one]:-} ]]; then slow+=("$one"); else queue+=("$one"); fi
     fi
-    [[ -z $one ]] || log "node ${free[0]} takes rank $rank of node $one"
+  done
+  queue+=("${slow[@]}")
+  if ((${#late[@]} > 0)); then
+    while read -r _ one; do queue+=("$one"); done < <(printf '%s\n' "${late[@]}" | sort -n)
+  fi
+  ((${#queue[@]} >= ${#vacant[@]})) || return 1
+  take_ranks
+  WAITING=("${queue[@]:${#vacant[@]}}")
+  name_master
+}
+
+# take_ranks: the first of `queue` get the ranks in `vacant`; a node that had one of these keeps it.
+take_ranks() {
+  local one rank taken=("${queue[@]:0:${#vacant[@]}}") free=() open=()
+  for rank in "${vacant[@]}"; do
+    one=${old[rank]:-}
+    if [[ -n $one && " ${taken[*]} " == *" $one "* ]]; then NODES[rank]=$one; else open+=("$rank"); NODES[rank]=""; fi
+  done
+  for one in "${taken[@]}"; do place_of "$one" || free+=("$one"); done
+  for rank in "${open[@]}"; do
     NODES[rank]=${free[0]}
+    [[ -z ${old[rank]:-} ]] || log "node ${free[0]} takes rank $rank of node ${old[rank]}"
     free=("${free[@]:1}")
   done
-  WAITING=("${free[@]}")
-  name_master
+}
+
+# waiting_nodes: set WAITING_NOW to the nodes that wait, without those that only do so as a last resort.
+waiting_nodes() {
+  local one
+  WAITING_NOW=()
+  for one in "${WAITING[@]}"; do [[ -n ${BLAMED[$one]:-} ]] || WAITING_NOW+=("$one"); done
 }
 
 name_master() {
@@ -129,7 +154,7 @@ use_nodes() {
 # place_nodes: have NNODES nodes ready, and set aside who is not fit as long as others can take their ranks. Status 1:
 # HOLD_PROBLEM.
 place_nodes() {
-  local before
+  local before again=1
   while :; do
     find_candidates || { NO_SPARE=1; return 1; }
     before=${#ASIDE_RECORDS[@]}
@@ -138,7 +163,12 @@ place_nodes() {
     # Without any node too many, the set says what is wrong and ends.
     [[ -z $ENDING ]] && ((${#ALLOCATED[@]} > NNODES)) || return 1
     set_failed_aside
-    ((${#ASIDE_RECORDS[@]} > before)) || return 1
+    if ((${#ASIDE_RECORDS[@]} == before)); then
+      # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
+      ((STEP_ENDED == 1 && again == 1)) || return 1
+      again=0
+      log "$HOLD_PROBLEM; once more"
+    fi
     release_nodes
   done
 }
@@ -147,7 +177,7 @@ place_nodes() {
 # In this order: the gate named a node; a container ended under its run; a node went silent; a few exited by themselves
 # while the others were ended (143). When most of them failed by themselves it is the program, and nobody is blamed.
 blame() { # PROBLEM OF THE GATE, or ""
-  local rank one code broken=() silent=() own=() few=$(((NNODES + 1) / 2))
+  local rank one code broken=() silent=() own=() few=$((NNODES / 2))
   for rank in "${!NODES[@]}"; do
     code=${EXIT_CODES[rank]:--1}
     case $code in
@@ -158,6 +188,7 @@ blame() { # PROBLEM OF THE GATE, or ""
     esac
   done
   FREED=0
+  ((few > 0)) || few=1
   if [[ -n $1 ]]; then
     for one in "${!GATE_FAILED[@]}"; do blame_node "$one" "${GATE_FAILED[$one]}"; done
     return 0
@@ -176,10 +207,21 @@ blame() { # PROBLEM OF THE GATE, or ""
 }
 
 blame_node() { # NODE REASON
+  local one fresh=0
   ((${#ALLOCATED[@]} > NNODES)) || return 0
+  blame_for "$1" "$2"
+  # Each spare node can save a run one attempt; a program that fails everywhere must come to an end.
+  for one in "${ALLOCATED[@]}"; do
+    [[ -n ${ASIDE[$one]:-}${LOST[$one]:-}${BLAMED[$one]:-} ]] || place_of "$one" || fresh=1
+  done
+  if ((fresh == 1 && ${#FREE_ATTEMPT[@]} < ${#ALLOCATED[@]} - NNODES)) && [[ -z ${FREE_ATTEMPT[$1]:-} ]]; then
+    FREE_ATTEMPT[$1]=1
+    FREED=1
+  fi
+}
+
+blame_for() { # NODE REASON
+  BLAMES=$((BLAMES + 1))
   [[ -n ${BLAMED[$1]:-} ]] || set_aside "$1" "$2"
-  BLAMED[$1]=$2
-  # A node costs the run one attempt at most.
-  [[ -n ${FREE_ATTEMPT[$1]:-} ]] || FREED=1
-  FREE_ATTEMPT[$1]=1
+  BLAMED[$1]=$2 BLAMED_AT[$1]=$BLAMES
 }

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import time
 from typing import Any
 
 import pytest
-from bundle_parts import SYSTEM, Bundles, Set
+from bundle_parts import SYSTEM, Bundles, Set, until
 
 TWO = SYSTEM.replace("name: one_node", "name: two_nodes").replace("nodes: 1\n", "nodes: 2\n").replace("global_batch: 8", "global_batch: 16")
 
@@ -148,5 +152,68 @@ deep_judge() {
     code, out = bundles.run(ORCH_DEEP_BYTES="1048576")
     one = bundles.set
     assert code == 0, out
-    assert (one.job["nodes"], one.job["spares"]) == (["local1", "local2"], ["local0"])
+    assert (one.job["nodes"], one.job["spares"]) == (["local1", "local2"], [])
     assert [(entry["node"], entry["reason"]) for entry in one.job["set_aside"]] == [("local0", "check deep: 1 GB/s, the others 9")]
+
+
+def test_a_program_that_fails_on_one_node_after_the_other_comes_to_an_end(bundles: Bundles) -> None:
+    code, _ = make(bundles, "[[ $SLURM_NODEID != 1 ]] || exit 3; hang", nexp=1, spares=2).run(MAX_ATTEMPTS="2")
+    one = bundles.set
+    assert code == 1
+    # Two of its own, and one for each spare node.
+    assert one.outcomes(1) == ["infrastructure"] * 4
+    assert one.job["state"] == "complete" and one.left_behind() == []
+
+
+def test_the_node_that_was_blamed_longest_ago_is_asked_first(bundles: Bundles) -> None:
+    plan = """case $ORCH_ATTEMPT.$SLURM_NODEID in 1.0 | 2.1 | 3.1 | 4.1) exit 3 ;; esac
+    ((ORCH_ATTEMPT > 4)) || hang"""
+    code, out = make(bundles, plan, nexp=1).run(MAX_ATTEMPTS="5")
+    one = bundles.set
+    assert code == 0, out
+    held = [one.attempt(1, attempt)["nodes"] for attempt in one.attempts(1)]
+    assert held == [["local0", "local1"], ["local2", "local1"], ["local2", "local0"], ["local2", "local1"], ["local2", "local0"]]
+
+
+def test_nodes_are_not_asked_for_again_when_every_run_is_done(bundles: Bundles) -> None:
+    code, out = make(bundles, "[[ $me != 2.1.1 ]] || { stop success; exit 3; }", nexp=2, spares=0).run()
+    one = bundles.set
+    assert code == 0, out
+    assert one.results() == [1, 2]
+    assert "renewed" not in out and one.job["state"] == "complete"
+
+
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_signal_during_the_checks(bundles: Bundles, spares: int) -> None:
+    make(bundles, nexp=1, spares=spares)
+    script = bundles.bundle / "lib/preflight_node.sh"
+    script.write_text(script.read_text() + "\nrun_checks() { : >>\"$ORCH_SET_DIR/checking\"; sleep 8; }\n")
+    loop = bundles.start()
+    until(lambda: list(bundles.log_dir.glob("*/checking")))
+    one = bundles.set
+    loop.signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert loop.end() == 1
+    assert time.monotonic() - began < 6
+    assert one.job["state"] == "cancelled"
+    assert one.attempts(1) == [] and one.run(1)["state"] == "queued"
+    assert list((one.root / "preflight").glob(".*")) == []
+
+
+def test_the_words_of_preflight_are_files_here(bundles: Bundles) -> None:
+    make(bundles)
+    done = subprocess.run(["bash", bundles.bundle / "preflight.sh", "--tsv", "rows.tsv", "--exclude-file", "bad.txt", "--json"],
+                          cwd=bundles.folder, env=bundles.environment(), text=True, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["given"], found["tested"], found["exclude"]) == (3, 3, [])
+    assert {line.split("\t")[0] for line in (bundles.folder / "rows.tsv").read_text().splitlines()} == {"node", "local0", "local1", "local2"}
+    assert list(bundles.log_dir.iterdir()) == []
+
+
+def test_preflight_refuses_wrong_words(bundles: Bundles) -> None:
+    make(bundles)
+    for words in (["--nodes"], ["--what"], ["--judge"]):
+        done = subprocess.run(["bash", bundles.bundle / "preflight.sh", *words], env=bundles.environment(), capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert "preflight.sh: " in done.stderr

@@ -168,7 +168,7 @@ class Place:
             word, _, _, detail = line.split("\t")
             lines.append((word, detail))
         rows = [line.split("\t") for line in (home / "network.tsv").read_text().splitlines()[1:]]
-        script = f'. "$1/settings.sh"; . "$1/lib/network.sh"; node_dir={home}; ' \
+        script = f'. "$1/settings.sh"; . "$1/lib/exports.sh"; node_dir={home}; ' \
                  'shell_word() { WORD="\'${1//\\\'/\\\'\\\\\\\'\\\'}\'"; }; network_exports'
         exports = subprocess.run(["bash", "-uc", script, "_", bundle], env=setting, check=True, capture_output=True, text=True)
         return Seen(lines, json.loads((home / "network.json").read_bytes()),

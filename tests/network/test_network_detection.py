@@ -310,7 +310,7 @@ def test_ip_is_asked_where_there_is_one(place: Place, tmp_path: Path) -> None:
     tool.chmod(0o755)
     place.tree("n1", [])
     # Rank 0 looks towards another node: the way to itself is `lo`.
-    seen = place.look(place.render(OWN), PATH=f"{tool.parent}:{os.environ['PATH']}", ORCH_PROC_ROOT="", SLURM_NODEID="0")
+    seen = place.look(place.render(OWN), PATH=f"{tool.parent}:{os.environ['PATH']}", ORCH_PROC_ROOT="", MASTER_ADDR="n1")
     assert seen.record["route"] == {"to": "10.0.0.2", "interface": "bond7"}
 
 
