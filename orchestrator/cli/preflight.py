@@ -173,6 +173,9 @@ def _print(verdicts: Verdicts) -> None:
     print_table(HEADER, rows)
     for row in verdicts.together:
         print(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else ""))
+    # A measurement is told also where nothing is wrong with it.
+    for text in dict.fromkeys(row.text for one in verdicts.nodes for row in one.rows if (row.check, row.verdict) == ("deep", "pass")):
+        print(f"deep: {text}")
     print(verdicts.coverage)
     if verdicts.exclude:
         print(f"exclude: {','.join(verdicts.exclude)}")

@@ -131,7 +131,7 @@ deep_check() {
 take_deep_row() { # ROW
   local node verdict ms text remedy
   IFS=$'\t' read -r node verdict ms text remedy <<<"$1"
-  again "$node" deep "$verdict" "$text" "$remedy"
+  again "$node" deep "$verdict" "$text" "$remedy" "$ms"
 }
 
 agree() {

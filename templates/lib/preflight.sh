@@ -46,14 +46,14 @@ clock_heard() {
   if (($2 > NOW_MS)); then CLOCK_OFF[$1]=$(($2 - NOW_MS)); elif (($2 < STEP_STARTED_MS)); then CLOCK_OFF[$1]=$(($2 - STEP_STARTED_MS)); fi
 }
 
-# again NODE CHECK VERDICT TEXT REMEDY: the judge's verdict replaces the node's own.
+# again NODE CHECK VERDICT TEXT REMEDY [MS]: the judge's verdict replaces the node's own.
 again() {
   local row rows=""
   while IFS= read -r row; do
     [[ -z $row || $row == "$2"$'\t'* ]] || rows+=$row$'\n'
   done <<<"${CHECKS[$1]:-}"
   CHECKS[$1]=$rows
-  check_heard "$1" "$2"$'\x1f'"$3"$'\x1f0\x1f'"$4"$'\x1f'"$5"
+  check_heard "$1" "$2"$'\x1f'"$3"$'\x1f'"${6:-0}"$'\x1f'"$4"$'\x1f'"$5"
 }
 
 # fails NODE CHECK TEXT REMEDY: a failure, unless the site says otherwise.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from conftest import Lab
 
 pytestmark = pytest.mark.lab
+
+TOP = Path(__file__).resolve().parents[2]
 
 JOB = r"""#!/bin/bash
 set -uo pipefail
@@ -134,3 +137,16 @@ def test_manifest_has_the_programs(lab: Lab, folder: Path) -> None:
     outputs = json.loads(render_bundle(entry, nexp=1)["manifest.json"])["outputs"]
 
     assert {"lib/all_reduce.py", "lib/rccl_tests.py", "lib/deep.sh"} <= set(outputs)
+
+
+def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
+    """The command as a user has it: an allocation, the checks, one container per node, and nothing left."""
+    path = site(lab, folder)
+    done = subprocess.run([sys.executable, "-m", "orchestrator", "preflight", "MI325X_08x08x32", "flux1", "--site", path, "--deep", "--json"],
+                          env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304"}, capture_output=True, text=True, timeout=300,
+                          check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    rows = [row for node in json.loads(done.stdout)["nodes"] for row in node["checks"] if row["check"] == "deep"]
+    assert len(rows) == len(lab.nodes) and {row["verdict"] for row in rows} <= {"pass", "warn"}
+    assert all("GB/s over 8 nodes" in row["text"] and row["ms"] > 0 for row in rows), rows
+    assert lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
