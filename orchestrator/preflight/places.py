@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 15
 """For idle nodes salloc needs a look of the scheduler at its queue, which is seconds; who waits longer waits for a job."""
+COMPLETING_S = 10
 DEEP_S = 900
 SPARE_S = 60
 """Beyond the checks themselves: starting a step, a judge that waits for shared storage."""
@@ -79,6 +81,12 @@ def allocate(request: Request, entry: Entry, names: Sequence[str], tell: Callabl
     site = entry.site
     for last in (False, True):
         given, untried, idle = _idle(site, names)
+        for _ in range(COMPLETING_S):
+            # A job that has just ended leaves its nodes in a second or two.
+            if not any(state.startswith("completing") for state in untried.values()):
+                break
+            time.sleep(1)
+            given, untried, idle = _idle(site, names)
         if not idle:
             return judge(given, [], {}, untried)
         tell(f"checking {len(idle)} of {len(given)} nodes in an allocation of {site.partition or 'the default partition'}")
