@@ -7,7 +7,7 @@
 #   --deep          measure the bandwidth between the nodes too (docs/deep.md)
 #   --nodes         only these
 #   --tsv           all rows: node, check, verdict, ms, text, remedy
-#   --exclude-file  the nodes that failed, one a line (sbatch --exclude=FILE takes it)
+#   --exclude-file  the nodes that failed, one a line (sbatch --exclude=FILE takes it, unless it is empty)
 #   --judge         start nothing: the lines of `lib/node.sh check` come on standard input
 #
 # Exit status: 0 every node was tested and is fit (warnings included), 1 one is not, 2 wrong words, 3 it could not run.

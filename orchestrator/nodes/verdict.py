@@ -124,7 +124,7 @@ def parse_table(text: str) -> list[Row]:
     for line in text.splitlines():
         cells = line.split("\t")
         if len(cells) >= 5 and cells[2] in ORDER:
-            rows.append(Row(cells[0], cells[1], cells[2], int(cells[3]) if cells[3].isdecimal() else 0, cells[4],
+            rows.append(Row(cells[0], cells[1], cells[2], int(cells[3]) if cells[3].isdecimal() and len(cells[3]) < 16 else 0, cells[4],
                             cells[5] if len(cells) > 5 else ""))
     return rows
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 WAIT_S = 15
 """For idle nodes salloc needs a look of the scheduler at its queue, which is seconds; who waits longer waits for a job."""
 COMPLETING_S = 10
-DEEP_S = 900
+DEEP_S = 1200
+"""The bundle begins no measurement after 900 s; one may last 135 s, and letting go 30 s."""
 SPARE_S = 60
 """Beyond the checks themselves: starting a step, a judge that waits for shared storage."""
 ENDING_S = 15.0
@@ -112,7 +113,7 @@ def _idle(site: Site, names: Sequence[str]) -> tuple[list[str], dict[str, str], 
         given = [name for name in given if name not in avoided]
     where = f"partition {site.partition}" if site.partition else "the cluster"
     untried = {name: states[name].words if name in states else f"not in {where}"
-               for name in given if name not in states or not states[name].idle}
+               for name in given if name not in states or not (states[name].idle or (site.reservation and states[name].reserved))}
     return given, untried, [name for name in given if name not in untried]
 
 

@@ -26,7 +26,7 @@ def attempts(layout: Layout, run: int) -> list[int]:
     except OSError:
         return []
     numbers = (name.removeprefix("attempt_") for name in names if name.startswith("attempt_"))
-    return sorted(int(number) for number in numbers if number.isdigit())
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal() and len(number) < 10)
 
 
 def newest_run(run_set: RunSet) -> int:

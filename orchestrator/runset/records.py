@@ -189,7 +189,7 @@ def read(kind: type[Record], path: Path | str) -> Record | Finding | None:
         return None
     except OSError as error:
         return Finding(Path(path), f"cannot be read: {error.strerror or error}")
-    except ValueError as error:  # not UTF-8, or not JSON
+    except (ValueError, RecursionError) as error:  # not UTF-8, or not JSON
         return Finding(Path(path), f"is no JSON: {error}")
     if not isinstance(data, dict):
         return Finding(Path(path), "is not a JSON object")
@@ -204,6 +204,8 @@ def _build(kind: type[Record], data: dict[str, Any], path: Path | str) -> Record
         types, word = shape[name]
         if not isinstance(value, types) or (value is True or value is False) and bool not in types:
             return Finding(Path(path), f"`{name}` is {json.dumps(value)[:40]}, not {word}")
+        if word == "list[str]" and not all(isinstance(one, str) for one in value):
+            return Finding(Path(path), f"`{name}` holds something else than text")
         values[name] = value
     missing = [name for name in kind.NEEDED if name not in values]
     if missing:
@@ -246,4 +248,4 @@ def numbered(folder: Path, suffix: str = ".json") -> list[int]:
     except OSError:
         return []
     stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdecimal() and len(stem) < 10)

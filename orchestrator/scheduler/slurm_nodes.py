@@ -34,6 +34,11 @@ class NodeState:
         return self.state == "idle"
 
     @property
+    def reserved(self) -> bool:
+        """Idle for those who have its reservation; whether that is the site's, salloc knows."""
+        return self.state in ("reserved", "idle$", "maint")
+
+    @property
     def words(self) -> str:
         """`drained: bad fan`; the marks behind a state become words."""
         marks = {"*": " (does not answer)", "~": " (powered down)", "#": " (powering up)", "%": " (powering down)",

@@ -102,10 +102,21 @@ deep_line() {
   # An image may print what it likes when it starts.
   [[ " ${DEEP_NODES[*]} " == *" $DEEP_FROM "* ]] || DEEP_WORD=""
   case $DEEP_WORD in
-    deep-ready) ((${#DEEP_FIELDS[@]} >= 5)) || DEEP_WORD="" ;;
-    deep) ((${#DEEP_FIELDS[@]} >= 8)) || DEEP_WORD="" ;;
+    deep-ready | deep) deep_makes_sense || DEEP_WORD="" ;;
     failed) deep_lose "$DEEP_FROM" "$detail" ;;
   esac
+}
+
+# deep_makes_sense: whether a line is whole, and what must be numbers are: nothing that an image prints may be evaluated.
+deep_makes_sense() {
+  local number='^[0-9]{1,15}$'
+  if [[ $DEEP_WORD == deep-ready ]]; then
+    ((${#DEEP_FIELDS[@]} >= 5)) && [[ ${DEEP_FIELDS[0]} =~ $number && ${DEEP_FIELDS[1]} =~ $number ]]
+  else
+    ((${#DEEP_FIELDS[@]} >= 8)) || return 1
+    [[ ${DEEP_FIELDS[1]} != ok || (${DEEP_FIELDS[3]} =~ $number && ${DEEP_FIELDS[4]} =~ $number &&
+      ${DEEP_FIELDS[5]} =~ $number && ${DEEP_FIELDS[6]} =~ $number) ]]
+  fi
 }
 
 deep_lose() { # NODE REASON

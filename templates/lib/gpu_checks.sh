@@ -38,7 +38,7 @@ gpu_identity() {
   elif ((found == 0)); then
     tell gpu_count fail "no GPU, the system has $GPUS_PER_NODE${SMI_ERROR:+ (${SMI_ERROR:0:160})}" \
       "load the amdgpu driver (dmesg says why it does not), or reboot the node"
-  elif ((found > GPUS_PER_NODE && found % GPUS_PER_NODE == 0)); then
+  elif ((found > GPUS_PER_NODE)); then
     tell gpu_count fail "$found GPUs ($IDENTITY_FROM), the system has $GPUS_PER_NODE: the GPUs are split into partitions" \
       "amd-smi set --compute-partition SPX"
   else
@@ -92,6 +92,9 @@ check_model() {
   if ((${#wrong[@]} > 0)); then
     listed "${wrong[@]}"
     tell gpu_model fail "$LISTED; the system has $GPU_MODEL" "take nodes of the declared kind (partition, constraint), or another SYSTEM"
+  elif ((${#unknown[@]} > 0 && ${#unknown[@]} < ${#GPU_SEEN[@]})); then
+    listed "${unknown[@]}"
+    tell gpu_model fail "GPU $LISTED does not tell what it is, the others do" "look at dmesg; reset the GPU (amd-smi reset --gpureset) or reboot"
   elif ((${#unknown[@]} > 0)); then
     listed "${unknown[@]}"
     tell gpu_model warn "cannot be told for GPU $LISTED (${GPU_NAME[unknown[0]]:-no name})" "install a newer amd-smi"
@@ -115,6 +118,14 @@ gib() {
 }
 
 # An idle MI300X has 0.3 GiB of its 192 in use; 2 % where that is less than a GiB.
+# silent_ones GPU...: set LISTED to the GPUs of the system that are not among those given. Status 1: there is none.
+silent_ones() {
+  local gpu silent=()
+  (($# < GPUS_PER_NODE)) || return 1
+  for ((gpu = 0; gpu < GPUS_PER_NODE; gpu++)); do [[ " $* " == *" $gpu "* ]] || silent+=("$gpu"); done
+  listed "${silent[@]}"
+}
+
 check_memory() {
   local gpu used total limit busy=() most=0 who=""
   if ((${#MEMORY_USED[@]} == 0)); then
@@ -131,6 +142,11 @@ check_memory() {
     gib "$total"
     busy+=("GPU $gpu: $used GiB of $GIB")
   done
+  # A GPU that has fallen silent beside others that answer is no idle one.
+  if silent_ones "${!MEMORY_USED[@]}" && ((${#busy[@]} == 0)); then
+    tell gpu_memory fail "GPU $LISTED does not tell its memory in use, the others do" "look at dmesg; reset the GPU (amd-smi reset --gpureset) or reboot"
+    return
+  fi
   if ((${#busy[@]} == 0)); then
     gib "$most"
     tell gpu_memory pass "idle, at most $GIB GiB in use"
@@ -161,6 +177,8 @@ check_errors() {
   elif ((${#correctable[@]} > 0)); then
     listed "${correctable[@]}"
     tell gpu_errors warn "corrected or deferred errors: $LISTED" "watch these GPUs (amd-smi metric --ecc-blocks)"
+  elif silent_ones "${!ERRORS_UE[@]}" && ((${#ERRORS_UE[@]} > 0)); then
+    tell gpu_errors warn "GPU $LISTED does not tell its error counts, the others do" "look at dmesg; amd-smi metric --ecc"
   else
     tell gpu_errors pass "no errors counted"
   fi

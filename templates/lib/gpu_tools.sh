@@ -25,13 +25,20 @@ ask_smi() {
 
 # ---- JSON ----------------------------------------------------------------------------------------------------------
 
+# json_begin NAME: cut what a tool says before its JSON, such as a line `[WARNING] ...`, off the text in NAME.
+json_begin() {
+  local -n whole=$1
+  local begin='^[[:space:]]*([[{][[:space:]]*([]}[{"]|$))'
+  until [[ $whole =~ $begin || $whole != *$'\n'* ]]; do whole=${whole#*$'\n'}; done
+}
+
 # read_json TEXT: set JSON_PATHS to the path of each value (/gpu_data/0/mem_usage/used_vram/value; keys in small letters, blanks
 # as _) and JSON_VALUES to the values. Lines in front of it (warnings), what follows it and further documents do no harm.
 # Quotation marks are what the text is cut at: between them is a string, outside of them only the structure.
 read_json() {
   local text=$1 pieces=() i piece string
   JSON_PATHS=() JSON_VALUES=()
-  [[ $text == [\[\{]* ]] || text=${text#"${text%%$'\n'[\[\{]*}"}
+  json_begin text
   [[ $text == *([[:space:]])[\[\{]* ]] || return 1
   mapfile -d '"' -t pieces <<<"$text"
   json_kind=() json_at=() json_depth=0 json_key=0

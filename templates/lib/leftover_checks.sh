@@ -8,7 +8,7 @@
 # shellcheck disable=SC2153,SC2154
 
 leftovers_check() {
-  CLEANED=() IN_USE=() FOREIGN=() STUCK=()
+  CLEANED=() IN_USE=() FOREIGN=() STUCK=() UNTOLD=0
   left_folders
   left_memory
   [[ $ENGINE == none || ${ENGINE_STATE:-} != up ]] || left_containers
@@ -21,6 +21,8 @@ leftovers_check() {
   elif ((${#IN_USE[@]} > 0)); then
     listed "${IN_USE[@]}"
     tell leftovers warn "in use by another job of ours: $LISTED" "two jobs on one node disturb each other: ask for whole nodes (exclusive)"
+  elif ((UNTOLD == 1)); then
+    tell leftovers warn "the container engine does not list its containers" "look at it on this node: ${ENGINE_COMMAND[*]} ps"
   elif ((${#CLEANED[@]} > 0)); then
     listed "${CLEANED[@]}"
     tell leftovers pass "removed what an ended job left: $LISTED"
@@ -33,7 +35,8 @@ leftovers_check() {
 left_folders() {
   local folder pid
   for folder in "${channel%/*}/orch-$UID-"*; do
-    [[ -d $folder && $folder != "$channel" ]] || continue
+    # In /tmp anybody can make something of that name.
+    [[ -d $folder && ! -L $folder && -O $folder && -f $folder/hold_pid && $folder != "$channel" ]] || continue
     { read -r pid <"$folder/hold_pid"; } 2>/dev/null || continue
     ! alive "$pid" || continue
     rm -rf "$folder" 2>/dev/null
@@ -41,15 +44,19 @@ left_folders() {
   done
 }
 
-# left_memory: files of ours in shared memory are named orch-UID-JOB-NODE..., like the folders of their holders.
+# left_memory: files of ours in shared memory are named orch-UID-JOB-NODE, or so with a dot and more behind it, like the folders of
+# their holders. Node names can have dots, too.
 left_memory() {
-  local file holder
+  local file holder lives
   for file in "$check_dev/shm/orch-$UID-"*; do
     [[ -e $file && -O $file ]] || continue
-    holder=${file##*/}
-    holder=${channel%/*}/${holder%%.*}
-    [[ $holder != "$channel" ]] || continue
-    ! holder_lives "$holder" || continue
+    [[ $file != "$channel" ]] || continue
+    lives=0
+    for holder in "$channel" "${channel%/*}/orch-$UID-"*; do
+      [[ ${file##*/} == "${holder##*/}" || ${file##*/} == "${holder##*/}".* ]] || continue
+      if [[ $holder == "$channel" ]] || holder_lives "$holder"; then lives=1; fi
+    done
+    ((lives == 0)) || continue
     rm -rf "$file" 2>/dev/null
     if [[ -e $file ]]; then STUCK+=("$file"); else CLEANED+=("${file##*/}"); fi
   done
@@ -57,7 +64,7 @@ left_memory() {
 
 holder_lives() { # FOLDER
   local pid
-  { read -r pid <"$1/hold_pid"; } 2>/dev/null && alive "$pid"
+  [[ -d $1 && ! -L $1 && -O $1 && -f $1/hold_pid ]] && { read -r pid <"$1/hold_pid"; } 2>/dev/null && alive "$pid"
 }
 
 # ---- containers ----------------------------------------------------------------------------------------------------
@@ -72,7 +79,10 @@ left_containers() {
   local id job at name devices rows format others=()
   format='{{.ID}}|{{.Label "orchestrator.job"}}|{{.Label "orchestrator.node"}}|{{.Names}}'
   [[ $ENGINE != podman ]] || format='{{.ID}}|{{index .Labels "orchestrator.job"}}|{{index .Labels "orchestrator.node"}}|{{.Names}}'
-  rows=$(ask_engine ps --format "$format")
+  if ! rows=$(ask_engine ps --format "$format"); then
+    UNTOLD=1
+    return
+  fi
   while IFS='|' read -r id job at name; do
     [[ -n $id ]] || continue
     if [[ -z $job || $job == "<no value>" ]]; then
@@ -84,14 +94,16 @@ left_containers() {
   ((${#others[@]} > 0)) || return 0
   rows=$(ask_engine inspect --format '{{.Name}} {{.HostConfig.Privileged}} {{range .HostConfig.Devices}}{{.PathOnHost}} {{end}}' "${others[@]}")
   while read -r name job devices; do
-    [[ " $devices " != *" /dev/kfd "* ]] || FOREIGN+=("container ${name#/}")
+    # A privileged one has every device.
+    [[ " $devices " != *" /dev/kfd "* && ($job != true || ! -e $check_dev/kfd) ]] || FOREIGN+=("container ${name#/}")
   done <<<"$rows"
 }
 
-# left_container: its folder /orch on the host says whose it is: engines list the containers of all users.
+# left_container: its folder /orch (/deep of a measurement) on the host says whose it is: engines list the containers of all users.
 left_container() { # ID JOB NAME
   local source
-  source=$(ask_engine inspect --format '{{range .Mounts}}{{if eq .Destination "/orch"}}{{.Source}}{{end}}{{end}}' "$1")
+  source=$(ask_engine inspect --format '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination "/deep")}}{{.Source}}{{end}}{{end}}' "$1")
+  source=${source%-deep}
   if [[ ${source##*/} != "orch-$UID-${2//[^A-Za-z0-9_.-]/_}-${node//[^A-Za-z0-9_.-]/_}" ]]; then
     FOREIGN+=("container $3 of another user's job $2")
   elif holder_lives "$source" || job_lives "$2"; then

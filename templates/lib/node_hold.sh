@@ -41,6 +41,7 @@ mount_options() {
 sweep_channels() {
   local old pid
   for old in "${channel%/*}/orch-$UID-"*; do
+    [[ -d $old && ! -L $old && -O $old && -f $old/hold_pid ]] || continue
     { read -r pid <"$old/hold_pid"; } 2>/dev/null || continue
     alive "$pid" || rm -rf "$old"
   done

@@ -31,6 +31,8 @@ begin_checks() {
 check_heard() {
   local name verdict ms text remedy
   IFS=$'\x1f' read -r name verdict ms text remedy <<<"$2"
+  [[ $name =~ ^[a-z_]{1,40}$ && $verdict == @(pass|warn|fail|skip) ]] || return 0
+  [[ $ms =~ ^[0-9]{1,9}$ ]] || ms=0
   [[ " ${CHECK_NODES[*]} " == *" $1 "* ]] || CHECK_NODES+=("$1")
   [[ " ${CHECK_NAMES[*]} " == *" $name "* ]] || CHECK_NAMES+=("$name")
   CHECKS[$1]+="$name"$'\t'"$verdict"$'\t'"$ms"$'\t'"${text//[[:cntrl:]]/ }"$'\t'"${remedy//[[:cntrl:]]/ }"$'\n'
@@ -41,6 +43,8 @@ check_heard() {
 # clock_heard NODE MS: the node's clock said MS after its step had started and before now; no delay of a message is taken
 # for a difference of the clocks.
 clock_heard() {
+  # Whatever a node says is no arithmetic of this shell.
+  [[ $2 =~ ^[0-9]{1,15}$ ]] || return 0
   now_ms
   CLOCK_OFF[$1]=0
   if (($2 > NOW_MS)); then CLOCK_OFF[$1]=$(($2 - NOW_MS)); elif (($2 < STEP_STARTED_MS)); then CLOCK_OFF[$1]=$(($2 - STEP_STARTED_MS)); fi

@@ -153,12 +153,13 @@ start_jobs() {
   set -m
   for job in "${JOBS[@]}"; do
     run_job "$job" &
-    printf 'job\x1f%s\n' "$!"
   done
 }
 
 run_job() { # FUNCTIONS:CHECKS
   local function
+  # By itself, so that it comes before its end.
+  printf 'job\x1f%s\n' "$BASHPID"
   now_ms
   JOB_MS=$NOW_MS
   JOB_DEADLINE_MS=$((NOW_MS + CHECK_S * 1000 - 700))

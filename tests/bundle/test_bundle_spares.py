@@ -217,3 +217,16 @@ def test_preflight_refuses_wrong_words(bundles: Bundles) -> None:
         done = subprocess.run(["bash", bundles.bundle / "preflight.sh", *words], env=bundles.environment(), capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert "preflight.sh: " in done.stderr
+
+
+def test_what_a_node_says_is_not_evaluated(bundles: Bundles) -> None:
+    make(bundles)
+    trap = bundles.folder / "trap"
+    lines = [f"checked\t0\tn1\tBASH_VERSINFO[$(touch {trap})]", "checked\t0\tn1\tgarbage", "check\t0\tn1\tx", "\x01\xff", "checked\t1\tn2\t1",
+             f"check\t0\tn2\tengine\x1fpass\x1f$(touch {trap})\x1fyes\x1f"]
+    done = subprocess.run(["bash", bundles.bundle / "preflight.sh", "--judge", "--nodes", "n1,n2,n3", "--json"], env=bundles.environment(),
+                          input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    assert not trap.exists()
+    found = {node["node"]: node["verdict"] for node in json.loads(done.stdout)["nodes"]}
+    assert found["n3"] == "untested"

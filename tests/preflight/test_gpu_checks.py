@@ -263,3 +263,31 @@ def test_json_of_the_fixtures_is_what_python_reads(node: Node) -> None:
         done = subprocess.run(["bash", "-c", node.script(call), "bash", str(file)], capture_output=True, text=True, check=True)
         parts = done.stdout.split("\0")[:-1]
         assert dict(zip(parts[::2], parts[1::2], strict=True)) == flat(recorded(str(file.relative_to(FIXTURES)))), file
+
+
+# ---- a GPU that has fallen silent ---------------------------------------------------------------------------------------------
+
+def test_a_gpu_that_tells_nothing_beside_others_that_do(node: Node) -> None:
+    silent = {3: {"device_id": "N/A", "market_name": "N/A", "target_graphics_version": "N/A"}}
+    healthy(node, static=repeated(STATIC, asic=silent), metric=repeated(
+        METRIC, mem_usage={3: {"used_vram": "N/A", "total_vram": "N/A"}}, ecc={3: dict.fromkeys(METRIC["ecc"], "N/A")}))
+    rows = node.check().rows
+    assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == ("fail", "GPU 3 does not tell what it is, the others do")
+    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == ("fail", "GPU 3 does not tell its memory in use, the others do")
+    assert rows["gpu_errors"].verdict == "warn"
+
+
+def test_some_gpus_in_partitions(node: Node) -> None:
+    healthy(node, static=repeated(STATIC, 15))
+    row = node.check().rows["gpu_count"]
+    assert row.verdict == "fail" and "split into partitions" in row.text and "SPX" in row.remedy
+
+
+def test_words_before_the_json_are_no_json(node: Node) -> None:
+    node.tool("rocm-smi", "echo '[WARNING] low power state'; echo '{not json'; "
+              f"cat {FIXTURES}/rocm-smi-rocm5.7.json")
+    assert node.check(GPUS_PER_NODE=1).rows["gpu_count"].text.startswith(("1 GPU", "no GPU", "8 GPU", "2 GPU", "4 GPU"))
+    node.tool("rocm-smi", f"echo '[WARNING] low power state'; cat {FIXTURES}/rocm-smi-rocm5.7.json")
+    with_words = node.check().rows["gpu_count"].text
+    node.tool("rocm-smi", f"cat {FIXTURES}/rocm-smi-rocm5.7.json")
+    assert node.check().rows["gpu_count"].text == with_words
