@@ -15,9 +15,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn, TextIO
-
-    from _typeshed import SupportsWrite
+    from typing import Any, NoReturn, TextIO
 
 # name -> (module under orchestrator.cli, one-line help). The order is the order of `--help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -119,7 +117,7 @@ def _call(name: str, rest: list[str]) -> int:
             _say(f"{self.format_usage()}{self.prog}: error: {message}")
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
-        def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        def print_help(self, file: Any = None) -> None:
             # argparse's own keeps it to itself when the output cannot be written (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())
 
