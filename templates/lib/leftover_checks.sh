@@ -76,17 +76,18 @@ ask_engine() {
 
 # left_containers: one question for all containers; a second one only where some of others run beside GPUs.
 left_containers() {
-  local id job at name devices rows format others=()
-  format='{{.ID}}|{{.Label "orchestrator.job"}}|{{.Label "orchestrator.node"}}|{{.Names}}'
-  [[ $ENGINE != podman ]] || format='{{.ID}}|{{index .Labels "orchestrator.job"}}|{{index .Labels "orchestrator.node"}}|{{.Names}}'
-  if ! rows=$(ask_engine ps --format "$format"); then
+  local id job at name state devices rows format others=()
+  format='{{.ID}}|{{.Label "orchestrator.job"}}|{{.Label "orchestrator.node"}}|{{.Names}}|{{.State}}'
+  [[ $ENGINE != podman ]] || format='{{.ID}}|{{index .Labels "orchestrator.job"}}|{{index .Labels "orchestrator.node"}}|{{.Names}}|{{.State}}'
+  if ! rows=$(ask_engine ps --all --format "$format"); then
     UNTOLD=1
     return
   fi
-  while IFS='|' read -r id job at name; do
+  while IFS='|' read -r id job at name state; do
     [[ -n $id ]] || continue
     if [[ -z $job || $job == "<no value>" ]]; then
-      others+=("$id")
+      # One that does not run has no GPU.
+      [[ ${state:-running} != running ]] || others+=("$id")
     elif [[ $at == "$node" && $job != "$ORCH_JOB_ID" ]]; then
       left_container "$id" "$job" "$name"
     fi

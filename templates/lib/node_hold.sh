@@ -102,7 +102,7 @@ await_container() {
   local deadline=$((SECONDS + CONTAINER_START_S))
   while :; do
     if read_line "$container_output" 0.2; then
-      [[ $LINE != up ]] || return 0
+      [[ $LINE != up ]] || { container_up=1; return 0; }
       [[ $LINE != "rdma "* ]] || INSIDE+=("${LINE#rdma }")
     elif ! alive "$engine_pid"; then
       report failed "the container ended at once: $(tail -n 3 "$node_dir/hold.log" | tr '\n\t' '  ')"
@@ -125,8 +125,17 @@ await_end() {
   while alive "$engine_pid" && ((SECONDS < deadline)); do pause 0.02; done
   if alive "$engine_pid"; then
     kill -KILL "$engine_pid" 2>/dev/null
-    "${ENGINE_COMMAND[@]}" rm --force "$container" </dev/null >/dev/null 2>&1
+  elif wait "$engine_pid"; then
+    return 0
   fi
+  # A client that was ended between `create` and `start` (scancel reaches it, too) leaves a container that never runs, and the
+  # engine may still be making it.
+  local try
+  for try in 1 2 3; do
+    "${ENGINE_COMMAND[@]}" rm --force "$container" </dev/null >/dev/null 2>&1
+    [[ -z ${container_up:-} ]] || return 0
+    ((try == 3)) || pause 0.3
+  done
 }
 
 # Runs on every way out of `hold`, once. `left` is the last word: the loop need not wait for a node that is dead.
