@@ -23,6 +23,22 @@ def aside(one: Set) -> list[tuple[str, int]]:
     return [(entry["node"], entry["run"]) for entry in one.job["set_aside"]]
 
 
+def with_a_setting(bundles: Bundles, nodes: int, refusing: list[int]) -> dict[str, str]:
+    """A set of two ranks whose nodes have a setting of their own, which some refuse; returns the environment for its runs."""
+    knob = bundles.folder / "ours.yaml"
+    knob.write_text("kind: tuning\nname: ours\ntitle: t\nsource: s\nknobs:\n"
+                    "  - {name: k, kind: file, path: /proc/k, value: '1', need: required, purpose: p, root: false}\n")
+    for rank in range(nodes):
+        path = bundles.folder / f"root/local{rank}/proc/k"
+        path.parent.mkdir(parents=True)
+        if rank in refusing:
+            path.symlink_to("/proc/version")  # it can be read, and no write changes it
+        else:
+            path.write_text("0\n")
+    make(bundles, spares=nodes - 2, tunables="apply", tuning={"profile": str(knob)})
+    return {"ORCH_TUNABLES_ROOT": f"{bundles.folder}/root/%n", "ORCH_TUNABLES_STATE": f"{bundles.folder}/state-%n"}
+
+
 def test_a_spare_waits_and_is_on_record(bundles: Bundles) -> None:
     code, out = make(bundles, nexp=2).run()
     one = bundles.set
@@ -84,17 +100,7 @@ def test_without_a_spare_left_blamed_nodes_are_asked_again(bundles: Bundles) -> 
 
 
 def test_a_host_setting_that_does_not_hold_costs_the_node_its_place(bundles: Bundles) -> None:
-    knob = bundles.folder / "ours.yaml"
-    knob.write_text("kind: tuning\nname: ours\ntitle: t\nsource: s\nknobs:\n"
-                    "  - {name: k, kind: file, path: /proc/k, value: '1', need: required, purpose: p, root: false}\n")
-    for rank in range(4):
-        (bundles.folder / f"root/local{rank}/proc").mkdir(parents=True)
-        (bundles.folder / f"root/local{rank}/proc/k").write_text("0\n")
-    refusing = bundles.folder / "root/local0/proc/k"
-    refusing.unlink()
-    refusing.symlink_to("/proc/version")  # it can be read, and no write changes it
-    make(bundles, spares=2, tunables="apply", tuning={"profile": str(knob)})
-    code, out = bundles.run(ORCH_TUNABLES_ROOT=f"{bundles.folder}/root/%n", ORCH_TUNABLES_STATE=f"{bundles.folder}/state-%n")
+    code, out = bundles.run(**with_a_setting(bundles, nodes=4, refusing=[0]))
     one = bundles.set
     assert code == 0, out
     assert aside(one) == [("local0", 0)]
@@ -105,14 +111,7 @@ def test_a_host_setting_that_does_not_hold_costs_the_node_its_place(bundles: Bun
 
 
 def test_too_few_fit_nodes_pause_the_set(bundles: Bundles) -> None:
-    knob = bundles.folder / "ours.yaml"
-    knob.write_text("kind: tuning\nname: ours\ntitle: t\nsource: s\nknobs:\n"
-                    "  - {name: k, kind: file, path: /proc/k, value: '1', need: required, purpose: p, root: false}\n")
-    for rank in range(3):
-        (bundles.folder / f"root/local{rank}/proc").mkdir(parents=True)
-        (bundles.folder / f"root/local{rank}/proc/k").symlink_to("/proc/version")
-    make(bundles, spares=1, tunables="apply", tuning={"profile": str(knob)})
-    rehearsal = {"ORCH_TUNABLES_ROOT": f"{bundles.folder}/root/%n", "ORCH_TUNABLES_STATE": f"{bundles.folder}/state-%n"}
+    rehearsal = with_a_setting(bundles, nodes=3, refusing=[0, 1, 2])
     code, _ = bundles.run(**rehearsal)
     one = bundles.set
     assert (code, one.job["state"]) == (1, "paused")
