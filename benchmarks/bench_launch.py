@@ -26,8 +26,11 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 STATE = Path(os.environ.get("ORCHESTRATOR_LAB", "/var/tmp/orchestrator-lab"))
 IMAGE = "rocm/amd-mlperf:llama31_8b_training_6.0"
-ENV = os.environ | {"PYTHONPATH": str(TOP), "SLURM_CONF": str(STATE / "slurm/slurm.conf"),
-                    "DOCKER_HOST": f"unix://{STATE / 'docker.sock'}"}
+ENV = os.environ | {
+    "PYTHONPATH": str(TOP),
+    "SLURM_CONF": str(STATE / "slurm/slurm.conf"),
+    "DOCKER_HOST": f"unix://{STATE / 'docker.sock'}",
+}
 
 
 def spans(logs: list[Path]) -> list[tuple[int, int]]:
@@ -35,7 +38,9 @@ def spans(logs: list[Path]) -> list[tuple[int, int]]:
     found = []
     for log in logs:
         text = log.read_text()
-        found.append(tuple(int(re.search(rf'"time_ms": (\d+)[^\n]*"{key}"', text)[1]) for key in ("run_start", "run_stop")))
+        found.append(
+            tuple(int(re.search(rf'"time_ms": (\d+)[^\n]*"{key}"', text)[1]) for key in ("run_start", "run_stop"))
+        )
     return sorted(found)
 
 
@@ -43,8 +48,13 @@ def figures(wall_s: float, logs: list[Path]) -> dict[str, float]:
     times = spans(logs)
     runs_s = sum(stop - start for start, stop in times) / 1000
     gaps = [later[0] - earlier[1] for earlier, later in zip(times, times[1:], strict=False)]
-    return {"runs": len(times), "wall_s": wall_s, "runs_s": runs_s, "overhead_s": wall_s - runs_s,
-            "gap_ms": statistics.median(gaps) if gaps else 0.0}
+    return {
+        "runs": len(times),
+        "wall_s": wall_s,
+        "runs_s": runs_s,
+        "overhead_s": wall_s - runs_s,
+        "gap_ms": statistics.median(gaps) if gaps else 0.0,
+    }
 
 
 def timed(argv: list[str | Path], cwd: Path, env: dict[str, str]) -> float:
@@ -57,8 +67,25 @@ def timed(argv: list[str | Path], cwd: Path, env: dict[str, str]) -> float:
 
 
 def render(site: Path, system: str, workload: str, nexp: int, bundle: Path) -> None:
-    subprocess.run([sys.executable, "-m", "orchestrator", "render", system, workload, "--site", site, "--nexp", str(nexp),
-                    "-o", bundle], env=ENV, check=True, capture_output=True)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "render",
+            system,
+            workload,
+            "--site",
+            site,
+            "--nexp",
+            str(nexp),
+            "-o",
+            bundle,
+        ],
+        env=ENV,
+        check=True,
+        capture_output=True,
+    )
 
 
 def ours_one_node(root: Path, site: Path, nexp: int) -> dict[str, float]:
@@ -70,16 +97,24 @@ def ours_one_node(root: Path, site: Path, nexp: int) -> dict[str, float]:
 
 def published_one_node(root: Path, nexp: int) -> dict[str, float]:
     (environment,) = (root / "one/results").glob("*/environment.sh")
-    pairs = subprocess.run(["env", "-i", "bash", "-c", '. "$1"; env -0', "_", environment], capture_output=True, text=True,
-                           check=True).stdout.rstrip("\0").split("\0")
+    pairs = (
+        subprocess.run(
+            ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", environment], capture_output=True, text=True, check=True
+        )
+        .stdout.rstrip("\0")
+        .split("\0")
+    )
     logs = root / "published"
     wall = timed(["bash", TOP / "benchmarks/published_flow.sh", IMAGE, logs, str(nexp), *pairs], root, ENV)
     return figures(wall, list(logs.glob("result_*.txt")))
 
 
 def eight_nodes(root: Path, site: Path, nexp: int) -> dict[str, float]:
-    wall = timed([sys.executable, "-m", "orchestrator", "run", "MI325X_08x08x32", "flux1", "--site", site, "--nexp", str(nexp)],
-                 root, ENV)
+    wall = timed(
+        [sys.executable, "-m", "orchestrator", "run", "MI325X_08x08x32", "flux1", "--site", site, "--nexp", str(nexp)],
+        root,
+        ENV,
+    )
     return figures(wall, list(root.glob("results/*/results/result_*.txt")))
 
 
@@ -90,8 +125,11 @@ def measure(nexp: int) -> dict[str, dict[str, float]]:
         text = subprocess.run([TOP / "lab/site"], env=ENV, check=True, capture_output=True, text=True).stdout
         site.write_text(re.sub(r"(?m)^log_dir: .*$", f"log_dir: {root / 'results'}", text))
         (root / "results").mkdir()
-        return {"one node, ours": ours_one_node(root, site, nexp), "one node, published flow": published_one_node(root, nexp),
-                "8 nodes, orchestrator run": eight_nodes(root, site, nexp)}
+        return {
+            "one node, ours": ours_one_node(root, site, nexp),
+            "one node, published flow": published_one_node(root, nexp),
+            "8 nodes, orchestrator run": eight_nodes(root, site, nexp),
+        }
     finally:
         shutil.rmtree(root)
 
@@ -103,12 +141,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     rounds = [measure(args.nexp) for _ in range(args.repeat)]
-    table = {name: {key: statistics.median(one[name][key] for one in rounds) for key in rounds[0][name]} for name in rounds[0]}
+    table = {
+        name: {key: statistics.median(one[name][key] for one in rounds) for key in rounds[0][name]}
+        for name in rounds[0]
+    }
     print(f"{platform.machine()}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}; medians of {args.repeat}")
     print(f"{'':28}{'wall s':>8}{'runs s':>8}{'overhead s':>12}{'gap ms':>8}")
     for name, row in table.items():
         print(f"{name:28}{row['wall_s']:8.2f}{row['runs_s']:8.2f}{row['overhead_s']:12.2f}{row['gap_ms']:8.0f}")
-    ratio = statistics.median(one["one node, ours"]["overhead_s"] / one["one node, published flow"]["overhead_s"] for one in rounds)
+    ratio = statistics.median(
+        one["one node, ours"]["overhead_s"] / one["one node, published flow"]["overhead_s"] for one in rounds
+    )
     print(f"overhead, ours / published flow on one node: {ratio:.2f}")
     if args.json:
         args.json.write_text(json.dumps({"table": table, "rounds": rounds, "one_node_ratio": ratio}, indent=1) + "\n")

@@ -34,7 +34,11 @@ def main() -> int:
     env |= {"ORCHESTRATOR_LAB": str(state), "LAB_NODES": str(args.nodes), "LAB_PREFIX": "pf"}
     subprocess.run([TOP / "lab/up"], env=env, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        env |= {"SLURM_CONF": str(state / "slurm/slurm.conf"), "DOCKER_HOST": f"unix://{state}/docker.sock", "PYTHONPATH": str(TOP)}
+        env |= {
+            "SLURM_CONF": str(state / "slurm/slurm.conf"),
+            "DOCKER_HOST": f"unix://{state}/docker.sock",
+            "PYTHONPATH": str(TOP),
+        }
         rows = measure(state / "shared", env, args.nodes, args.rounds)
     finally:
         subprocess.run([TOP / "lab/down"], env=env, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -59,7 +63,10 @@ def measure(shared: Path, env: dict[str, str], nodes: int, rounds: int) -> dict[
     asked = [SYSTEM, WORKLOAD, "--site", str(folder / "site.yaml")]
     subprocess.run([*orchestrator, "render", *asked, "-o", str(bundle)], env=env, check=True, capture_output=True)
     ways = {
-        "bash preflight.sh, in an allocation": (True, ["bash", str(bundle / "preflight.sh"), "--tsv", str(table), "--json"]),
+        "bash preflight.sh, in an allocation": (
+            True,
+            ["bash", str(bundle / "preflight.sh"), "--tsv", str(table), "--json"],
+        ),
         "orchestrator preflight, inside": (True, [*orchestrator, "preflight", *asked, "--json"]),
         "orchestrator preflight, outside": (False, [*orchestrator, "preflight", *asked, "--json"]),
     }
@@ -70,19 +77,37 @@ def measure(shared: Path, env: dict[str, str], nodes: int, rounds: int) -> dict[
     rows: dict[str, dict[str, float | str]] = {}
     for name, times in found.items():
         wall, slowest, check = sorted(times, key=lambda one: one[0] - one[1])[len(times) // 2]
-        rows[name] = {"wall_s": wall, "slowest_s": slowest, "check": check,
-                      "beyond_s": statistics.median(one[0] - one[1] for one in times)}
+        rows[name] = {
+            "wall_s": wall,
+            "slowest_s": slowest,
+            "check": check,
+            "beyond_s": statistics.median(one[0] - one[1] for one in times),
+        }
     return rows
 
 
 def once(argv: list[str], inside: bool, nodes: int, env: dict[str, str], folder: Path) -> tuple[float, float, str]:
     """(wall seconds, seconds of the slowest check, its name). The time to get an allocation counts only where it is ours."""
     if inside:
-        timed = ["bash", "-c", 'start=$EPOCHREALTIME; "$@" >"$OUT"; echo "$start $EPOCHREALTIME" >"$OUT.times"', "timed", *argv]
+        timed = [
+            "bash",
+            "-c",
+            'start=$EPOCHREALTIME; "$@" >"$OUT"; echo "$start $EPOCHREALTIME" >"$OUT.times"',
+            "timed",
+            *argv,
+        ]
         argv = ["salloc", "--quiet", f"--nodes={nodes}", *timed]
     out = folder / "out.json"
     start = time.perf_counter()
-    done = subprocess.run(argv, env=env | {"OUT": str(out)}, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        argv,
+        env=env | {"OUT": str(out)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     wall = time.perf_counter() - start
     if inside:
         begin, end = map(float, Path(f"{out}.times").read_text().split())

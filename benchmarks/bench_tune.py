@@ -30,14 +30,14 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TOP), str(TOP / "tests/tuning")]
 
-from tuning_parts import fill, snapshot  # noqa: E402
+from tuning_parts import fill, snapshot
 
-from orchestrator.nodes.fanout import run_on_nodes  # noqa: E402
-from orchestrator.nodes.names import Node  # noqa: E402
-from orchestrator.nodes.ssh import Ssh  # noqa: E402
-from orchestrator.tuning.hosts import Root, request, tune_hosts  # noqa: E402
-from orchestrator.tuning.profile import load_profile  # noqa: E402
-from orchestrator.tuning.script import tunables_script  # noqa: E402
+from orchestrator.nodes.fanout import run_on_nodes
+from orchestrator.nodes.names import Node
+from orchestrator.nodes.ssh import Ssh
+from orchestrator.tuning.hosts import Root, request, tune_hosts
+from orchestrator.tuning.profile import load_profile
+from orchestrator.tuning.script import tunables_script
 
 KEX = "curve25519-sha256@libssh.org"
 CPUS = 8
@@ -55,7 +55,9 @@ class Hosts:
 
     @property
     def nodes(self) -> list[Node]:
-        return [Node(f"h{address.rpartition('.')[2]}", f"ssh://root@{address}:{self.port}") for address in self.addresses]
+        return [
+            Node(f"h{address.rpartition('.')[2]}", f"ssh://root@{address}:{self.port}") for address in self.addresses
+        ]
 
     def root(self, address: str) -> Path:
         return self.folder / "host" / address
@@ -72,15 +74,20 @@ def ssh_hosts(count: int) -> Iterator[Hosts]:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
     key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {key}" for address in hosts.addresses))
-    hosts.config.write_text(f"Host *\n  Port {port}\n  User root\n  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n"
-                            f"  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking yes\n  KexAlgorithms {KEX}\n  LogLevel ERROR\n")
+    hosts.config.write_text(
+        f"Host *\n  Port {port}\n  User root\n  IdentityFile {folder}/user_key\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking yes\n  KexAlgorithms {KEX}\n  LogLevel ERROR\n"
+    )
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 0.0.0.0\nHostKey {folder}/host_key\nAuthorizedKeysFile {folder}/user_key.pub\nStrictModes no\n"
         "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPidFile none\nMaxStartups 1000\nMaxSessions 100\n"
-        f"SetEnv HOME={folder}\n")  # bash reads ~/.bashrc for every SSH command; this machine's own may do anything
+        f"SetEnv HOME={folder}\n"
+    )  # bash reads ~/.bashrc for every SSH command; this machine's own may do anything
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where the distribution's own service makes it
     sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin") or "sshd"
-    server = subprocess.Popen([sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     assert server.stderr is not None
     next(line for line in server.stderr if "Server listening" in line)
     with (folder / "sshd.log").open("w") as log:
@@ -95,7 +102,9 @@ def ssh_hosts(count: int) -> Iterator[Hosts]:
 
 
 def ours(hosts: Hosts, script: bytes, action: str) -> None:
-    answers = list(tune_hosts(hosts.nodes, script, action, transport=Ssh(str(hosts.config)), limit=len(hosts.addresses)))
+    answers = list(
+        tune_hosts(hosts.nodes, script, action, transport=Ssh(str(hosts.config)), limit=len(hosts.addresses))
+    )
     bad = [answer for answer in answers if not answer.ok]
     assert not bad and len(answers) == len(hosts.addresses), bad[:2]
 
@@ -116,23 +125,73 @@ def one_round_trip(hosts: Hosts) -> None:
 
 def command_line(hosts: Hosts, action: str) -> None:
     nodes = ",".join(f"{node.name}={node.address}" for node in hosts.nodes)
-    subprocess.run([sys.executable, "-m", "orchestrator", "tune", action, "--profile", "published", "--nodes", nodes, "--via", "ssh", "--ssh-config",
-                    hosts.config, "--parallel", str(len(hosts.addresses)), "--json"], check=True, stdout=subprocess.DEVNULL,
-                   env=os.environ | {"PYTHONPATH": str(TOP)})
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "tune",
+            action,
+            "--profile",
+            "published",
+            "--nodes",
+            nodes,
+            "--via",
+            "ssh",
+            "--ssh-config",
+            hosts.config,
+            "--parallel",
+            str(len(hosts.addresses)),
+            "--json",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(TOP)},
+    )
 
 
 def clush(binary: Path, hosts: Hosts, script: bytes, action: str) -> None:
     import shlex
 
     argv, stdin = request(script, action, owner="tune", root=Root())
-    answer = subprocess.run([binary, "-S", "-q", "-f", str(len(hosts.addresses)), "-o", f"-F {hosts.config}", "-w", ",".join(hosts.addresses),
-                             shlex.join(argv)], input=stdin, capture_output=True, check=False)
+    answer = subprocess.run(
+        [
+            binary,
+            "-S",
+            "-q",
+            "-f",
+            str(len(hosts.addresses)),
+            "-o",
+            f"-F {hosts.config}",
+            "-w",
+            ",".join(hosts.addresses),
+            shlex.join(argv),
+        ],
+        input=stdin,
+        capture_output=True,
+        check=False,
+    )
     assert answer.returncode == 0 and answer.stdout, answer.stderr.decode()[-500:]
 
 
 def clush_true(binary: Path, hosts: Hosts) -> None:
-    subprocess.run([binary, "-S", "-q", "-n", "-f", str(len(hosts.addresses)), "-o", f"-F {hosts.config}", "-w", ",".join(hosts.addresses), "true"],
-                   check=True, capture_output=True)
+    subprocess.run(
+        [
+            binary,
+            "-S",
+            "-q",
+            "-n",
+            "-f",
+            str(len(hosts.addresses)),
+            "-o",
+            f"-F {hosts.config}",
+            "-w",
+            ",".join(hosts.addresses),
+            "true",
+        ],
+        check=True,
+        capture_output=True,
+    )
 
 
 # knob, file or pattern, wanted, before
@@ -150,14 +209,26 @@ KNOBS = [
 def playbook(hosts: Hosts, action: str) -> Path:
     tasks = []
     for name, file, wanted, before in KNOBS:
-        place, value = f"{hosts.folder}/host/{{{{ inventory_hostname }}}}/{file}", wanted if action == "apply" else before
+        place, value = (
+            f"{hosts.folder}/host/{{{{ inventory_hostname }}}}/{file}",
+            wanted if action == "apply" else before,
+        )
         if action == "verify":
-            tasks.append({"name": name, "ansible.builtin.shell": f"cat {place}", "register": "found", "changed_when": False,
-                          "failed_when": f"found.stdout_lines | unique != ['{wanted}']"})
+            tasks.append(
+                {
+                    "name": name,
+                    "ansible.builtin.shell": f"cat {place}",
+                    "register": "found",
+                    "changed_when": False,
+                    "failed_when": f"found.stdout_lines | unique != ['{wanted}']",
+                }
+            )
         elif "*" in file:
             tasks.append({"name": name, "ansible.builtin.shell": f"for f in {place}; do echo {value} >$f; done"})
         else:
-            tasks.append({"name": name, "ansible.builtin.copy": {"dest": place, "content": f"{value}\n", "unsafe_writes": True}})
+            tasks.append(
+                {"name": name, "ansible.builtin.copy": {"dest": place, "content": f"{value}\n", "unsafe_writes": True}}
+            )
     path = hosts.folder / f"{action}.json"
     path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
     return path
@@ -166,11 +237,23 @@ def playbook(hosts: Hosts, action: str) -> Path:
 def ansible(binary: Path, hosts: Hosts, action: str) -> None:
     (hosts.folder / "inventory").write_text("\n".join(hosts.addresses) + "\n")
     env = os.environ | {
-        "ANSIBLE_FORKS": str(len(hosts.addresses)), "ANSIBLE_PIPELINING": "True", "ANSIBLE_LOCAL_TEMP": str(hosts.folder / "tmp"),
-        "ANSIBLE_HOME": str(hosts.folder / "ansible"), "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3", "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_SSH_ARGS": f"-F {hosts.config} -o ControlMaster=auto -o ControlPersist=60s", "LC_ALL": "C.UTF-8",
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(hosts.folder / "cp")}
-    answer = subprocess.run([binary, "-i", hosts.folder / "inventory", playbook(hosts, action)], env=env, capture_output=True, text=True, check=False)
+        "ANSIBLE_FORKS": str(len(hosts.addresses)),
+        "ANSIBLE_PIPELINING": "True",
+        "ANSIBLE_LOCAL_TEMP": str(hosts.folder / "tmp"),
+        "ANSIBLE_HOME": str(hosts.folder / "ansible"),
+        "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_SSH_ARGS": f"-F {hosts.config} -o ControlMaster=auto -o ControlPersist=60s",
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(hosts.folder / "cp"),
+    }
+    answer = subprocess.run(
+        [binary, "-i", hosts.folder / "inventory", playbook(hosts, action)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert answer.returncode == 0, answer.stdout[-1500:] + answer.stderr[-500:]
 
 
@@ -208,10 +291,17 @@ def main() -> None:
         print("best of", args.rounds, "rounds, Ansible once; seconds", file=sys.stderr)
         for address in hosts.addresses:
             # Ansible's tasks set one value for all processors back, so they all begin with it.
-            fill(hosts.root(address), cpus=CPUS, gpus=0, files={
-                f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor": "powersave\n" for k in range(CPUS)})
+            fill(
+                hosts.root(address),
+                cpus=CPUS,
+                gpus=0,
+                files={f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor": "powersave\n" for k in range(CPUS)},
+            )
         before = snapshot(hosts.folder / "host")
-        os.environ |= {"ORCH_TUNABLES_ROOT": f"{hosts.folder}/host/%a", "ORCH_TUNABLES_STATE": f"{hosts.folder}/state/%a"}
+        os.environ |= {
+            "ORCH_TUNABLES_ROOT": f"{hosts.folder}/host/%a",
+            "ORCH_TUNABLES_STATE": f"{hosts.folder}/state/%a",
+        }
         one_round_trip(hosts)
         found["fabric's round trip of true"] = measure(lambda: fabric_round_trip(hosts), args.rounds)
         found["round trip of true"] = measure(lambda: one_round_trip(hosts), args.rounds)
@@ -219,16 +309,22 @@ def main() -> None:
         found["orchestrator tune (process)"] = cycle(lambda action: command_line(hosts, action), args.rounds)
         if args.clush_bin:
             found["clush of true"] = measure(lambda: clush_true(args.clush_bin / "clush", hosts), args.rounds)
-            found["clush of the same script (process)"] = cycle(lambda action: clush(args.clush_bin / "clush", hosts, script, action), args.rounds)
+            found["clush of the same script (process)"] = cycle(
+                lambda action: clush(args.clush_bin / "clush", hosts, script, action), args.rounds
+            )
         assert snapshot(hosts.folder / "host") == before, "the hosts are not as they were"
         if args.ansible_bin:
-            found["ansible (process)"] = cycle(lambda action: ansible(args.ansible_bin / "ansible-playbook", hosts, action), 1)
+            found["ansible (process)"] = cycle(
+                lambda action: ansible(args.ansible_bin / "ansible-playbook", hosts, action), 1
+            )
             assert snapshot(hosts.folder / "host") == before, "the hosts are not as they were"
     if args.json:
         print(json.dumps(found, indent=2))
         return
     for name, value in found.items():
-        shown = "  ".join(f"{action} {taken:.2f}" for action, taken in value.items()) if isinstance(value, dict) else value
+        shown = (
+            "  ".join(f"{action} {taken:.2f}" for action, taken in value.items()) if isinstance(value, dict) else value
+        )
         print(f"{name:<36} {shown:.2f} s" if isinstance(shown, float) else f"{name:<36} {shown}")
 
 

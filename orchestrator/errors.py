@@ -73,8 +73,16 @@ class SchedulerError(OrchestratorError):
 
     exit_code = ExitCode.SCHEDULER
 
-    def __init__(self, message: str, *, argv: list[str] | None = None, returncode: int | None = None,
-                 stdout: str = "", stderr: str = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        argv: list[str] | None = None,
+        returncode: int | None = None,
+        stdout: str = "",
+        stderr: str = "",
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.argv = argv or []
         self.returncode = returncode

@@ -41,8 +41,16 @@ class Lab:
 
     def run(self, *argv: str | Path, timeout: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command in `env` from the shared folder; its output is text. Raises CalledProcessError unless `check=False`."""
-        return subprocess.run(argv, env=self.env, cwd=self.shared, timeout=timeout, check=check, text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True)
+        return subprocess.run(
+            argv,
+            env=self.env,
+            cwd=self.shared,
+            timeout=timeout,
+            check=check,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
 
 
 def lab_state() -> Path:
@@ -55,7 +63,11 @@ def lab_at(state: Path) -> Lab:
     settings = dict(line.split("=", 1) for line in (state / "settings").read_text().splitlines())
     socket = state / "docker.sock"
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "DOCKER_"))}
-    env |= {"ORCHESTRATOR_LAB": str(state), "SLURM_CONF": str(state / "slurm/slurm.conf"), "DOCKER_HOST": f"unix://{socket}"}
+    env |= {
+        "ORCHESTRATOR_LAB": str(state),
+        "SLURM_CONF": str(state / "slurm/slurm.conf"),
+        "DOCKER_HOST": f"unix://{socket}",
+    }
     names = tuple(f"{settings['LAB_PREFIX']}{k}" for k in range(1, int(settings["LAB_NODES"]) + 1))
     return Lab(state, state / "shared", env, socket, names)
 
@@ -98,7 +110,9 @@ def another_lab() -> Iterator[Callable[[int, str], Lab]]:
     env["ORCHESTRATOR_LAB"] = str(state)
 
     def command(name: str, **more: str) -> None:
-        subprocess.run([TOP / "lab" / name], env=env | more, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
+        subprocess.run(
+            [TOP / "lab" / name], env=env | more, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300
+        )
 
     def start(nodes: int, prefix: str) -> Lab:
         command("up", LAB_NODES=str(nodes), LAB_PREFIX=prefix)

@@ -199,9 +199,20 @@ def test_as_a_program() -> None:
 
 # ---- where the output cannot go ----
 
-SHOWN = [["--help"], ["tune", "--help"], ["systems"], ["systems", "--json"], ["published"], ["tune", "plan"],
-         ["score", "LOGS"], ["score", "LOGS", "--json"], ["check", "LOGS"], ["render", "a"], ["nonsense"],
-         ["score", "/nowhere"]]
+SHOWN = [
+    ["--help"],
+    ["tune", "--help"],
+    ["systems"],
+    ["systems", "--json"],
+    ["published"],
+    ["tune", "plan"],
+    ["score", "LOGS"],
+    ["score", "LOGS", "--json"],
+    ["check", "LOGS"],
+    ["render", "a"],
+    ["nonsense"],
+    ["score", "/nowhere"],
+]
 names_of_shown = [" ".join(words) for words in SHOWN]
 
 

@@ -99,8 +99,7 @@ def _run(args: list[str]) -> int:
 
         near = get_close_matches(name, COMMANDS, n=1)
         meant = f" Did you mean `{near[0]}`?" if near else ""
-        _say(f"orchestrator: there is no command `{name}`.{meant}\n"
-             f"  hint: orchestrator --help lists the commands")
+        _say(f"orchestrator: there is no command `{name}`.{meant}\n  hint: orchestrator --help lists the commands")
         return 2
     return _call(name, args[1:])
 
@@ -126,8 +125,10 @@ def _call(name: str, rest: list[str]) -> int:
     module_name, text = COMMANDS[name]
     module = import_module(f"orchestrator.cli.{module_name}")
     parser = Parser(
-        prog=f"orchestrator {name}", description=module.__doc__ or text,
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        prog=f"orchestrator {name}",
+        description=module.__doc__ or text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     module.add_arguments(parser)
     try:
@@ -190,8 +191,10 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
         return int(ExitCode.INTERRUPTED if verdict else ExitCode.OK)
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         _drop(sys.stdout)
-        _say(f"{' '.join(['orchestrator', *args[:1]])}: the output cannot be written: {error.strerror}\n"
-             "  hint: df -h shows which file system is full")
+        _say(
+            f"{' '.join(['orchestrator', *args[:1]])}: the output cannot be written: {error.strerror}\n"
+            "  hint: df -h shows which file system is full"
+        )
         return int(ExitCode.SET_STATE)
     raise error
 

@@ -14,11 +14,20 @@ MOST_SPARES = 1000
 
 
 def add_allocation(parser: ArgumentParser) -> None:
-    parser.add_argument("--spares", metavar="K", type=spares, help="nodes to ask for beyond those of the system; one takes "
-                        "the place of a node that fails (default: the site's `spares`)")
-    parser.add_argument("--exclude", metavar="NODES|@FILE", default="",
-                        help="nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
-                             "as `orchestrator preflight` writes it")
+    parser.add_argument(
+        "--spares",
+        metavar="K",
+        type=spares,
+        help="nodes to ask for beyond those of the system; one takes "
+        "the place of a node that fails (default: the site's `spares`)",
+    )
+    parser.add_argument(
+        "--exclude",
+        metavar="NODES|@FILE",
+        default="",
+        help="nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
+        "as `orchestrator preflight` writes it",
+    )
 
 
 def spares(text: str) -> int:

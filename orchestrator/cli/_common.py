@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from orchestrator.scheduler import Scheduler
 
 SITE_VARIABLE = "ORCHESTRATOR_SITE"
-SITE_HELP = ("site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)")
+SITE_HELP = "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)"
 
 
 # ---- arguments ----
+
 
 def add_site(parser: ArgumentParser) -> None:
     parser.add_argument("--site", metavar="FILE", help=SITE_HELP)
@@ -30,8 +31,13 @@ def add_site(parser: ArgumentParser) -> None:
 
 def add_set(parser: ArgumentParser) -> None:
     """SET and --site, for commands about a set that exists."""
-    parser.add_argument("set", metavar="SET", nargs="?", default="",
-                        help="a set's folder, its id, or the beginning of it (default: the newest set)")
+    parser.add_argument(
+        "set",
+        metavar="SET",
+        nargs="?",
+        default="",
+        help="a set's folder, its id, or the beginning of it (default: the newest set)",
+    )
     add_site(parser)
 
 
@@ -46,8 +52,14 @@ def add_entry(parser: ArgumentParser) -> None:
     add_site(parser)
     parser.add_argument("--nexp", metavar="N", type=positive, help="number of runs (default: what the rules require)")
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
-    parser.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], type=assignment,
-                        help="a variable of the runs; wins over every document; may be repeated")
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=assignment,
+        help="a variable of the runs; wins over every document; may be repeated",
+    )
     from orchestrator.cli._allocation import add_allocation
 
     add_allocation(parser)
@@ -89,6 +101,7 @@ def assignment(text: str) -> tuple[str, str]:
 
 # ---- site and set ----
 
+
 def find_site(given: str | None) -> Path | None:
     """--site, $ORCHESTRATOR_SITE, ./site.yaml, ~/.config/orchestrator/site.yaml: the first that is there; None without.
 
@@ -108,9 +121,11 @@ def need_site(given: str | None) -> Path:
     """find_site(), or a UsageError that says where one was looked for."""
     path = find_site(given)
     if path is None:
-        raise UsageError("there is no site file: --site, $ORCHESTRATOR_SITE, ./site.yaml and "
-                         "~/.config/orchestrator/site.yaml were tried",
-                         hint="write one: `scheduler: slurm` and `log_dir: /shared/results` are enough to begin with")
+        raise UsageError(
+            "there is no site file: --site, $ORCHESTRATOR_SITE, ./site.yaml and "
+            "~/.config/orchestrator/site.yaml were tried",
+            hint="write one: `scheduler: slurm` and `log_dir: /shared/results` are enough to begin with",
+        )
     return path
 
 
@@ -158,6 +173,7 @@ def scheduler_of(run_set: RunSet) -> Scheduler:
 
 # ---- output ----
 
+
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
@@ -197,8 +213,10 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
 
     def one(line: list[str]) -> str:
-        cells = (cell.rjust(width) if name in right else cell.ljust(width)
-                 for cell, width, name in zip(line, widths, header, strict=True))
+        cells = (
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(line, widths, header, strict=True)
+        )
         return "  ".join(cells).rstrip()
 
     return [one(line) for line in lines]

@@ -19,9 +19,18 @@ RUNS_RIGHT = ("RUN", "ATTEMPTS", "MINUTES", "WALL", "SEED")
 def set_row(one: SetPicture) -> list[str]:
     nexp = one.record.nexp if one.record else 0
     runs = f"{one.done}/{nexp}" + (f" ({one.failed} failed)" if one.failed else "")
-    return [one.set_id, one.state, runs, str(one.attempts), now_text(one), evaluation_text(one),
-            duration(one.elapsed_s) if one.started_ms else "-", minutes_text(one.projected),
-            job_text(one), one.reason]
+    return [
+        one.set_id,
+        one.state,
+        runs,
+        str(one.attempts),
+        now_text(one),
+        evaluation_text(one),
+        duration(one.elapsed_s) if one.started_ms else "-",
+        minutes_text(one.projected),
+        job_text(one),
+        one.reason,
+    ]
 
 
 def now_text(one: SetPicture) -> str:
@@ -48,8 +57,15 @@ def job_text(one: SetPicture) -> str:
 
 def run_row(run: RunPicture) -> list[str]:
     state = "not converged" if run.outcome == "not_converged" else run.outcome or run.state
-    return [str(run.run), state, str(run.attempt or "-"), minutes_text(run.minutes),
-            "-" if run.seconds is None else duration(run.seconds), str(run.seed or "-"), run.reason]
+    return [
+        str(run.run),
+        state,
+        str(run.attempt or "-"),
+        minutes_text(run.minutes),
+        "-" if run.seconds is None else duration(run.seconds),
+        str(run.seed or "-"),
+        run.reason,
+    ]
 
 
 def headline(one: SetPicture) -> str:
@@ -77,8 +93,10 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
     if record is not None:
         bound = "<=" if record.target_is_upper_bound else ">="
         target = "" if record.target is None else f", {record.metric} {bound} {record.target:g}"
-        pairs += [("runs", f"{record.system} {record.workload} (round {record.round}{target})"),
-                  ("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs, engine {record.engine}")]
+        pairs += [
+            ("runs", f"{record.system} {record.workload} (round {record.round}{target})"),
+            ("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs, engine {record.engine}"),
+        ]
     pairs.append(("job", job_text(one)))
     if one.current:
         pairs.append(("now", f"{now_text(one)}, evaluation {evaluation_text(one)}"))

@@ -23,8 +23,13 @@ GRACE_S = 60.0
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
-    parser.add_argument("--grace", metavar="S", type=seconds, default=GRACE_S,
-                        help=f"seconds the job gets to close the set, then it is ended by force (default: {GRACE_S:g})")
+    parser.add_argument(
+        "--grace",
+        metavar="S",
+        type=seconds,
+        default=GRACE_S,
+        help=f"seconds the job gets to close the set, then it is ended by force (default: {GRACE_S:g})",
+    )
 
 
 def run(args: Namespace) -> int:
@@ -43,8 +48,10 @@ def run(args: Namespace) -> int:
     elif not stuck:
         print(_told(picture, list(jobs)))
     if stuck:
-        raise SchedulerError(f"job {', '.join(stuck)} is still there", hint="an operator can end it: scontrol show job "
-                                                                           f"{stuck[0]} tells on which nodes")
+        raise SchedulerError(
+            f"job {', '.join(stuck)} is still there",
+            hint=f"an operator can end it: scontrol show job {stuck[0]} tells on which nodes",
+        )
     return ExitCode.OK
 
 

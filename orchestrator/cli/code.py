@@ -20,8 +20,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("workload", metavar="WORKLOAD", help="a workload of that system")
     parser.add_argument("-o", "--output", metavar="DIR", help="new folder (default: ./code-SYSTEM-WORKLOAD)")
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
-    parser.add_argument("--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else "
-                                                                        "/var/run/docker.sock)")
+    parser.add_argument(
+        "--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else /var/run/docker.sock)"
+    )
     add_site(parser)
     add_json(parser)
 
@@ -36,10 +37,20 @@ def run(args: Namespace) -> int:
     for name in copied.left_out:
         note(f"left out, because it points out of the folder or is a device: {name}")
     if args.json:
-        print_json({"folder": str(copied.folder.resolve()), "reference": entry.image, "image": copied.image.to_json(),
-                    "code_dir": entry.code_dir, "files": copied.files, "bytes": copied.bytes,
-                    "left_out": copied.left_out})
+        print_json(
+            {
+                "folder": str(copied.folder.resolve()),
+                "reference": entry.image,
+                "image": copied.image.to_json(),
+                "code_dir": entry.code_dir,
+                "files": copied.files,
+                "bytes": copied.bytes,
+                "left_out": copied.left_out,
+            }
+        )
     else:
-        print(f"{copied.folder}: {copied.files} files, {copied.bytes / 1e6:.1f} MB, "
-              f"from {entry.image} ({copied.image.id})")
+        print(
+            f"{copied.folder}: {copied.files} files, {copied.bytes / 1e6:.1f} MB, "
+            f"from {entry.image} ({copied.image.id})"
+        )
     return ExitCode.OK

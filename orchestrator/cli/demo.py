@@ -21,8 +21,9 @@ SYSTEM, WORKLOAD = "local_2x2x8", "builtin"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dir", metavar="DIR", default="demo-results",
-                        help="where its sets go (default: ./demo-results)")
+    parser.add_argument(
+        "--dir", metavar="DIR", default="demo-results", help="where its sets go (default: ./demo-results)"
+    )
     parser.add_argument("--nexp", metavar="N", type=positive, default=10, help="number of runs (default: 10)")
     add_json(parser)
 
@@ -32,8 +33,20 @@ def run(args: Namespace) -> int:
     site = _site(folder)
     # The runs use this installation's Python: the system's own may be older, or missing.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    code = run_command.run(Namespace(system=SYSTEM, workload=WORKLOAD, site=str(site), nexp=args.nexp, round=None,
-                                     env=[], spares=None, exclude="", interval=None, json=args.json))
+    code = run_command.run(
+        Namespace(
+            system=SYSTEM,
+            workload=WORKLOAD,
+            site=str(site),
+            nexp=args.nexp,
+            round=None,
+            env=[],
+            spares=None,
+            exclude="",
+            interval=None,
+            json=args.json,
+        )
+    )
     out = sys.stderr if args.json else sys.stdout
     print(f"\nsets and logs: {folder}\nlook around:   orchestrator status --site {site}", file=out)
     return code
@@ -47,14 +60,17 @@ def _site(folder: Path) -> Path:
         if not path.exists():
             path.write_text(_site_text(folder))
     except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror or error}",
-                         hint="give another place with --dir") from error
+        raise UsageError(
+            f"cannot write to {folder}: {error.strerror or error}", hint="give another place with --dir"
+        ) from error
     return path
 
 
 def _site_text(folder: Path) -> str:
     import json  # a JSON string is a YAML string, whatever is in the path
 
-    return ("# Everything on this machine: process groups instead of nodes, no container, no host settings.\n"
-            f"kind: site\nname: demo\nscheduler: local\nlog_dir: {json.dumps(str(folder))}\n"
-            "container:\n  engine: none\ntunables: \"off\"\nclear_caches: false\n")
+    return (
+        "# Everything on this machine: process groups instead of nodes, no container, no host settings.\n"
+        f"kind: site\nname: demo\nscheduler: local\nlog_dir: {json.dumps(str(folder))}\n"
+        'container:\n  engine: none\ntunables: "off"\nclear_caches: false\n'
+    )

@@ -60,17 +60,34 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--image", metavar="REF", help="the image by name, instead of SYSTEM and WORKLOAD")
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
     add_site(parser)
-    parser.add_argument("--nodes", metavar="LIST", help="node1,node2 or node[1-8] or NAME=unix:///engine.sock "
-                        "(default: the allocation's nodes, else the site's nodelist)")
+    parser.add_argument(
+        "--nodes",
+        metavar="LIST",
+        help="node1,node2 or node[1-8] or NAME=unix:///engine.sock "
+        "(default: the allocation's nodes, else the site's nodelist)",
+    )
     parser.add_argument("--tar", metavar="DIR", help="where tars are kept (default: images/ beside the site's log_dir)")
     parser.add_argument("--expect", metavar="ID", help="the image id that is wanted on every node")
     parser.add_argument("--limit", metavar="N", type=positive, default=8, help="nodes at a time (default: 8)")
-    parser.add_argument("--timeout", metavar="SECONDS", type=positive, default=3600,
-                        help="longest time for loading on one node (default: 3600)")
-    parser.add_argument("--engine", metavar="ADDRESS", default="", help="local engine (default: $DOCKER_HOST, else "
-                                                                        "/var/run/docker.sock)")
-    parser.add_argument("--engine-command", metavar="COMMAND", help="how nodes call their engine, such as "
-                        "'sudo -n docker' (default: the site's container.command, else docker)")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=positive,
+        default=3600,
+        help="longest time for loading on one node (default: 3600)",
+    )
+    parser.add_argument(
+        "--engine",
+        metavar="ADDRESS",
+        default="",
+        help="local engine (default: $DOCKER_HOST, else /var/run/docker.sock)",
+    )
+    parser.add_argument(
+        "--engine-command",
+        metavar="COMMAND",
+        help="how nodes call their engine, such as "
+        "'sudo -n docker' (default: the site's container.command, else docker)",
+    )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
     parser.add_argument("--always", action="store_true", help="pull: also when the local engine has the image")
     parser.add_argument("--login", metavar="USER", help="pull: log in to the registry; needs --password-stdin")
@@ -104,8 +121,10 @@ class _Task:
                 raise UsageError("either --image or SYSTEM and WORKLOAD, not both")
             return _checked_reference(args.image)
         if not args.workload:
-            raise UsageError("which image? name SYSTEM and WORKLOAD, or --image REF",
-                             hint=f"orchestrator images {args.action} MI325X_08x08x32 flux1")
+            raise UsageError(
+                "which image? name SYSTEM and WORKLOAD, or --image REF",
+                hint=f"orchestrator images {args.action} MI325X_08x08x32 flux1",
+            )
         from orchestrator.model import load_entry
 
         return load_entry(args.system, args.workload, round=args.round, site=find_site(args.site)).image
@@ -120,8 +139,9 @@ class _Task:
         if not names and self.site is not None:
             names = expand_all(self.site.nodelist)
         if not names:
-            raise UsageError("which nodes? this is no allocation, and the site file has no nodelist",
-                             hint="--nodes node[1-8]")
+            raise UsageError(
+                "which nodes? this is no allocation, and the site file has no nodelist", hint="--nodes node[1-8]"
+            )
         return [Node(name) for name in names]
 
     @cached_property
@@ -170,6 +190,7 @@ class _Task:
 
 # ---- check ----
 
+
 def _check(task: _Task) -> int:
     from orchestrator.container.spread import judge, look_at
 
@@ -215,15 +236,20 @@ def _show(task: _Task, report: Report) -> None:
     if task.args.json:
         print_json(report.to_json())
         return
-    rows = [[node.node, node.state, short(node.image.id) if node.image else "-", _digest(node.image), node.problem]
-            for node in report.nodes]
+    rows = [
+        [node.node, node.state, short(node.image.id) if node.image else "-", _digest(node.image), node.problem]
+        for node in report.nodes
+    ]
     if not report.silent:
         rows = [row[:-1] for row in rows]
     print_table(["node", "image", "id", "repository digest", *(["problem"] if report.silent else [])], rows)
     print(f"{report.reference}: {sentence(report)}")
     if report.odd and task.args.action == "check":
-        note("hint: orchestrator images distribute makes them equal" if report.wanted
-             else "hint: orchestrator images pull keeps the right one as a tar; or name it: --expect ID")
+        note(
+            "hint: orchestrator images distribute makes them equal"
+            if report.wanted
+            else "hint: orchestrator images pull keeps the right one as a tar; or name it: --expect ID"
+        )
 
 
 def _digest(image: object) -> str:
@@ -232,6 +258,7 @@ def _digest(image: object) -> str:
 
 
 # ---- pull ----
+
 
 def _pull(task: _Task) -> int:
     from orchestrator.container.image import short
@@ -259,8 +286,10 @@ def _pull(task: _Task) -> int:
     if args.json:
         print_json({**kept.to_json(), "pulled": pulled, "saved": saved})
     else:
-        print(f"image  {image.id}{'' if pulled else ' (was in the local engine; --always pulls again)'}\n"
-              f"tar    {kept.tar}{'' if saved else ' (was there)'}")
+        print(
+            f"image  {image.id}{'' if pulled else ' (was in the local engine; --always pulls again)'}\n"
+            f"tar    {kept.tar}{'' if saved else ' (was there)'}"
+        )
     return ExitCode.OK
 
 
@@ -273,18 +302,23 @@ def _progress(what: str) -> Callable[[str], None]:
 
 # ---- distribute ----
 
+
 def _distribute(task: _Task) -> int:
     from orchestrator.container.image import short, wanted_id
     from orchestrator.container.spread import Wanted, install_on, judge, look_at
 
     reference = task.reference
     if "@" in reference:
-        raise UsageError(f"{reference}: a tar carries no repository digest, so this name cannot be given to an image",
-                         hint="name the image by its tag")
+        raise UsageError(
+            f"{reference}: a tar carries no repository digest, so this name cannot be given to an image",
+            hint="name the image by its tag",
+        )
     kept = task.stored()
     if kept is None:
-        raise UsageError(f"there is no tar of {reference} in {task.folder}",
-                         hint=f"orchestrator images pull --image {reference} --tar {task.folder}")
+        raise UsageError(
+            f"there is no tar of {reference} in {task.folder}",
+            hint=f"orchestrator images pull --image {reference} --tar {task.folder}",
+        )
     if task.args.expect and not kept.image.id.startswith(wanted_id(task.args.expect)):
         raise UsageError(f"{kept.tar} holds {kept.image.id}, which is not the one of --expect")
     wanted = Wanted(kept.image, f"the tar {kept.tar}")

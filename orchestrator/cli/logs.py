@@ -51,8 +51,9 @@ def _copy(path: Path) -> None:
         with open(path, "rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer, 1024 * 1024)
     except FileNotFoundError as error:
-        raise UsageError(f"there is no log {path} (yet)",
-                         hint="orchestrator status tells what the set is doing") from error
+        raise UsageError(
+            f"there is no log {path} (yet)", hint="orchestrator status tells what the set is doing"
+        ) from error
     sys.stdout.buffer.flush()
 
 
@@ -61,8 +62,9 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
 
     shown = None
     try:
-        for path, chunk in logs.follow(run_set, scheduler_of(run_set), run=args.run, attempt=args.attempt,
-                                       node=args.node, job=args.job):
+        for path, chunk in logs.follow(
+            run_set, scheduler_of(run_set), run=args.run, attempt=args.attempt, node=args.node, job=args.job
+        ):
             if path != shown:
                 note(f"==> {path} <==")
                 shown = path

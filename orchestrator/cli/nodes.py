@@ -19,7 +19,20 @@ from orchestrator.errors import ExitCode
 if TYPE_CHECKING:
     from orchestrator.runset.node_history import NodeHistory
 
-HEADER = ("NODE", "RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "EXIT CODES", "GB/S", "PREFLIGHT")
+HEADER = (
+    "NODE",
+    "RANK",
+    "GOOD",
+    "FAILED",
+    "MEAN",
+    "LAST",
+    "VS OTHERS",
+    "WITH",
+    "WITHOUT",
+    "EXIT CODES",
+    "GB/S",
+    "PREFLIGHT",
+)
 RIGHT = ("RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "GB/S")
 
 
@@ -63,10 +76,20 @@ def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
 def _row(one: NodeHistory) -> list[str]:
     rank = ",".join(map(str, one.ranks)) or ("waits" if one.waits else "spare" if one.spare else "-")
     last = one.last.seconds if one.last else None
-    return [one.node, rank, str(one.good), str(one.failed), _seconds(one.mean_s), _seconds(last),
-            "-" if one.relative is None else f"{one.relative:.3f}", minutes_text(one.minutes_with),
-            minutes_text(one.minutes_without), ",".join(map(str, one.exits)) or "-",
-            "-" if one.gbps is None else f"{one.gbps:.1f}", one.preflight.verdict if one.preflight else "-"]
+    return [
+        one.node,
+        rank,
+        str(one.good),
+        str(one.failed),
+        _seconds(one.mean_s),
+        _seconds(last),
+        "-" if one.relative is None else f"{one.relative:.3f}",
+        minutes_text(one.minutes_with),
+        minutes_text(one.minutes_without),
+        ",".join(map(str, one.exits)) or "-",
+        "-" if one.gbps is None else f"{one.gbps:.1f}",
+        one.preflight.verdict if one.preflight else "-",
+    ]
 
 
 def _seconds(value: float | None) -> str:

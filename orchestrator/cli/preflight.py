@@ -23,32 +23,57 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from orchestrator.cli._common import add_json, add_site, need_site, note, positive, print_json, print_table, site_log_dir
+from orchestrator.cli._common import (
+    add_json,
+    add_site,
+    need_site,
+    note,
+    positive,
+    print_json,
+    print_table,
+    site_log_dir,
+)
 from orchestrator.errors import ExitCode, SetError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
     from orchestrator.nodes.names import Node
-    from orchestrator.preflight.places import Request
     from orchestrator.nodes.verdict import Verdicts
+    from orchestrator.preflight.places import Request
 
 HEADER = ("NODE", "VERDICT", "REASON", "REMEDY")
 EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("system", metavar="SYSTEM", nargs="?", default="", help="a name of `orchestrator systems`, or a YAML file")
+    parser.add_argument(
+        "system", metavar="SYSTEM", nargs="?", default="", help="a name of `orchestrator systems`, or a YAML file"
+    )
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", default="", help="a workload of that system")
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
     add_site(parser)
-    parser.add_argument("--nodes", metavar="NAMES", default="", help="nodes, such as node[1-4,7]; for SSH also "
-                        "NAME=ssh://[user@]host[:port] (default: the allocation's, else the idle ones of the partition)")
-    parser.add_argument("--via", choices=("slurm", "ssh", "local"), help="how to reach them (default: as the site's scheduler)")
-    parser.add_argument("--deep", action="store_true", help="measure the bandwidth between the nodes too: minutes, not seconds")
-    parser.add_argument("--exclude-file", metavar="FILE", help="write the nodes that failed into it, one a line, for "
-                        "--exclude @FILE and for sbatch --exclude")
+    parser.add_argument(
+        "--nodes",
+        metavar="NAMES",
+        default="",
+        help="nodes, such as node[1-4,7]; for SSH also "
+        "NAME=ssh://[user@]host[:port] (default: the allocation's, else the idle ones of the partition)",
+    )
+    parser.add_argument(
+        "--via", choices=("slurm", "ssh", "local"), help="how to reach them (default: as the site's scheduler)"
+    )
+    parser.add_argument(
+        "--deep", action="store_true", help="measure the bandwidth between the nodes too: minutes, not seconds"
+    )
+    parser.add_argument(
+        "--exclude-file",
+        metavar="FILE",
+        help="write the nodes that failed into it, one a line, for --exclude @FILE and for sbatch --exclude",
+    )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-    parser.add_argument("--parallel", metavar="N", type=positive, default=32, help="hosts at a time over SSH (default: 32)")
+    parser.add_argument(
+        "--parallel", metavar="N", type=positive, default=32, help="hosts at a time over SSH (default: 32)"
+    )
     add_json(parser)
 
 
@@ -59,8 +84,10 @@ def run(args: Namespace) -> int:
     entry = _entry(args)
     log_dir = site_log_dir(entry.site)
     if not log_dir.is_dir():
-        raise SetError(f"the log directory {log_dir} does not exist here",
-                       hint="is the shared storage mounted? Otherwise correct log_dir in the site file")
+        raise SetError(
+            f"the log directory {log_dir} does not exist here",
+            hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
+        )
     with _termination(), temporary_bundle(entry, log_dir) as bundle:
         verdicts = _check(args, entry, Request(bundle, args.deep))
     if args.exclude_file:
@@ -113,7 +140,9 @@ def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
     if via == "ssh":
         from orchestrator.nodes.ssh import Ssh
 
-        return places.over_ssh(request, _hosts(args, entry), transport=Ssh(config_file=args.ssh_config), limit=args.parallel)
+        return places.over_ssh(
+            request, _hosts(args, entry), transport=Ssh(config_file=args.ssh_config), limit=args.parallel
+        )
     names = _names(args.nodes)
     if os.environ.get("SLURM_JOB_ID", "").isdecimal() and "SLURM_JOB_NODELIST" in os.environ:
         return places.in_allocation(request, _of_allocation(names), os.environ)
@@ -129,7 +158,9 @@ def _names(text: str) -> list[str]:
     nodes = parse_nodes(text) if text else []
     for node in nodes:
         if node.address:
-            raise UsageError(f"--nodes: {node.name}={node.address}: Slurm knows nodes by name", hint="--via ssh takes addresses")
+            raise UsageError(
+                f"--nodes: {node.name}={node.address}: Slurm knows nodes by name", hint="--via ssh takes addresses"
+            )
     return [node.name for node in nodes]
 
 
@@ -150,8 +181,10 @@ def _of_allocation(names: list[str]) -> list[str]:
     allocated = expand_all([os.environ["SLURM_JOB_NODELIST"]])
     foreign = [name for name in names if name not in allocated]
     if foreign:
-        raise UsageError(f"--nodes: {', '.join(foreign)} is not of this allocation ({os.environ['SLURM_JOB_NODELIST']})",
-                         hint="leave the allocation's shell to check other nodes")
+        raise UsageError(
+            f"--nodes: {', '.join(foreign)} is not of this allocation ({os.environ['SLURM_JOB_NODELIST']})",
+            hint="leave the allocation's shell to check other nodes",
+        )
     return names or allocated
 
 
@@ -174,7 +207,9 @@ def _print(verdicts: Verdicts) -> None:
     for row in verdicts.together:
         print(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else ""))
     # A measurement is told also where nothing is wrong with it.
-    for text in dict.fromkeys(row.text for one in verdicts.nodes for row in one.rows if (row.check, row.verdict) == ("deep", "pass")):
+    for text in dict.fromkeys(
+        row.text for one in verdicts.nodes for row in one.rows if (row.check, row.verdict) == ("deep", "pass")
+    ):
         print(f"deep: {text}")
     print(verdicts.coverage)
     if verdicts.exclude:
@@ -185,4 +220,6 @@ def _write_excluded(path: Path, verdicts: Verdicts) -> None:
     try:
         path.write_text("".join(f"{name}\n" for name in verdicts.exclude), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--exclude-file {path}: {error.strerror or error}", hint="name a file that can be written") from error
+        raise UsageError(
+            f"--exclude-file {path}: {error.strerror or error}", hint="name a file that can be written"
+        ) from error

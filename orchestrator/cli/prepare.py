@@ -30,13 +30,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest with published steps)")
     parser.add_argument("--check", action="store_true", help="change nothing: what is there, and are the sizes right")
     parser.add_argument("--dry-run", action="store_true", help="change nothing: print the commands")
-    parser.add_argument("--with", dest="extra", metavar="STEP", action="append", default=[],
-                        help="also run this optional step (flux1: reclaim); may be repeated")
+    parser.add_argument(
+        "--with",
+        dest="extra",
+        metavar="STEP",
+        action="append",
+        default=[],
+        help="also run this optional step (flux1: reclaim); may be repeated",
+    )
     parser.add_argument("--hf-token-file", metavar="FILE", help="file with the token, readable by you alone")
     parser.add_argument("--force-space", action="store_true", help="go on although the space is too small")
     parser.add_argument("--image", metavar="REF", default="", help="image of the steps (default: the workload's)")
-    parser.add_argument("--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else "
-                                                                        "/var/run/docker.sock)")
+    parser.add_argument(
+        "--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else /var/run/docker.sock)"
+    )
     parser.add_argument("--verbose", action="store_true", help="show the steps' output on standard error")
     add_json(parser)
 
@@ -61,16 +68,38 @@ def _check(plan: Plan, args: Namespace) -> int:
     found = check_tree(plan)
     wrong = [one for one in found if one.state != "ok"]
     if args.json:
-        print_json({"workload": plan.workload, "round": plan.round, "complete": not wrong,
-                    "folders": {name: str(path) for name, path in plan.folders.items()},
-                    "parts": [one.to_json() for one in found]})
+        print_json(
+            {
+                "workload": plan.workload,
+                "round": plan.round,
+                "complete": not wrong,
+                "folders": {name: str(path) for name, path in plan.folders.items()},
+                "parts": [one.to_json() for one in found],
+            }
+        )
     else:
-        print_table(["state", "size", "published", "path", "what"],
-                    [[one.state, gigabytes(one.bytes) if one.bytes >= 0 else "-",
-                      gigabytes(one.expected) if one.expected else "-", str(one.full), one.what] for one in found],
-                    right=("size", "published"))
-        print(f"{plan.workload} {plan.round}: " + (f"{len(wrong)} of {len(found)} parts are not as published" if wrong
-                                                   else f"all {len(found)} parts are there"))
+        print_table(
+            ["state", "size", "published", "path", "what"],
+            [
+                [
+                    one.state,
+                    gigabytes(one.bytes) if one.bytes >= 0 else "-",
+                    gigabytes(one.expected) if one.expected else "-",
+                    str(one.full),
+                    one.what,
+                ]
+                for one in found
+            ],
+            right=("size", "published"),
+        )
+        print(
+            f"{plan.workload} {plan.round}: "
+            + (
+                f"{len(wrong)} of {len(found)} parts are not as published"
+                if wrong
+                else f"all {len(found)} parts are there"
+            )
+        )
         if wrong:
             note(f"hint: orchestrator prepare {plan.workload} downloads what is missing")
     return ExitCode.NO_SCORE if wrong else ExitCode.OK
@@ -83,10 +112,19 @@ def _show(plan: Plan, args: Namespace) -> int:
 
     reports, room = outlook(plan), spaces(plan)
     if args.json:
-        print_json({"workload": plan.workload, "round": plan.round, "image": plan.image, "source": plan.part.source,
-                    "space": [one.to_json() for one in room],
-                    "steps": [{**report.to_json(), "command": command_line(plan, step)}
-                              for report, step in zip(reports, plan.steps, strict=True)]})
+        print_json(
+            {
+                "workload": plan.workload,
+                "round": plan.round,
+                "image": plan.image,
+                "source": plan.part.source,
+                "space": [one.to_json() for one in room],
+                "steps": [
+                    {**report.to_json(), "command": command_line(plan, step)}
+                    for report, step in zip(reports, plan.steps, strict=True)
+                ],
+            }
+        )
         return ExitCode.OK
     print(f"# {plan.workload} {plan.round}, from: {plan.part.source}")
     for one in room:
@@ -110,8 +148,15 @@ def _prepare(plan: Plan, args: Namespace) -> int:
     reports = prepare(plan, secrets, address=args.engine, tell=note, output=_shown if args.verbose else _hidden)
     failed = [report for report in reports if report.due]
     if args.json:
-        print_json({"workload": plan.workload, "round": plan.round, "complete": not failed,
-                    "state_folder": str(plan.state_folder), "steps": [report.to_json() for report in reports]})
+        print_json(
+            {
+                "workload": plan.workload,
+                "round": plan.round,
+                "complete": not failed,
+                "state_folder": str(plan.state_folder),
+                "steps": [report.to_json() for report in reports],
+            }
+        )
     elif failed:
         print(f"{plan.workload}: {failed[0].name} is not done: {failed[0].why}")
         note(f"hint: look at {plan.state_folder / failed[0].name}.log; the same command goes on from there")
@@ -135,7 +180,9 @@ def _check_space(plan: Plan, *, force: bool) -> None:
 
     small = [one for one in spaces(plan) if not one.enough]
     if small and not force:
-        raise InputError("not enough space: " + "; ".join(map(str, small)),
-                         hint="name a larger file system in the site's data section; --force-space tries all the same")
+        raise InputError(
+            "not enough space: " + "; ".join(map(str, small)),
+            hint="name a larger file system in the site's data section; --force-space tries all the same",
+        )
     for one in small:
         note(f"warning: {one}")

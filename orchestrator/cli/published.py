@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--system", metavar="NAME", default="", help="a system of this catalogue, a published name, or "
-                                                                     "a GPU such as MI355X")
+    parser.add_argument(
+        "--system",
+        metavar="NAME",
+        default="",
+        help="a system of this catalogue, a published name, or a GPU such as MI355X",
+    )
     parser.add_argument("--benchmark", metavar="NAME", default="", help="such as llama2_70b_lora, llama31_8b, flux1")
     parser.add_argument("--round", metavar="R", default="", help="5.0, 5.1 or 6.0")
     parser.add_argument("--minutes", metavar="N", type=_minutes, help="compare this time with them")
@@ -36,15 +40,25 @@ def run(args: Namespace) -> int:
     if not results:
         raise _nothing(args)
     if args.json:
-        print_json([{**one.to_json(), **({} if args.minutes is None else {
-            "difference_percent": round(difference(args.minutes, one), 2)})} for one in results])
+        print_json(
+            [
+                {
+                    **one.to_json(),
+                    **({} if args.minutes is None else {"difference_percent": round(difference(args.minutes, one), 2)}),
+                }
+                for one in results
+            ]
+        )
         return ExitCode.OK
     if args.minutes is not None:
         for one in results:
             print(f"{one.round}  {one.submitter} {one.name}: {compare(args.minutes, one)}")
         return ExitCode.OK
-    print_table(["round", "benchmark", "minutes", "gpus", "accelerator", "submitter", "published name", "system"],
-                [_row(one) for one in results], right=("minutes", "gpus"))
+    print_table(
+        ["round", "benchmark", "minutes", "gpus", "accelerator", "submitter", "published name", "system"],
+        [_row(one) for one in results],
+        right=("minutes", "gpus"),
+    )
     if any(one.basis == "computed" for one in results):
         print("* computed from the published logs: mean of the middle runs, times the factor of the RCP check")
     for one in results if args.sources else ():
@@ -54,8 +68,16 @@ def run(args: Namespace) -> int:
 
 def _row(one: PublishedResult) -> list[str]:
     star = "*" if one.basis == "computed" else " "
-    return [one.round, one.benchmark, f"{one.minutes:.2f}{star}", str(one.gpus), one.accelerator, one.submitter,
-            one.name, one.system or "-"]
+    return [
+        one.round,
+        one.benchmark,
+        f"{one.minutes:.2f}{star}",
+        str(one.gpus),
+        one.accelerator,
+        one.submitter,
+        one.name,
+        one.system or "-",
+    ]
 
 
 def _nothing(args: Namespace) -> UsageError:
@@ -66,11 +88,15 @@ def _nothing(args: Namespace) -> UsageError:
     names = known_names()
     if args.system and args.system.lower() not in (name.lower() for name in names):
         near = get_close_matches(args.system, names, n=1)
-        return UsageError(f"nothing is published for a system {args.system!r}" +
-                          (f"; did you mean {near[0]}?" if near else ""), hint="orchestrator published lists all")
+        return UsageError(
+            f"nothing is published for a system {args.system!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            hint="orchestrator published lists all",
+        )
     benchmarks, rounds = (", ".join(sorted({getattr(one, key) for one in load()})) for key in ("benchmark", "round"))
-    return UsageError(f"nothing is published for that; benchmarks: {benchmarks}; rounds: {rounds}",
-                      hint="orchestrator published lists all")
+    return UsageError(
+        f"nothing is published for that; benchmarks: {benchmarks}; rounds: {rounds}",
+        hint="orchestrator published lists all",
+    )
 
 
 def _minutes(text: str) -> float:

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
     parser.add_argument("-o", "--output", metavar="DIR", help="folder of the bundle; - prints job.sh")
-    parser.add_argument("--diff", metavar="SET", help="show what differs from the bundle of this set or folder; "
-                                                      "exit code 1 when something does")
+    parser.add_argument(
+        "--diff",
+        metavar="SET",
+        help="show what differs from the bundle of this set or folder; exit code 1 when something does",
+    )
     parser.add_argument("--force", action="store_true", help="replace a bundle even if it was edited by hand")
     add_json(parser)
 
@@ -72,8 +75,16 @@ def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Pat
     from orchestrator.render import manifest_hash
 
     if args.json:
-        print_json({"directory": str(directory), "files": sorted(files), "sha256": manifest_hash(files),
-                    "system": entry.system, "workload": entry.workload, "round": entry.round})
+        print_json(
+            {
+                "directory": str(directory),
+                "files": sorted(files),
+                "sha256": manifest_hash(files),
+                "system": entry.system,
+                "workload": entry.workload,
+                "round": entry.round,
+            }
+        )
         return
     print(f"bundle  {directory} ({len(files)} files)")
     if entry.site.scheduler == "slurm":

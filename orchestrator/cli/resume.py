@@ -11,7 +11,6 @@ example:
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-
 from typing import TYPE_CHECKING
 
 from orchestrator.cli._allocation import add_allocation, excluded, refuse_without_scheduler
@@ -40,11 +39,19 @@ def run(args: Namespace) -> int:
     submission = submit(run_set, scheduler_of(run_set), allocation=allocation)
     _tell_set_aside(run_set, allocation.exclude)
     if args.json:
-        print_json({"set": str(run_set.layout.root), "job_id": submission.job_id, "submission": submission.number,
-                    "missing_runs": missing})
+        print_json(
+            {
+                "set": str(run_set.layout.root),
+                "job_id": submission.job_id,
+                "submission": submission.number,
+                "missing_runs": missing,
+            }
+        )
     else:
-        print(f"set  {run_set.layout.root}\njob  {submission.job_id}\nruns {', '.join(map(str, missing))} of "
-              f"{run_set.record.nexp} are to be done")
+        print(
+            f"set  {run_set.layout.root}\njob  {submission.job_id}\nruns {', '.join(map(str, missing))} of "
+            f"{run_set.record.nexp} are to be done"
+        )
     return ExitCode.OK
 
 
@@ -52,7 +59,9 @@ def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     """Name the nodes that earlier jobs of the set gave up: the scheduler may well give them to this one too."""
     from orchestrator.runset.files import read_files
 
-    aside = {one.node: one for job in read_files(run_set.layout.root).jobs for one in job.aside if one.node not in exclude}
+    aside = {
+        one.node: one for job in read_files(run_set.layout.root).jobs for one in job.aside if one.node not in exclude
+    }
     for one in aside.values():
         avoid = f"; --exclude {one.node} keeps a job off it" if run_set.record.scheduler == "slurm" else ""
         note(f"note: {one.node} was set aside in an earlier job ({one.when}): {one.reason}{avoid}")

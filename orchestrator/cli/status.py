@@ -87,8 +87,10 @@ def _all(args: Namespace) -> int:
 def _log_dir(args: Namespace) -> Path:
     log_dir = log_dir_of(need_site(args.site))
     if not log_dir.is_dir():
-        raise SetError(f"the log directory {log_dir} does not exist here",
-                       hint="is the shared storage mounted? Otherwise correct log_dir in the site file")
+        raise SetError(
+            f"the log directory {log_dir} does not exist here",
+            hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
+        )
     return log_dir
 
 

@@ -35,8 +35,15 @@ def run(args: Namespace) -> int:
         return _show(args)
     run_set, submission = submit_new(args)
     if args.json:
-        print_json({"set": str(run_set.layout.root), "set_id": run_set.name, "job_id": submission.job_id,
-                    "job_name": run_set.record.job_name, "nexp": run_set.record.nexp})
+        print_json(
+            {
+                "set": str(run_set.layout.root),
+                "set_id": run_set.name,
+                "job_id": submission.job_id,
+                "job_name": run_set.record.job_name,
+                "nexp": run_set.record.nexp,
+            }
+        )
     else:
         print(f"set  {run_set.layout.root}\njob  {submission.job_id}")
     return ExitCode.OK

@@ -56,9 +56,14 @@ def _action(actions: Any, name: str, text: str) -> ArgumentParser:
 def _add_common(parser: ArgumentParser, *, json: object = False, site: object = None, dirs: object = ()) -> None:
     parser.add_argument("--json", action="store_true", default=json, help="print JSON instead of text")
     parser.add_argument("--site", metavar="FILE", default=site, help=SITE_HELP)
-    parser.add_argument("--systems-dir", metavar="DIR", action="append", type=Path,
-                        default=list(dirs) if isinstance(dirs, tuple) else dirs,
-                        help="a further folder with descriptors; searched first; may be repeated")
+    parser.add_argument(
+        "--systems-dir",
+        metavar="DIR",
+        action="append",
+        type=Path,
+        default=list(dirs) if isinstance(dirs, tuple) else dirs,
+        help="a further folder with descriptors; searched first; may be repeated",
+    )
 
 
 def _add_new(parser: ArgumentParser) -> None:
@@ -93,8 +98,10 @@ def _list(args: Namespace) -> ExitCode:
     if args.json:
         print_json([_system_json(system) for system in systems])
         return ExitCode.OK
-    rows = [(system.name, _gpu(system), f"{system.nodes} x {system.gpus_per_node}", _workloads_text(system))
-            for system in systems]
+    rows = [
+        (system.name, _gpu(system), f"{system.nodes} x {system.gpus_per_node}", _workloads_text(system))
+        for system in systems
+    ]
     print_table(("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)"), rows, right=("NODES",))
     return ExitCode.OK
 
@@ -117,9 +124,16 @@ def _system_json(system: System) -> dict[str, Any]:
     def name(fact: Any) -> str | None:
         return fact if isinstance(fact, str) or fact is None else fact.title
 
-    return {"name": system.name, "title": system.title, "accelerator": _gpu(system), "nodes": system.nodes,
-            "gpus_per_node": system.gpus_per_node, "host": name(system.host), "fabric": name(system.fabric),
-            "workloads": {workload: _sorted(rounds) for workload, rounds in system.workloads.items()}}
+    return {
+        "name": system.name,
+        "title": system.title,
+        "accelerator": _gpu(system),
+        "nodes": system.nodes,
+        "gpus_per_node": system.gpus_per_node,
+        "host": name(system.host),
+        "fabric": name(system.fabric),
+        "workloads": {workload: _sorted(rounds) for workload, rounds in system.workloads.items()},
+    }
 
 
 def _show(args: Namespace) -> ExitCode:
@@ -144,30 +158,69 @@ def _show_system(args: Namespace) -> ExitCode:
         print_json(_system_json(system))
         return ExitCode.OK
     print(f"{system.name}: {system.title}")
-    rows = [(workload, one, str(part.micro_batch or "-"), str(part.global_batch or "-"), part.submitter or "-",
-             "results" if part.submitted else "configuration only", part.note)
-            for workload, rounds in system.workloads.items() for one, part in rounds.items()]
-    print_table(("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "PUBLISHED", "NOTE"), rows,
-                right=("MICRO", "GLOBAL"))
+    rows = [
+        (
+            workload,
+            one,
+            str(part.micro_batch or "-"),
+            str(part.global_batch or "-"),
+            part.submitter or "-",
+            "results" if part.submitted else "configuration only",
+            part.note,
+        )
+        for workload, rounds in system.workloads.items()
+        for one, part in rounds.items()
+    ]
+    print_table(
+        ("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "PUBLISHED", "NOTE"), rows, right=("MICRO", "GLOBAL")
+    )
     return ExitCode.OK
 
 
-def _entry(args: Namespace, system: str, workload: str, round_name: str | None,
-           env: dict[str, str] | None = None) -> Entry:
+def _entry(
+    args: Namespace, system: str, workload: str, round_name: str | None, env: dict[str, str] | None = None
+) -> Entry:
     from orchestrator.model import load_entry
 
-    return load_entry(system, workload, round=round_name, site=find_site(args.site), env=env or {},
-                      systems_dirs=args.systems_dir)
+    return load_entry(
+        system, workload, round=round_name, site=find_site(args.site), env=env or {}, systems_dirs=args.systems_dir
+    )
 
 
 def _facts(entry: Entry) -> list[tuple[str, object]]:
-    names = ("system", "title", "workload", "round", "ruleset", "submitter", "source", "note", "nodes",
-             "gpus_per_node", "accelerator", "gfx", "host", "fabric", "micro_batch", "global_batch", "accumulation",
-             "tensor_parallel", "pipeline_parallel", "context_parallel", "minutes_per_run", "runs_required", "metric",
-             "target", "image", "code_dir")
+    names = (
+        "system",
+        "title",
+        "workload",
+        "round",
+        "ruleset",
+        "submitter",
+        "source",
+        "note",
+        "nodes",
+        "gpus_per_node",
+        "accelerator",
+        "gfx",
+        "host",
+        "fabric",
+        "micro_batch",
+        "global_batch",
+        "accumulation",
+        "tensor_parallel",
+        "pipeline_parallel",
+        "context_parallel",
+        "minutes_per_run",
+        "runs_required",
+        "metric",
+        "target",
+        "image",
+        "code_dir",
+    )
     facts: list[tuple[str, object]] = [(name, getattr(entry, name)) for name in names]
-    facts += [("mount", f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} "
-                        f"at {mount.container}") for mount in entry.mounts]
+    facts += [
+        ("mount", f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} at {mount.container}")
+        for mount in entry.mounts
+    ]
     return facts + [("devices", " ".join(entry.container.devices)), ("privileged", entry.container.privileged)]
 
 
@@ -186,10 +239,16 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     from dataclasses import asdict
 
     result = {name: value for name, value in _facts(entry) if name not in ("mount", "devices", "privileged")}
-    result |= {"mounts": [asdict(mount) for mount in entry.mounts], "container": asdict(entry.container),
-               "data_tree": [asdict(one) for one in entry.data_tree], "warnings": list(entry.warnings)}
-    result["env"] = [{"name": name, "value": str(value), "rccl": name in entry.rccl_env,
-                      **asdict(entry.origins[name])} for name, value in entry.whole_env.items()]
+    result |= {
+        "mounts": [asdict(mount) for mount in entry.mounts],
+        "container": asdict(entry.container),
+        "data_tree": [asdict(one) for one in entry.data_tree],
+        "warnings": list(entry.warnings),
+    }
+    result["env"] = [
+        {"name": name, "value": str(value), "rccl": name in entry.rccl_env, **asdict(entry.origins[name])}
+        for name, value in entry.whole_env.items()
+    ]
     result["removed"] = [{"name": name, **asdict(origin)} for name, origin in entry.removed.items()]
     return result
 
@@ -210,8 +269,9 @@ def _diff(args: Namespace) -> ExitCode:
     if args.json:
         print_json({"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]})
     elif found:
-        print_table(("WHAT", "NAME", *names), [(one.kind, one.name, one.left or "-", one.right or "-")
-                                               for one in found])
+        print_table(
+            ("WHAT", "NAME", *names), [(one.kind, one.name, one.left or "-", one.right or "-") for one in found]
+        )
     else:
         print(f"{names[0]} and {names[1]} do not differ")
     return ExitCode.OK
@@ -231,8 +291,10 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
     if len(common) == 1:
         return common[0]
     which = f"they share {', '.join(common)}" if common else "they share none"
-    raise UsageError(f"which workload of {left} and {right}? {which}",
-                     hint=f"orchestrator systems diff {left}:WORKLOAD {right}:WORKLOAD")
+    raise UsageError(
+        f"which workload of {left} and {right}? {which}",
+        hint=f"orchestrator systems diff {left}:WORKLOAD {right}:WORKLOAD",
+    )
 
 
 def _validate(args: Namespace) -> ExitCode:
@@ -245,8 +307,12 @@ def _validate(args: Namespace) -> ExitCode:
         except DescriptorError as error:
             problems += error.problems
     if args.json:
-        print_json({"problems": problems, "files": [{"file": name, "kind": kind, "warnings": warnings}
-                                                    for name, kind, warnings in fine]})
+        print_json(
+            {
+                "problems": problems,
+                "files": [{"file": name, "kind": kind, "warnings": warnings} for name, kind, warnings in fine],
+            }
+        )
     else:
         _print_fine(fine)
     if problems:
@@ -266,9 +332,18 @@ def _print_fine(fine: Sequence[tuple[str, str, list[str]]]) -> None:
 def _new(args: Namespace) -> ExitCode:
     from orchestrator.model.draft import draft_system
 
-    text = draft_system(_catalogue(args), args.name, accelerator=args.accelerator, nodes=args.nodes,
-                        gpus=args.gpus_per_node, fabric=args.fabric, workload=args.workload, round_name=args.round,
-                        micro_batch=args.micro_batch, accumulation=args.accumulation)
+    text = draft_system(
+        _catalogue(args),
+        args.name,
+        accelerator=args.accelerator,
+        nodes=args.nodes,
+        gpus=args.gpus_per_node,
+        fabric=args.fabric,
+        workload=args.workload,
+        round_name=args.round,
+        micro_batch=args.micro_batch,
+        accumulation=args.accumulation,
+    )
     if args.output is None:
         print(text, end="")
         return ExitCode.OK

@@ -40,19 +40,37 @@ HEADERS = {
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("plan", "apply", "verify", "revert", "status", "facts"))
     parser.add_argument("set", metavar="SET", nargs="?", default="", help="for facts: a set (default: the newest)")
-    parser.add_argument("--nodes", metavar="NAMES", default="", help="hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222")
-    parser.add_argument("--via", choices=("auto", "local", "ssh", "srun"), default="auto",
-                        help="how to reach them (default: srun inside an allocation, else SSH)")
+    parser.add_argument(
+        "--nodes", metavar="NAMES", default="", help="hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222"
+    )
+    parser.add_argument(
+        "--via",
+        choices=("auto", "local", "ssh", "srun"),
+        default="auto",
+        help="how to reach them (default: srun inside an allocation, else SSH)",
+    )
     parser.add_argument("--profile", metavar="NAME|FILE", help="tuning profile (default: by workload and round)")
     parser.add_argument("--workload", metavar="W", default="", help="the workload whose profile is meant")
     parser.add_argument("--round", metavar="R", default="", help="and its round")
     parser.add_argument("--owner", metavar="NAME", default="tune", help="in whose name they are held (default: tune)")
-    parser.add_argument("--for", dest="hold", metavar="SECONDS", type=positive, default=0,
-                        help="apply: the host puts everything back after this time (default: it stays until revert)")
-    parser.add_argument("--all-owners", action="store_true", help="revert: whoever holds the settings, also a running job")
+    parser.add_argument(
+        "--for",
+        dest="hold",
+        metavar="SECONDS",
+        type=positive,
+        default=0,
+        help="apply: the host puts everything back after this time (default: it stays until revert)",
+    )
+    parser.add_argument(
+        "--all-owners", action="store_true", help="revert: whoever holds the settings, also a running job"
+    )
     parser.add_argument("--sudo", action="store_true", help="become root with sudo -n")
-    parser.add_argument("--ask-sudo-password", action="store_true", help="become root with sudo and a password, asked for here")
-    parser.add_argument("--sudo-password-fd", metavar="N", type=_descriptor, help="the same, the password is read from descriptor N")
+    parser.add_argument(
+        "--ask-sudo-password", action="store_true", help="become root with sudo and a password, asked for here"
+    )
+    parser.add_argument(
+        "--sudo-password-fd", metavar="N", type=_descriptor, help="the same, the password is read from descriptor N"
+    )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
     parser.add_argument("--parallel", metavar="N", type=positive, default=32, help="hosts at a time (default: 32)")
     parser.add_argument("--timeout", metavar="S", type=seconds, default=60.0, help="per host (default: 60)")
@@ -78,9 +96,20 @@ def run(args: Namespace) -> int:
     profile = load_profile(args.profile or choose_profile(args.workload, args.round))
     nodes, transport = _hosts(args)
     action = "revert-all" if args.action == "revert" and args.all_owners else args.action
-    answers = {answer.node: answer for answer in tune_hosts(
-        nodes, tunables_script(profile), action, transport=transport, owner=_owner(args.owner), root=_root(args),
-        hold_seconds=args.hold, timeout_s=args.timeout, limit=args.parallel)}
+    answers = {
+        answer.node: answer
+        for answer in tune_hosts(
+            nodes,
+            tunables_script(profile),
+            action,
+            transport=transport,
+            owner=_owner(args.owner),
+            root=_root(args),
+            hold_seconds=args.hold,
+            timeout_s=args.timeout,
+            limit=args.parallel,
+        )
+    }
     ordered = [answers[node.name] for node in nodes]
     if args.json:
         print_json(_document(args.action, profile, ordered))
@@ -90,6 +119,7 @@ def run(args: Namespace) -> int:
 
 
 # ---- the request ----
+
 
 def _hosts(args: Namespace) -> tuple[list[Node], Transport]:
     import socket
@@ -110,9 +140,13 @@ def _hosts(args: Namespace) -> tuple[list[Node], Transport]:
         return nodes, Here()
     if args.via == "srun":
         if not job:
-            raise UsageError("--via srun works inside a Slurm allocation only", hint="salloc -N2, then this command in its shell")
+            raise UsageError(
+                "--via srun works inside a Slurm allocation only", hint="salloc -N2, then this command in its shell"
+            )
         return nodes, Srun(job)
-    return nodes, Ssh(config_file=args.ssh_config) if args.via == "ssh" else choose_transport(ssh_config=args.ssh_config)
+    return nodes, Ssh(config_file=args.ssh_config) if args.via == "ssh" else choose_transport(
+        ssh_config=args.ssh_config
+    )
 
 
 def _owner(name: str) -> str:
@@ -131,8 +165,10 @@ def _root(args: Namespace) -> Root:
             with os.fdopen(os.dup(args.sudo_password_fd), encoding="utf-8", errors="surrogateescape") as source:
                 return Root(True, source.readline().rstrip("\n"))
         except OSError as error:
-            raise UsageError(f"--sudo-password-fd {args.sudo_password_fd}: {error.strerror}",
-                             hint="open it in the shell: ... --sudo-password-fd 3 3< <(pass show cluster/sudo)") from error
+            raise UsageError(
+                f"--sudo-password-fd {args.sudo_password_fd}: {error.strerror}",
+                hint="open it in the shell: ... --sudo-password-fd 3 3< <(pass show cluster/sudo)",
+            ) from error
     if args.ask_sudo_password:
         from getpass import getpass
 
@@ -142,6 +178,7 @@ def _root(args: Namespace) -> Root:
 
 # ---- the answers ----
 
+
 def _exit_code(answers: list[HostAnswer]) -> int:
     if any(not answer.answered for answer in answers):
         return ExitCode.UNKNOWN
@@ -150,13 +187,35 @@ def _exit_code(answers: list[HostAnswer]) -> int:
 
 def _document(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> dict[str, object]:
     return {
-        "action": action, "profile": profile.name,
-        "knobs": [{"knob": one.name, "kind": one.kind, "target": one.target, "wanted": one.wanted, "set": one.set,
-                   "root": one.root, "need": "required" if one.required else "optional", "purpose": one.purpose,
-                   "source": one.source} for one in profile.tunables],
-        "nodes": [{"node": answer.node, "ok": answer.ok, "answered": answer.answered, "problem": answer.problem,
-                   "note": answer.note, "seconds": round(answer.seconds, 3), "rows": [row.to_json() for row in answer.rows],
-                   **({"status": answer.state.to_json()} if action == "status" else {})} for answer in answers],
+        "action": action,
+        "profile": profile.name,
+        "knobs": [
+            {
+                "knob": one.name,
+                "kind": one.kind,
+                "target": one.target,
+                "wanted": one.wanted,
+                "set": one.set,
+                "root": one.root,
+                "need": "required" if one.required else "optional",
+                "purpose": one.purpose,
+                "source": one.source,
+            }
+            for one in profile.tunables
+        ],
+        "nodes": [
+            {
+                "node": answer.node,
+                "ok": answer.ok,
+                "answered": answer.answered,
+                "problem": answer.problem,
+                "note": answer.note,
+                "seconds": round(answer.seconds, 3),
+                "rows": [row.to_json() for row in answer.rows],
+                **({"status": answer.state.to_json()} if action == "status" else {}),
+            }
+            for answer in answers
+        ],
     }
 
 
@@ -184,21 +243,29 @@ def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> No
 def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> tuple[tuple[str, ...], ...]:
     if action == "status":
         state = answer.state
-        return (*(("owner", str(one["name"]), str(one["state"]), f"pid {one['pid']}") for one in state.owners),
-                *((("watchdog", "", "alive", f"pid {state.watchdog}"),) if state.watchdog else ()),
-                *(("remembered", one["knob"], f"{one['before']} (now {one['now']})", one["target"]) for one in state.remembered))
+        return (
+            *(("owner", str(one["name"]), str(one["state"]), f"pid {one['pid']}") for one in state.owners),
+            *((("watchdog", "", "alive", f"pid {state.watchdog}"),) if state.watchdog else ()),
+            *(
+                ("remembered", one["knob"], f"{one['before']} (now {one['now']})", one["target"])
+                for one in state.remembered
+            ),
+        )
     purposes = {one.name: one.purpose for one in profile.tunables}
     made = []
     for row in answer.rows:
-        middle = {"plan": (row.before, row.result, row.need, purposes.get(row.knob, "")),
-                  "apply": (row.before, row.after, row.result, row.need),
-                  "verify": (row.after, row.result, row.need),
-                  "revert": (row.before, row.after, row.result, row.target)}[action]
+        middle = {
+            "plan": (row.before, row.result, row.need, purposes.get(row.knob, "")),
+            "apply": (row.before, row.after, row.result, row.need),
+            "verify": (row.after, row.result, row.need),
+            "revert": (row.before, row.after, row.result, row.target),
+        }[action]
         made.append((row.knob, row.wanted, *middle))
     return tuple(made)
 
 
 # ---- a set ----
+
 
 def _facts(args: Namespace) -> int:
     from orchestrator.tuning.experiment import attempt_starts, differences, drifts
@@ -206,19 +273,41 @@ def _facts(args: Namespace) -> int:
     root = chosen_set(args).layout.root
     starts, different, drifted = attempt_starts(root), differences(root), drifts(root)
     if args.json:
-        print_json({
-            "set": str(root), "differences": [one.to_json() for one in different], "drift": [one.to_json() for one in drifted],
-            "attempts": [{"run": one.run, "attempt": one.attempt, "facts": one.facts, "caches": {
-                node: {"ready_ms": cache.ready_ms, "before_kib": cache.before_kib, "after_kib": cache.after_kib}
-                for node, cache in one.caches.items()}} for one in starts]})
+        print_json(
+            {
+                "set": str(root),
+                "differences": [one.to_json() for one in different],
+                "drift": [one.to_json() for one in drifted],
+                "attempts": [
+                    {
+                        "run": one.run,
+                        "attempt": one.attempt,
+                        "facts": one.facts,
+                        "caches": {
+                            node: {
+                                "ready_ms": cache.ready_ms,
+                                "before_kib": cache.before_kib,
+                                "after_kib": cache.after_kib,
+                            }
+                            for node, cache in one.caches.items()
+                        },
+                    }
+                    for one in starts
+                ],
+            }
+        )
     else:
         print(f"{len(starts)} attempts of {root.name} told their facts")
         if different:
-            print_table(("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL"),
-                        [(str(one.run), str(one.attempt), one.node, one.field, one.value, one.usual) for one in different])
+            print_table(
+                ("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL"),
+                [(str(one.run), str(one.attempt), one.node, one.field, one.value, one.usual) for one in different],
+            )
         if drifted:
-            print_table(("RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END"),
-                        [(str(one.run), str(one.attempt), one.node, one.knob, one.wanted, one.found) for one in drifted])
+            print_table(
+                ("RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END"),
+                [(str(one.run), str(one.attempt), one.node, one.knob, one.wanted, one.found) for one in drifted],
+            )
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no knob drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK

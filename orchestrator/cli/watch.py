@@ -30,8 +30,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_interval(parser: ArgumentParser) -> None:
-    parser.add_argument("--interval", metavar="S", type=seconds,
-                        help="seconds between looks at the set's files (default: from the length of the runs)")
+    parser.add_argument(
+        "--interval",
+        metavar="S",
+        type=seconds,
+        help="seconds between looks at the set's files (default: from the length of the runs)",
+    )
 
 
 def run(args: Namespace) -> int:
@@ -62,8 +66,10 @@ def watch(run_set: RunSet, interval_s: float | None, *, silent: bool = False, ou
 
 
 def come_back(run_set: RunSet) -> None:
-    note(f"\nthe job goes on; come back with: orchestrator watch {run_set.layout.root}\n"
-         f"or end it with: orchestrator cancel {run_set.layout.root}")
+    note(
+        f"\nthe job goes on; come back with: orchestrator watch {run_set.layout.root}\n"
+        f"or end it with: orchestrator cancel {run_set.layout.root}"
+    )
 
 
 def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:

@@ -47,8 +47,9 @@ def copy_code(reference: str, code_dir: str, target: Path, *, address: str = "")
     with engine(address, timeout_s=300) as client:
         image = find_image(client, reference)
         if image is None:
-            raise EngineError(f"the engine does not have {reference}",
-                              hint=f"orchestrator images pull --image {reference}")
+            raise EngineError(
+                f"the engine does not have {reference}", hint=f"orchestrator images pull --image {reference}"
+            )
         # Beside the target, so that the last step is a rename.
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.tmp.", dir=target.parent))

@@ -72,8 +72,10 @@ def wanted_id(text: str) -> str:
     """Return the image id that a user wrote, with its `sha256:`. Raises UsageError for anything else."""
     digits = text.removeprefix("sha256:").lower()
     if not 12 <= len(digits) <= 64 or digits.strip("0123456789abcdef"):
-        raise UsageError(f"{text!r} is not an image id", hint="give sha256: and 12 to 64 hex digits, as `orchestrator "
-                                                              "images check` prints them")
+        raise UsageError(
+            f"{text!r} is not an image id",
+            hint="give sha256: and 12 to 64 hex digits, as `orchestrator images check` prints them",
+        )
     return f"sha256:{digits}"
 
 
@@ -84,8 +86,11 @@ def short(image_id: str) -> str:
 
 def common(images: Sequence[Image]) -> Image | None:
     """Return the image that more nodes have than any other; None when there is no such one."""
-    counts = sorted(((sum(other.same_as(image) for other in images), image) for image in images),
-                    key=lambda pair: pair[0], reverse=True)
+    counts = sorted(
+        ((sum(other.same_as(image) for other in images), image) for image in images),
+        key=lambda pair: pair[0],
+        reverse=True,
+    )
     if not counts:
         return None
     most, first = counts[0]

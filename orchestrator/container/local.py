@@ -32,8 +32,9 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
         client = docker.DockerClient(base_url=where, timeout=timeout_s, version="auto")
         yield client
     except (DockerException, RequestException) as error:
-        raise EngineError(f"the container engine at {where}: {words(error)}",
-                          hint=CONNECT_HINT if client is None else "") from error
+        raise EngineError(
+            f"the container engine at {where}: {words(error)}", hint=CONNECT_HINT if client is None else ""
+        ) from error
     finally:
         if client is not None:
             client.close()
@@ -45,9 +46,12 @@ def words(error: Exception) -> str:
     if explanation:
         return str(explanation).strip()
     text = str(error)
-    for known, plain in (("No such file or directory", "there is no such socket"),
-                         ("Connection refused", "nothing listens there"), ("Permission denied", "permission denied"),
-                         ("Read timed out", "no answer in time")):
+    for known, plain in (
+        ("No such file or directory", "there is no such socket"),
+        ("Connection refused", "nothing listens there"),
+        ("Permission denied", "permission denied"),
+        ("Read timed out", "no answer in time"),
+    ):
         if known in text:
             return plain
     return text.strip()

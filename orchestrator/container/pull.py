@@ -29,8 +29,10 @@ def read_login(user: str, stdin: IO[str]) -> Login:
     """Read the password of `user` from the first line of `stdin`. Raises UsageError when there is none."""
     password = stdin.readline().rstrip("\r\n")
     if not password:
-        raise UsageError("--password-stdin: standard input is empty",
-                         hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password")
+        raise UsageError(
+            "--password-stdin: standard input is empty",
+            hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password",
+        )
     return Login(user, password)
 
 
@@ -61,6 +63,7 @@ def pull(client: DockerClient, reference: str, login: Login | None, tell: Callab
 
 def _refused(reference: str, why: str) -> EngineError:
     login = any(word in why.lower() for word in ("denied", "unauthorized", "authentication", "auth credentials"))
-    return EngineError(f"pulling {reference}: {why}",
-                       hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password"
-                       if login else "")
+    return EngineError(
+        f"pulling {reference}: {why}",
+        hint="orchestrator images pull ... --login USER --password-stdin <file-with-the-password" if login else "",
+    )

@@ -26,8 +26,16 @@ fi
 class RemoteEngine:
     """The image store of one node. `command` calls its engine, such as ("docker",) or ("sudo", "-n", "docker")."""
 
-    def __init__(self, node: Node, transport: Transport, command: Sequence[str], stopped: threading.Event, *,
-                 timeout_s: float = 60, load_timeout_s: float = 3600) -> None:
+    def __init__(
+        self,
+        node: Node,
+        transport: Transport,
+        command: Sequence[str],
+        stopped: threading.Event,
+        *,
+        timeout_s: float = 60,
+        load_timeout_s: float = 3600,
+    ) -> None:
         self.node = node
         self.transport = transport
         self.command = tuple(command)

@@ -45,8 +45,12 @@ class NodeImage:
     problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"node": self.node, "state": self.state, "image": self.image.to_json() if self.image else None,
-                "problem": self.problem}
+        return {
+            "node": self.node,
+            "state": self.state,
+            "image": self.image.to_json() if self.image else None,
+            "problem": self.problem,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,14 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         wanted = {**self.wanted.image.to_json(), "why": self.wanted.why} if self.wanted else None
-        return {"reference": self.reference, "equal": self.equal, "wanted": wanted, "odd_nodes": self.odd,
-                "silent_nodes": self.silent, "nodes": [node.to_json() for node in self.nodes]}
+        return {
+            "reference": self.reference,
+            "equal": self.equal,
+            "wanted": wanted,
+            "odd_nodes": self.odd,
+            "silent_nodes": self.silent,
+            "nodes": [node.to_json() for node in self.nodes],
+        }
 
 
 def look_at(nodes: Sequence[Node], reference: str, open_engine: Open, *, limit: int) -> list[Look]:
@@ -100,8 +110,9 @@ def _judged(look: Look, wanted: Wanted | None) -> NodeImage:
     return NodeImage(look.node, "present" if right else "other", look.image)
 
 
-def install_on(nodes: Sequence[Node], tar: Path, image: Image, reference: str, open_engine: Open, *,
-               limit: int) -> Iterator[Look]:
+def install_on(
+    nodes: Sequence[Node], tar: Path, image: Image, reference: str, open_engine: Open, *, limit: int
+) -> Iterator[Look]:
     """Bring the image in `tar` onto every node, at most `limit` at a time; yield each node's new look as it is done."""
     work = each(nodes, lambda node, stopped: open_engine(node, stopped).install(tar, image, reference), limit=limit)
     for _, look in work:

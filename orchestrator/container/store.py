@@ -35,8 +35,13 @@ class StoredImage:
     created_ms: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"tar": str(self.tar), "reference": self.reference, "bytes": self.bytes, "created_ms": self.created_ms,
-                "image": self.image.to_json()}
+        return {
+            "tar": str(self.tar),
+            "reference": self.reference,
+            "bytes": self.bytes,
+            "created_ms": self.created_ms,
+            "image": self.image.to_json(),
+        }
 
 
 def tar_name(reference: str, image: Image) -> str:
@@ -55,8 +60,12 @@ def _read(path: Path) -> StoredImage | None:
     """Return what the JSON file says; None when it cannot be used or its tar is not as long as it says."""
     try:
         data = json.loads(path.read_bytes())
-        image = Image(data["image"]["id"], tuple(data["image"]["repo_digests"]), tuple(data["image"]["tags"]),
-                      int(data["image"]["bytes"]))
+        image = Image(
+            data["image"]["id"],
+            tuple(data["image"]["repo_digests"]),
+            tuple(data["image"]["tags"]),
+            int(data["image"]["bytes"]),
+        )
         tar = path.with_suffix("")
         known = StoredImage(tar, data["reference"], image, int(data["bytes"]), int(data["created_ms"]))
         return known if tar.stat().st_size == known.bytes else None
@@ -83,8 +92,10 @@ def keep(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
         with _written(path.with_name(path.name + ".json")) as file:
             file.write(json.dumps(known.to_json(), indent=2).encode() + b"\n")
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}",
-                         hint=f"df -h {folder}, or another folder: --tar DIR") from error
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror or error}",
+            hint=f"df -h {folder}, or another folder: --tar DIR",
+        ) from error
     return known
 
 
@@ -96,8 +107,11 @@ def check_room(folder: Path, image: Image) -> None:
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror or error}", hint="another folder: --tar DIR") from error
     if free < image.size + SPARE_BYTES:
-        raise InputError(f"{folder}: {free / 1e9:.1f} GB free, and the tar of {short(image.id)} needs about "
-                         f"{(image.size + SPARE_BYTES) / 1e9:.1f} GB", hint="another folder: --tar DIR")
+        raise InputError(
+            f"{folder}: {free / 1e9:.1f} GB free, and the tar of {short(image.id)} needs about "
+            f"{(image.size + SPARE_BYTES) / 1e9:.1f} GB",
+            hint="another folder: --tar DIR",
+        )
 
 
 @contextmanager
@@ -119,8 +133,11 @@ def _check_content(path: Path, image: Image) -> None:
     digits = image.id.removeprefix("sha256:")
     try:
         with tarfile.open(path) as tar:
-            texts = [file.read() for name in ("manifest.json", "index.json")
-                     if name in tar.getnames() and (file := tar.extractfile(name))]
+            texts = [
+                file.read()
+                for name in ("manifest.json", "index.json")
+                if name in tar.getnames() and (file := tar.extractfile(name))
+            ]
     except (tarfile.TarError, EOFError) as error:
         raise EngineError(f"the engine's tar of {short(image.id)} is damaged: {error}") from error
     if not any(digits.encode() in text for text in texts):

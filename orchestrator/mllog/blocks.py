@@ -97,4 +97,4 @@ def line_numbers(path: str, offsets: list[int]) -> dict[int, int]:
             if not wanted:
                 break
             lines += count_lines(data[position:end])
-    return numbers | {offset: 1 + lines for offset in wanted}
+    return numbers | dict.fromkeys(wanted, 1 + lines)

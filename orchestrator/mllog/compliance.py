@@ -32,7 +32,7 @@ MORE = " (and in more lines)"
 class Finding:
     """One thing wrong in a file. `line` is 0 when the finding is about the whole file."""
 
-    __slots__ = ("file", "line", "key", "rule", "message", "severity")
+    __slots__ = ("file", "key", "line", "message", "rule", "severity")
 
     def __init__(self, file: str, line: int, key: str, rule: str, message: str, severity: str = ERROR) -> None:
         self.file = file

@@ -36,7 +36,7 @@ _UNSET = object()
 class Convergence:
     """`samples` to converge (epochs for the older benchmarks), FAILED when the run did not converge."""
 
-    __slots__ = ("converged", "samples", "batch_size", "benchmark", "refused", "_last", "_metrics")
+    __slots__ = ("_last", "_metrics", "batch_size", "benchmark", "converged", "refused", "samples")
 
     def __init__(self) -> None:
         self.converged = False

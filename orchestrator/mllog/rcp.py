@@ -35,7 +35,7 @@ BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
 class Point:
     """A reference convergence point, tabulated or interpolated. `limit` is the smallest acceptable mean."""
 
-    __slots__ = ("batch_size", "mean", "stdev", "limit")
+    __slots__ = ("batch_size", "limit", "mean", "stdev")
 
     def __init__(self, batch_size: float, mean: float, stdev: float, limit: float) -> None:
         self.batch_size = batch_size
@@ -48,7 +48,7 @@ class RcpResult:
     """Outcome of the test. `point` is what the set was compared with, `factor` the referee's normalisation factor
     (it applies to a passing set only). `refused`: the referee ends with a traceback instead of an answer."""
 
-    __slots__ = ("passed", "message", "point", "submission_mean", "factor", "refused")
+    __slots__ = ("factor", "message", "passed", "point", "refused", "submission_mean")
 
     def __init__(
         self,

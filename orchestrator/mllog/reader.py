@@ -49,7 +49,7 @@ _SEPARATOR = ',"<record boundary 7c41b6>",'
 class Record:
     """One MLLOG record. `time` is in Unix milliseconds; `words` the RCP test's words in its text (EVALUATION, ...)."""
 
-    __slots__ = ("time", "key", "value", "metadata", "words", "offset", "lines")
+    __slots__ = ("key", "lines", "metadata", "offset", "time", "value", "words")
 
     def __init__(
         self, time: float, key: Any, value: Any, metadata: Any, words: int, offset: int, lines: int = 0
@@ -66,7 +66,7 @@ class Record:
 class Damage:
     """A line with the token that is not a record. `fatal`: the referee does not report it but stops there."""
 
-    __slots__ = ("message", "fatal", "words", "offset", "lines", "json")
+    __slots__ = ("fatal", "json", "lines", "message", "offset", "words")
 
     def __init__(self, message: str, fatal: bool, words: int, offset: int, lines: int, json: Any = None) -> None:
         self.message = message
@@ -300,7 +300,7 @@ def _add(log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: R
         key = entry.key
         if key.__class__ is str:
             if key in SKIPPED_KEYS:
-                if full or entry.value.__class__ is dict and "throughput" in entry.value:
+                if full or (entry.value.__class__ is dict and "throughput" in entry.value):
                     log.statistics.append(entry)
                 if not entry.words:
                     continue

@@ -41,7 +41,7 @@ DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 class Context:
     """What an expression can see: the state of one config's pass over a log, and the record at hand."""
 
-    __slots__ = ("state", "record")
+    __slots__ = ("record", "state")
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
@@ -244,7 +244,7 @@ def _when(test: Expression, body: list[Statement]) -> Statement:
 class Condition:
     """One rule: its text in the referee's words, its node (for the message) and its function."""
 
-    __slots__ = ("text", "node", "holds")
+    __slots__ = ("holds", "node", "text")
 
     def __init__(self, text: str, node: Any) -> None:
         self.text = text
@@ -255,7 +255,7 @@ class Condition:
 class KeyRule:
     """What one config asks of one key."""
 
-    __slots__ = ("name", "required", "others", "before", "checks", "after", "first", "any", "once", "acts", "least")
+    __slots__ = ("acts", "after", "any", "before", "checks", "first", "least", "name", "once", "others", "required")
 
     def __init__(self, name: str, raw: dict[str, Any]) -> None:
         self.name = name
@@ -279,7 +279,7 @@ class KeyRule:
 class Config:
     """The rules of one file of the referee: `common`, `closed_common`, `closed_<benchmark>`, ..."""
 
-    __slots__ = ("name", "begin", "keys")
+    __slots__ = ("begin", "keys", "name")
 
     def __init__(self, name: str, raw: dict[str, Any]) -> None:
         self.name = name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class RunSeeds:
     """The seeds of one run: (record, (metadata.file, metadata.lineno, value)), or why they cannot be read."""
 
-    __slots__ = ("name", "log", "damage", "seeds", "unreadable")
+    __slots__ = ("damage", "log", "name", "seeds", "unreadable")
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name

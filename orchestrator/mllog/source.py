@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class RunFile:
     """One log that counts as a run. `name` is what messages call it; `number` the run's number in a set folder."""
 
-    __slots__ = ("path", "name", "number")
+    __slots__ = ("name", "number", "path")
 
     def __init__(self, path: str, name: str, number: int | None = None) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class RunFile:
 class Source:
     """What a folder holds. `described` is set.json of a set folder ({} for a plain folder)."""
 
-    __slots__ = ("directory", "files", "described", "unscored", "pending")
+    __slots__ = ("described", "directory", "files", "pending", "unscored")
 
     def __init__(self, directory: str, files: list[RunFile], described: dict[str, Any] | None = None) -> None:
         self.directory = directory

@@ -30,8 +30,10 @@ class Catalogue:
         self.dirs = [Path(one) for one in dirs]
         for one in self.dirs:
             if not one.is_dir():
-                raise UsageError(f"there is no folder {one}", hint="--systems-dir, and systems_dirs in the site file, "
-                                                                   "name folders with system descriptors")
+                raise UsageError(
+                    f"there is no folder {one}",
+                    hint="--systems-dir, and systems_dirs in the site file, name folders with system descriptors",
+                )
         self._systems: dict[Path, tuple[Document, System]] = {}
         self._workloads: dict[Path, tuple[Document, Workload]] = {}
 
@@ -78,8 +80,7 @@ class Catalogue:
 
     def workload(self, name: str) -> tuple[Document, Workload]:
         """Return the workload `name` (or in the file `name`) with its document. Raises as `system` does."""
-        path = _find(name, self._workload_files, "workload",
-                     f"there are: {', '.join(self.workload_names())}")
+        path = _find(name, self._workload_files, "workload", f"there are: {', '.join(self.workload_names())}")
         if path not in self._workloads:
             document = read(path)
             workload = validate(document, Workload)
@@ -116,23 +117,27 @@ class Catalogue:
         for kind, field in _FIELD.items():
             given = getattr(system, field)
             if isinstance(given, str) and given not in (facts := self.shared(kind)[0]):
-                document.add((field,), f"there is no {field} {given}{_meant(given, list(facts))}; "
-                                       f"there are: {', '.join(sorted(facts))}")
+                document.add(
+                    (field,),
+                    f"there is no {field} {given}{_meant(given, list(facts))}; there are: {', '.join(sorted(facts))}",
+                )
         for workload, rounds in system.workloads.items():
             self._check_workload(document, workload, rounds)
 
     def _check_workload(self, document: Document, name: str, rounds: dict[str, Any]) -> None:
         names = self.workload_names()
         if name not in names:
-            document.add(("workloads", name), f"there is no workload {name}{_meant(name, names)}; "
-                                              f"there are: {', '.join(names)}")
+            document.add(
+                ("workloads", name), f"there is no workload {name}{_meant(name, names)}; there are: {', '.join(names)}"
+            )
             return
         known = list(self.workload(name)[1].rounds)
         for one, part in rounds.items():
             for key, wanted in (((one,), one), ((one, "stack"), part.stack)):
                 if wanted is not None and wanted not in known:
-                    document.add(("workloads", name, *key), f"{name} has no round {wanted}; "
-                                                            f"it has: {', '.join(sorted(known))}")
+                    document.add(
+                        ("workloads", name, *key), f"{name} has no round {wanted}; it has: {', '.join(sorted(known))}"
+                    )
 
 
 def _files(folders: list[Path]) -> dict[str, Path]:
@@ -154,8 +159,10 @@ def _find(name: str, files: dict[str, Path], what: str, hint: str) -> Path:
 def _check_file_name(document: Document, path: Path) -> None:
     name = document.data.get("name")
     if isinstance(name, str) and name != path.stem:
-        document.add(("name",), f"{name!r}, but the file is called {path.name}; "
-                                f"a descriptor is found by its file name, so both must agree")
+        document.add(
+            ("name",),
+            f"{name!r}, but the file is called {path.name}; a descriptor is found by its file name, so both must agree",
+        )
 
 
 def _meant(name: str, names: list[str]) -> str:

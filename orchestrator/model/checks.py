@@ -26,11 +26,17 @@ def _check_name(document: Document, system: System) -> None:
         return
     accelerator, nodes, gpus = found[1], int(found[2]), int(found[3])
     if nodes != system.nodes:
-        document.add(("nodes",), f"{system.nodes}, but the name {system.name} says {nodes}; "
-                                 f"change one of them (the name's shape is GPU_NODESxGPUSxLABEL)")
+        document.add(
+            ("nodes",),
+            f"{system.nodes}, but the name {system.name} says {nodes}; "
+            f"change one of them (the name's shape is GPU_NODESxGPUSxLABEL)",
+        )
     if gpus != system.gpus_per_node:
-        document.add(("gpus_per_node",), f"{system.gpus_per_node}, but the name {system.name} says {gpus}; "
-                                         f"change one of them (the name's shape is GPU_NODESxGPUSxLABEL)")
+        document.add(
+            ("gpus_per_node",),
+            f"{system.gpus_per_node}, but the name {system.name} says {gpus}; "
+            f"change one of them (the name's shape is GPU_NODESxGPUSxLABEL)",
+        )
     given = system.accelerator.title if isinstance(system.accelerator, Accelerator) else system.accelerator
     if accelerator.lower() not in given.lower():
         document.add(("accelerator",), f"{given}, but the name {system.name} says {accelerator}")
@@ -44,8 +50,10 @@ def label_warning(system: System, one: SystemRound, workload: str, round_name: s
     found = _SHAPE.fullmatch(system.name)
     if not found or not found[4] or one.micro_batch is None or int(found[4]) == one.micro_batch:
         return ""
-    return (f"the name {system.name} ends in {found[4]}, but {workload} {round_name} runs micro batch "
-            f"{one.micro_batch}; the name is only a label, the descriptor's value holds")
+    return (
+        f"the name {system.name} ends in {found[4]}, but {workload} {round_name} runs micro batch "
+        f"{one.micro_batch}; the name is only a label, the descriptor's value holds"
+    )
 
 
 def _check_batch(document: Document, key: Key, system: System, one: SystemRound) -> None:
@@ -59,6 +67,8 @@ def _check_batch(document: Document, key: Key, system: System, one: SystemRound)
     accumulation = one.accumulation or 1
     wanted = one.micro_batch * accumulation * ranks // parallel
     if wanted != one.global_batch:
-        document.add((*key, "global_batch"),
-                     f"{one.global_batch}, but micro batch {one.micro_batch} x {ranks} ranks x accumulation "
-                     f"{accumulation} / parallel {parallel} = {wanted}")
+        document.add(
+            (*key, "global_batch"),
+            f"{one.global_batch}, but micro batch {one.micro_batch} x {ranks} ranks x accumulation "
+            f"{accumulation} / parallel {parallel} = {wanted}",
+        )

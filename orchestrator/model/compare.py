@@ -6,9 +6,25 @@ from dataclasses import dataclass
 
 from orchestrator.model.entry import Entry
 
-_FACTS = ("accelerator", "gfx", "host", "fabric", "nodes", "gpus_per_node", "micro_batch", "global_batch",
-          "accumulation", "tensor_parallel", "pipeline_parallel", "context_parallel", "minutes_per_run", "ruleset",
-          "image", "submitter", "submitted")
+_FACTS = (
+    "accelerator",
+    "gfx",
+    "host",
+    "fabric",
+    "nodes",
+    "gpus_per_node",
+    "micro_batch",
+    "global_batch",
+    "accumulation",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "minutes_per_run",
+    "ruleset",
+    "image",
+    "submitter",
+    "submitted",
+)
 _CONTAINER = ("devices", "groups", "caps", "security_opt", "ulimits", "shm_size", "network", "ipc", "uts")
 
 
@@ -25,8 +41,7 @@ class Difference:
 def differences(left: Entry, right: Entry) -> list[Difference]:
     """Return everything that differs, facts first, then container options, then variables by name."""
     pairs = [("fact", name, getattr(left, name), getattr(right, name)) for name in _FACTS]
-    pairs += [("container", name, getattr(left.container, name), getattr(right.container, name))
-              for name in _CONTAINER]
+    pairs += [("container", name, getattr(left.container, name), getattr(right.container, name)) for name in _CONTAINER]
     ours, theirs = left.whole_env, right.whole_env
     pairs += [("env", name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]
     return [Difference(kind, name, _text(mine), _text(other)) for kind, name, mine, other in pairs if mine != other]

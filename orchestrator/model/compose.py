@@ -33,8 +33,15 @@ from orchestrator.model.source import Document, Key, read, shown
 _NETWORK_LAYERS = ("fabric", "site network")
 
 
-def load_entry(system: str, workload: str, *, round: str | None = None, site: Path | Site | str | None = None,
-               env: Mapping[str, str] | None = None, systems_dirs: Sequence[Path] = ()) -> Entry:
+def load_entry(
+    system: str,
+    workload: str,
+    *,
+    round: str | None = None,
+    site: Path | Site | str | None = None,
+    env: Mapping[str, str] | None = None,
+    systems_dirs: Sequence[Path] = (),
+) -> Entry:
     """Compose the entry of `system` and `workload`, both names in the catalogue or paths to YAML files.
 
     `round` None takes the newest round that the system has for the workload. `env` are the user's last words.
@@ -79,30 +86,47 @@ def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_na
     workload_document, workload = catalogue.workload(workload_name)
     if workload.name not in system.workloads:
         has = ", ".join(sorted(system.workloads))
-        raise UsageError(f"{system.name} has no workload {workload.name}; it has: {has}",
-                         hint=f"orchestrator systems show {system.name}")
+        raise UsageError(
+            f"{system.name} has no workload {workload.name}; it has: {has}",
+            hint=f"orchestrator systems show {system.name}",
+        )
     rounds = system.workloads[workload.name]
     chosen = newest(rounds) if round_name is None else round_name
     if chosen not in rounds:
-        raise UsageError(f"{system.name} has no round {chosen} for {workload.name}; "
-                         f"it has: {', '.join(sorted(rounds, key=round_order))}",
-                         hint=f"orchestrator systems show {system.name}")
+        raise UsageError(
+            f"{system.name} has no round {chosen} for {workload.name}; "
+            f"it has: {', '.join(sorted(rounds, key=round_order))}",
+            hint=f"orchestrator systems show {system.name}",
+        )
     stack = rounds[chosen].stack or chosen
     _check_rounds(document, workload, {chosen, stack}, (workload.name, chosen))
     host = catalogue.fact("hosts", system.host)
-    return _Chosen(document, system, workload_document, workload, chosen, rounds[chosen], stack,
-                   catalogue.fact("accelerators", system.accelerator),
-                   catalogue.fact("fabrics", system.fabric),
-                   _fabric_home(catalogue, document, system), host.title if host else "",
-                   _shared_documents(catalogue, system))
+    return _Chosen(
+        document,
+        system,
+        workload_document,
+        workload,
+        chosen,
+        rounds[chosen],
+        stack,
+        catalogue.fact("accelerators", system.accelerator),
+        catalogue.fact("fabrics", system.fabric),
+        _fabric_home(catalogue, document, system),
+        host.title if host else "",
+        _shared_documents(catalogue, system),
+    )
 
 
 def _check_rounds(document: Document, workload: Workload, wanted: set[str], key: Key) -> None:
     for one in sorted(wanted - set(workload.rounds)):
         # Only a workload given as a file can lack it: those of the catalogue were checked with the system.
-        raise DescriptorError([f"{shown(document.path)}:{document.line(('workloads', *key))}: "
-                               f"workloads.{key[0]}.{key[1]}: {workload.name} has no round {one}; "
-                               f"it has: {', '.join(sorted(workload.rounds))}"])
+        raise DescriptorError(
+            [
+                f"{shown(document.path)}:{document.line(('workloads', *key))}: "
+                f"workloads.{key[0]}.{key[1]}: {workload.name} has no round {one}; "
+                f"it has: {', '.join(sorted(workload.rounds))}"
+            ]
+        )
 
 
 def _fabric_home(catalogue: Catalogue, document: Document, system: System) -> tuple[Document, Key]:
@@ -148,27 +172,51 @@ class _Composition:
             self.warnings.append(warning)
         self._check_network()
         return Entry(
-            system=chosen.system.name, title=chosen.system.title, workload=chosen.workload.name,
-            benchmark=chosen.workload.benchmark, round=chosen.round,
-            ruleset=chosen.workload.rounds[chosen.round].ruleset, published_as=self._published_as(),
-            submitter=mine.submitter or "", submitted=mine.submitted, source=mine.source, note=mine.note,
-            nodes=chosen.system.nodes, gpus_per_node=chosen.system.gpus_per_node,
-            accelerator=self._accelerator_name(), gfx=chosen.accelerator.gfx, host=chosen.host_title,
-            fabric=chosen.fabric.title, fabric_kind=chosen.fabric.kind, fabric_facts=self._fabric_facts(),
-            micro_batch=mine.micro_batch or 0, global_batch=mine.global_batch or 0,
+            system=chosen.system.name,
+            title=chosen.system.title,
+            workload=chosen.workload.name,
+            benchmark=chosen.workload.benchmark,
+            round=chosen.round,
+            ruleset=chosen.workload.rounds[chosen.round].ruleset,
+            published_as=self._published_as(),
+            submitter=mine.submitter or "",
+            submitted=mine.submitted,
+            source=mine.source,
+            note=mine.note,
+            nodes=chosen.system.nodes,
+            gpus_per_node=chosen.system.gpus_per_node,
+            accelerator=self._accelerator_name(),
+            gfx=chosen.accelerator.gfx,
+            host=chosen.host_title,
+            fabric=chosen.fabric.title,
+            fabric_kind=chosen.fabric.kind,
+            fabric_facts=self._fabric_facts(),
+            micro_batch=mine.micro_batch or 0,
+            global_batch=mine.global_batch or 0,
             accumulation=mine.accumulation or (1 if mine.global_batch else 0),
-            tensor_parallel=mine.tensor_parallel, pipeline_parallel=mine.pipeline_parallel,
-            context_parallel=mine.context_parallel, minutes_per_run=self._minutes_per_run(),
-            runs_required=chosen.workload.runs_required, metric=chosen.workload.metric,
-            target=chosen.workload.target, target_is_upper_bound=chosen.workload.target_is_upper_bound,
-            image=mine.image or shared.image or "", code_dir=chosen.workload.code_dir,
+            tensor_parallel=mine.tensor_parallel,
+            pipeline_parallel=mine.pipeline_parallel,
+            context_parallel=mine.context_parallel,
+            minutes_per_run=self._minutes_per_run(),
+            runs_required=chosen.workload.runs_required,
+            metric=chosen.workload.metric,
+            target=chosen.workload.target,
+            target_is_upper_bound=chosen.workload.target_is_upper_bound,
+            image=mine.image or shared.image or "",
+            code_dir=chosen.workload.code_dir,
             code_path=self.site.code.get(chosen.workload.name),
             command=tuple(shared.command or chosen.workload.command),
             env={name: value for name, value in self.env.items() if name not in self.network},
             rccl_env={name: value for name, value in self.env.items() if name in self.network},
-            origins=self.origins, removed=self.removed, pass_env=tuple(self.site.pass_env),
-            mounts=self._mounts(shared), data_tree=self._data_tree(shared), container=self._container(shared),
-            site=self.site, warnings=tuple(self.warnings), files=self._files(),
+            origins=self.origins,
+            removed=self.removed,
+            pass_env=tuple(self.site.pass_env),
+            mounts=self._mounts(shared),
+            data_tree=self._data_tree(shared),
+            container=self._container(shared),
+            site=self.site,
+            warnings=tuple(self.warnings),
+            files=self._files(),
         )
 
     def _stack(self) -> WorkloadRound:
@@ -178,8 +226,9 @@ class _Composition:
         chosen = self.chosen
         here = ("workloads", chosen.workload.name, chosen.round, "env")
         if not chosen.mine.whole_env:
-            self._layer("workload", shared.env, chosen.workload_document, ("rounds", chosen.stack, "env"),
-                        shared.source)
+            self._layer(
+                "workload", shared.env, chosen.workload_document, ("rounds", chosen.stack, "env"), shared.source
+            )
         self._layer("system", chosen.mine.env, chosen.system_document, here, chosen.mine.source)
         home, key = chosen.fabric_home
         self._layer("fabric", chosen.fabric.env, home, (*key, "env"), chosen.fabric.source)
@@ -198,20 +247,27 @@ class _Composition:
         network = self.site.network
         one_name = network.socket_ifname if NAME.fullmatch(network.socket_ifname or "") else None
         # Gloo takes one name; from a list each node takes the first interface that it has.
-        gloo = ("gloo_socket_ifname", network.gloo_socket_ifname) if network.gloo_socket_ifname else \
-            ("socket_ifname", one_name)
-        given = {"NCCL_SOCKET_IFNAME": ("socket_ifname", network.socket_ifname), "GLOO_SOCKET_IFNAME": gloo,
-                 "NCCL_IB_HCA": ("ib_hca", network.ib_hca),
-                 "NCCL_IB_GID_INDEX": ("gid_index", network.gid_index),
-                 "NCCL_IB_DISABLE": ("rdma", "1" if network.rdma == "off" else None)}
+        gloo = (
+            ("gloo_socket_ifname", network.gloo_socket_ifname)
+            if network.gloo_socket_ifname
+            else ("socket_ifname", one_name)
+        )
+        given = {
+            "NCCL_SOCKET_IFNAME": ("socket_ifname", network.socket_ifname),
+            "GLOO_SOCKET_IFNAME": gloo,
+            "NCCL_IB_HCA": ("ib_hca", network.ib_hca),
+            "NCCL_IB_GID_INDEX": ("gid_index", network.gid_index),
+            "NCCL_IB_DISABLE": ("rdma", "1" if network.rdma == "off" else None),
+        }
         return {name: (str(value), key) for name, (key, value) in given.items() if value is not None}
 
     def _layer(self, layer: str, env: Mapping[str, Any], document: Document, key: Key, source: str) -> None:
         for name, value in env.items():
             self._set(name, value, layer, document, (*key, name), source)
 
-    def _set(self, name: str, value: values.DocumentValue, layer: str, document: Document, key: Key,
-             source: str) -> None:
+    def _set(
+        self, name: str, value: values.DocumentValue, layer: str, document: Document, key: Key, source: str
+    ) -> None:
         line = document.line(key) if document.lines else 0
         origin = Origin(layer, shown(document.path), line, source)
         if value is None:
@@ -228,8 +284,12 @@ class _Composition:
 
     def _command_line(self) -> None:
         for name, text in self.given.items():
-            problem = values.name_problem(name) or values.secret_problem(name) or values.value_problem(text) or \
-                values.empty_problem(name, text)
+            problem = (
+                values.name_problem(name)
+                or values.secret_problem(name)
+                or values.value_problem(text)
+                or values.empty_problem(name, text)
+            )
             if problem:
                 raise UsageError(f"--env {name}: {problem}")
             self.env[name] = values.Text(text)
@@ -241,18 +301,27 @@ class _Composition:
             return value
         chosen, mine = self.chosen, self.chosen.mine
         facts: dict[str, object] = {
-            "system": self._published_as(), "config_file": f"config_{self._published_as()}.sh",
-            "accelerator": self._accelerator_name(), "nodes": chosen.system.nodes,
-            "gpus_per_node": chosen.system.gpus_per_node, "micro_batch": mine.micro_batch,
-            "global_batch": mine.global_batch, "tensor_parallel": mine.tensor_parallel,
-            "pipeline_parallel": mine.pipeline_parallel, "context_parallel": mine.context_parallel,
+            "system": self._published_as(),
+            "config_file": f"config_{self._published_as()}.sh",
+            "accelerator": self._accelerator_name(),
+            "nodes": chosen.system.nodes,
+            "gpus_per_node": chosen.system.gpus_per_node,
+            "micro_batch": mine.micro_batch,
+            "global_batch": mine.global_batch,
+            "tensor_parallel": mine.tensor_parallel,
+            "pipeline_parallel": mine.pipeline_parallel,
+            "context_parallel": mine.context_parallel,
             "minutes_per_run": self._minutes_per_run(),
         }
         if facts[value.name] is None:
             where = ("workloads", chosen.workload.name, chosen.round)
-            raise DescriptorError([f"{shown(chosen.system_document.path)}:{chosen.system_document.line(where)}: "
-                                   f"{'.'.join(where[:2])}.{where[2]}.{value.name}: this key is required, because "
-                                   f"the environment of {chosen.workload.name} refers to it"])
+            raise DescriptorError(
+                [
+                    f"{shown(chosen.system_document.path)}:{chosen.system_document.line(where)}: "
+                    f"{'.'.join(where[:2])}.{where[2]}.{value.name}: this key is required, because "
+                    f"the environment of {chosen.workload.name} refers to it"
+                ]
+            )
         return values.Text(str(facts[value.name]))
 
     def _fabric_facts(self) -> FabricFacts:
@@ -275,16 +344,27 @@ class _Composition:
             self.warnings.append(f"{self.chosen.system.name} has {nodes} nodes but its fabric is none")
         if self.site_document is None or kind == "none" or nodes == 1:
             return
-        missing = [key for key, name in (("socket_ifname", "NCCL_SOCKET_IFNAME"), ("ib_hca", "NCCL_IB_HCA"))
-                   if name not in self.env and not (key == "ib_hca" and kind == "ethernet")]
+        missing = [
+            key
+            for key, name in (("socket_ifname", "NCCL_SOCKET_IFNAME"), ("ib_hca", "NCCL_IB_HCA"))
+            if name not in self.env and not (key == "ib_hca" and kind == "ethernet")
+        ]
         for key in missing:
             self.warnings.append(f"the site gives no network.{key}; each of the {nodes} nodes will detect its own")
 
     def _mounts(self, shared: WorkloadRound) -> tuple[Mount, ...]:
         mounts = shared.mounts if shared.mounts is not None else self.chosen.workload.mounts
         folders = self._data_folders([mount.variable for mount in mounts])
-        return tuple(Mount(one.variable, one.subpath or "", _below(folders.get(one.variable), one.subpath),
-                           one.container, one.read_only) for one in mounts)
+        return tuple(
+            Mount(
+                one.variable,
+                one.subpath or "",
+                _below(folders.get(one.variable), one.subpath),
+                one.container,
+                one.read_only,
+            )
+            for one in mounts
+        )
 
     def _data_folders(self, variables: list[str]) -> dict[str, str]:
         name = self.chosen.workload.name
@@ -294,8 +374,9 @@ class _Composition:
         document.check()
         missing = sorted(set(variables) - set(given))
         if missing and self.site_document is not None:
-            self.warnings.append(f"the site gives no data.{name}.{missing[0]}; it must be in the environment "
-                                 f"when the bundle starts")
+            self.warnings.append(
+                f"the site gives no data.{name}.{missing[0]}; it must be in the environment when the bundle starts"
+            )
         return given
 
     def _data_tree(self, shared: WorkloadRound) -> tuple[DataPath, ...]:
@@ -303,8 +384,10 @@ class _Composition:
         return tuple(DataPath(one.variable, one.path, one.bytes, one.what) for one in tree)
 
     def _container(self, shared: WorkloadRound) -> Container:
-        merged = {**shared.container.model_dump(exclude_none=True),
-                  **self.chosen.mine.container.model_dump(exclude_none=True)}
+        merged = {
+            **shared.container.model_dump(exclude_none=True),
+            **self.chosen.mine.container.model_dump(exclude_none=True),
+        }
         part, site = ContainerPart.model_validate(merged), self.site.container
         rdma = self.chosen.fabric.devices if self.chosen.system.nodes > 1 else []
         devices = dict.fromkeys([*self.chosen.accelerator.devices, *rdma, *(part.devices or []), *site.devices])
@@ -314,10 +397,18 @@ class _Composition:
             caps["IPC_LOCK"] = None
             ulimits.setdefault("memlock", "-1:-1")
         return Container(
-            engine=site.engine, command=tuple(site.command or ()), privileged=site.privileged,
-            devices=tuple(devices), groups=tuple(part.groups or ()), caps=tuple(caps),
-            security_opt=tuple(part.security_opt or ()), ulimits=tuple(ulimits.items()),
-            shm_size=part.shm_size, network=part.network or "host", ipc=part.ipc or "host", uts=part.uts or "host",
+            engine=site.engine,
+            command=tuple(site.command or ()),
+            privileged=site.privileged,
+            devices=tuple(devices),
+            groups=tuple(part.groups or ()),
+            caps=tuple(caps),
+            security_opt=tuple(part.security_opt or ()),
+            ulimits=tuple(ulimits.items()),
+            shm_size=part.shm_size,
+            network=part.network or "host",
+            ipc=part.ipc or "host",
+            uts=part.uts or "host",
             pull=site.pull,
         )
 

@@ -91,8 +91,12 @@ def _name_or(model: type[Part]) -> Callable[[object], object]:
     return parse
 
 
-_NAME_OR_SCHEMA = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}],
-                                  "description": "a name from systems/shared/, or the facts in place"})
+_NAME_OR_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [{"type": "string"}, {"type": "object"}],
+        "description": "a name from systems/shared/, or the facts in place",
+    }
+)
 AcceleratorFact = Annotated[Any, BeforeValidator(_name_or(Accelerator)), NameOr(Accelerator), _NAME_OR_SCHEMA]
 HostFact = Annotated[Any, BeforeValidator(_name_or(Host)), NameOr(Host), _NAME_OR_SCHEMA]
 FabricFact = Annotated[Any, BeforeValidator(_name_or(Fabric)), NameOr(Fabric), _NAME_OR_SCHEMA]
@@ -243,8 +247,25 @@ class SiteTuning(Part):
     allow_differences: bool = False
 
 
-NodeCheck = Literal["engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links",
-                    "rdma", "data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions", "deep"]
+NodeCheck = Literal[
+    "engine",
+    "image",
+    "gpu_count",
+    "gpu_model",
+    "gpu_memory",
+    "gpu_processes",
+    "gpu_errors",
+    "gpu_links",
+    "rdma",
+    "data",
+    "log_dir",
+    "free_space",
+    "clock",
+    "limits",
+    "leftovers",
+    "versions",
+    "deep",
+]
 """What is checked on every node before a set uses it, in the order of the tables (docs/preflight.md)."""
 
 

@@ -32,8 +32,19 @@ workloads:
 {env}"""
 
 
-def draft_system(catalogue: Catalogue, name: str, *, accelerator: str, nodes: int, gpus: int, fabric: str,
-                 workload: str, round_name: str | None, micro_batch: int, accumulation: int) -> str:
+def draft_system(
+    catalogue: Catalogue,
+    name: str,
+    *,
+    accelerator: str,
+    nodes: int,
+    gpus: int,
+    fabric: str,
+    workload: str,
+    round_name: str | None,
+    micro_batch: int,
+    accumulation: int,
+) -> str:
     """Return the text of a new descriptor for `name`.
 
     Where a system of the catalogue runs the workload on the same GPU, its variables are taken over as a start, and the
@@ -47,15 +58,27 @@ def draft_system(catalogue: Catalogue, name: str, *, accelerator: str, nodes: in
     lines = [f"        {key}: {_value(value)}" for key, value in env.items()] or ["        {}"]
     title = f"{nodes} x {gpus} {accelerator}"
     return _TEXT.format(
-        title=title, title_quoted=json.dumps(title), name=name, accelerator=accelerator, nodes=nodes, gpus=gpus,
-        fabric=fabric, workload=workload, round=chosen, micro_batch=micro_batch, accumulation=accumulation,
-        global_batch=nodes * gpus * micro_batch * accumulation, minutes=found.rounds[chosen].minutes_per_run
-        if chosen in found.rounds else 60, note=json.dumps(like), env="\n".join(lines) + "\n",
+        title=title,
+        title_quoted=json.dumps(title),
+        name=name,
+        accelerator=accelerator,
+        nodes=nodes,
+        gpus=gpus,
+        fabric=fabric,
+        workload=workload,
+        round=chosen,
+        micro_batch=micro_batch,
+        accumulation=accumulation,
+        global_batch=nodes * gpus * micro_batch * accumulation,
+        minutes=found.rounds[chosen].minutes_per_run if chosen in found.rounds else 60,
+        note=json.dumps(like),
+        env="\n".join(lines) + "\n",
     )
 
 
-def _closest(catalogue: Catalogue, accelerator: str, nodes: int, workload: str,
-             round_name: str) -> tuple[str, dict[str, object]]:
+def _closest(
+    catalogue: Catalogue, accelerator: str, nodes: int, workload: str, round_name: str
+) -> tuple[str, dict[str, object]]:
     candidates = []
     for system in catalogue.systems():
         given = system.accelerator.title if isinstance(system.accelerator, Accelerator) else system.accelerator

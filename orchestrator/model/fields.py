@@ -18,8 +18,24 @@ _TIME = re.compile(r"[0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]{1,2}(:[0-5]?[0-9]){0
 _SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
 
 # The job's name, output, shape and signal are part of how sets work; a site cannot change them.
-_SBATCH_OWNED = ("--job-name", "-J", "--output", "-o", "--error", "-e", "--nodes", "-N", "--ntasks", "-n",
-                 "--ntasks-per-node", "--signal", "--array", "-a", "--time", "-t")
+_SBATCH_OWNED = (
+    "--job-name",
+    "-J",
+    "--output",
+    "-o",
+    "--error",
+    "-e",
+    "--nodes",
+    "-N",
+    "--ntasks",
+    "-n",
+    "--ntasks-per-node",
+    "--signal",
+    "--array",
+    "-a",
+    "--time",
+    "-t",
+)
 
 
 def refuse(what: str) -> PydanticCustomError:
@@ -49,14 +65,16 @@ def _line(text: str) -> str:
 
 def _name(text: str) -> str:
     if not NAME.fullmatch(text) or len(text) > 80:
-        raise refuse(f"{text!r} is not a name; accepted: up to 80 letters, digits, '.', '_' and '-', "
-                     f"starting with a letter or digit")
+        raise refuse(
+            f"{text!r} is not a name; accepted: up to 80 letters, digits, '.', '_' and '-', "
+            f"starting with a letter or digit"
+        )
     return text
 
 
 def _round(text: str) -> str:
     if not _ROUND.fullmatch(text):
-        raise refuse(f"{text!r} is not a round; accepted: two numbers such as \"6.0\"")
+        raise refuse(f'{text!r} is not a round; accepted: two numbers such as "6.0"')
     return text
 
 
@@ -118,7 +136,7 @@ def _sbatch(text: str) -> str:
         raise refuse(f"{text!r}: write the option alone, without #SBATCH")
     found = _SBATCH_OPTION.match(text)
     if not found:
-        raise refuse(f"{text!r} is not an sbatch option; accepted: lines such as \"--mem=0\"")
+        raise refuse(f'{text!r} is not an sbatch option; accepted: lines such as "--mem=0"')
     if found[1] in _SBATCH_OWNED:
         raise refuse(f"{found[1]} is set by orchestrator itself and cannot be changed here")
     return text
@@ -150,8 +168,6 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
         return raw, error.message()
 
 
-
-
 Line = Annotated[str, AfterValidator(_line)]
 Name = Annotated[str, AfterValidator(_name)]
 Round = Annotated[str, AfterValidator(_round)]
@@ -161,27 +177,52 @@ Image = Annotated[str, AfterValidator(_image)]
 Variable = Annotated[str, AfterValidator(_variable)]
 PassedName = Annotated[str, AfterValidator(_passed)]
 TimeLimit = Annotated[str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})]
-Joined = Annotated[Line, BeforeValidator(_joined),
-                   WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})]
-Lines = Annotated[list[Line], BeforeValidator(_listed),
-                  WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})]
+Joined = Annotated[
+    Line, BeforeValidator(_joined), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
+]
+Lines = Annotated[
+    list[Line], BeforeValidator(_listed), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
+]
 SbatchLine = Annotated[str, AfterValidator(_sbatch)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
 ENV_SCHEMA: dict[str, Any] = {
     "type": "object",
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-    "additionalProperties": {"anyOf": [
-        {"type": ["string", "null"]},
-        {"type": "object", "properties": {"ref": {"enum": list(values.REFS)}}, "required": ["ref"],
-         "additionalProperties": False},
-        {"type": "object", "properties": {"unique": {"type": "string"}}, "required": ["unique"],
-         "additionalProperties": False},
-        {"type": "object", "required": ["minutes"], "additionalProperties": False, "properties": {"minutes": {
-            "type": "object", "required": ["fixed", "per_run"], "additionalProperties": False,
-            "properties": {"fixed": {"type": "integer"}, "per_run": {"type": "integer"}}}}},
-    ]},
+    "additionalProperties": {
+        "anyOf": [
+            {"type": ["string", "null"]},
+            {
+                "type": "object",
+                "properties": {"ref": {"enum": list(values.REFS)}},
+                "required": ["ref"],
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "properties": {"unique": {"type": "string"}},
+                "required": ["unique"],
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "required": ["minutes"],
+                "additionalProperties": False,
+                "properties": {
+                    "minutes": {
+                        "type": "object",
+                        "required": ["fixed", "per_run"],
+                        "additionalProperties": False,
+                        "properties": {"fixed": {"type": "integer"}, "per_run": {"type": "integer"}},
+                    }
+                },
+            },
+        ]
+    },
 }
 Env = Annotated[dict[str, Any], BeforeValidator(_env), WithJsonSchema(ENV_SCHEMA)]
-DataFolders = Annotated[dict[str, str], BeforeValidator(_paths),
-                        WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
+DataFolders = Annotated[
+    dict[str, str],
+    BeforeValidator(_paths),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}}),
+]

@@ -63,8 +63,14 @@ def _meant(name: str, names: list[str]) -> str:
 
 
 _WANTED = {
-    "string_type": "text", "int_type": "a whole number", "int_from_float": "a whole number", "float_type": "a number",
-    "bool_type": "true or false", "list_type": "a list", "dict_type": "a mapping", "model_type": "a mapping",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
 
@@ -77,8 +83,10 @@ def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -
         accepted = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
         return f"{given!r} is not accepted; accepted: {', '.join(accepted)}{_meant(str(given), accepted)}"
     if kind in ("greater_than_equal", "less_than_equal"):
-        return f"{_short(given)} is too {'small' if 'ge' in context else 'large'}; " \
-               f"accepted: at {'least' if 'ge' in context else 'most'} {context.get('ge', context.get('le'))}"
+        return (
+            f"{_short(given)} is too {'small' if 'ge' in context else 'large'}; "
+            f"accepted: at {'least' if 'ge' in context else 'most'} {context.get('ge', context.get('le'))}"
+        )
     if kind == "too_short":
         return "must not be empty"
     return message

@@ -57,5 +57,7 @@ def check_data_variables(document: Document, site: Site, workload: Workload) -> 
         if variable not in known:
             near = nearest(variable, sorted(known))
             meant = f'; did you mean "{near}"?' if near else ""
-            document.add(("data", workload.name, variable), f"{workload.name} mounts no folder {variable}{meant}; "
-                                                            f"accepted: {', '.join(sorted(known)) or 'none'}")
+            document.add(
+                ("data", workload.name, variable),
+                f"{workload.name} mounts no folder {variable}{meant}; accepted: {', '.join(sorted(known)) or 'none'}",
+            )

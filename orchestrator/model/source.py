@@ -22,8 +22,19 @@ Key = tuple[str | int, ...]
 
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None,
-          "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_WORDS = {
+    "": None,
+    "~": None,
+    "null": None,
+    "Null": None,
+    "NULL": None,
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
 
 
 @dataclass
@@ -101,8 +112,14 @@ def kind_of(data: object) -> str:
     """Return what `data` is, in words."""
     if data is None:
         return "nothing"
-    names = {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list",
-             dict: "a mapping"}
+    names = {
+        bool: "true/false",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a mapping",
+    }
     return names.get(type(data), "something else")
 
 
@@ -167,8 +184,8 @@ def _code(character: object) -> str:
 
 def _syntax(error: Any, text: str, line: int) -> str:
     lines = text.splitlines()
-    near = lines[max(line - 1, 0):line + 1]
-    if any("\t" in one[:len(one) - len(one.lstrip())] for one in near):
+    near = lines[max(line - 1, 0) : line + 1]
+    if any("\t" in one[: len(one) - len(one.lstrip())] for one in near):
         return "a tab stands in the indentation; YAML wants blanks there"
     what = " ".join(part for part in (error.context, error.problem) if part)
     return f"this is not valid YAML: {what}"
@@ -210,8 +227,12 @@ class _Builder:
 
         self.document.lines.setdefault(key, event.start_mark.line + 1)
         if isinstance(event, AliasEvent) or event.anchor:
-            self.refuse(key, event, "anchors (&name) and aliases (*name) are not accepted; "
-                                    "shared values belong into a workload round or systems/shared/")
+            self.refuse(
+                key,
+                event,
+                "anchors (&name) and aliases (*name) are not accepted; "
+                "shared values belong into a workload round or systems/shared/",
+            )
         if len(key) > MAX_DEPTH:
             self.refuse(key[:3], event, f"nested deeper than {MAX_DEPTH} levels")
         if event.tag and event.tag != "!":
@@ -238,8 +259,9 @@ class _Builder:
             name = self.name(key, event)
             here = (*key, name)
             if name in data:
-                self.document.add(here, f"stands twice, again in line {event.start_mark.line + 1}; "
-                                        f"only one of them can hold")
+                self.document.add(
+                    here, f"stands twice, again in line {event.start_mark.line + 1}; only one of them can hold"
+                )
             self.document.lines.setdefault(here, event.start_mark.line + 1)
             data[name] = self.value(here, next(self.events))
         return data

@@ -20,8 +20,12 @@ def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
     document = read(path)
     kind = document.data.get("kind")
     if kind not in _KINDS:
-        document.add(("kind",), f"{kind!r} is not a kind of document; accepted: {', '.join(_KINDS)}"
-                     if kind is not None else f"this key is required; accepted: {', '.join(_KINDS)}")
+        document.add(
+            ("kind",),
+            f"{kind!r} is not a kind of document; accepted: {', '.join(_KINDS)}"
+            if kind is not None
+            else f"this key is required; accepted: {', '.join(_KINDS)}",
+        )
         document.check()
     if kind == "site":
         _check_site(catalogue, document)
@@ -42,8 +46,11 @@ def _as_path(path: Path) -> str:
 
 def _check_system(catalogue: Catalogue, path: Path) -> list[str]:
     _, system = catalogue.system(_as_path(path))
-    warnings = [label_warning(system, part, workload, name)
-                for workload, rounds in system.workloads.items() for name, part in rounds.items()]
+    warnings = [
+        label_warning(system, part, workload, name)
+        for workload, rounds in system.workloads.items()
+        for name, part in rounds.items()
+    ]
     return [one for one in warnings if one]
 
 

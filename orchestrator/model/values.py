@@ -1,9 +1,9 @@
 """Values of environment variables, and which names and values are allowed.
 
-    Text("32")                      exported exactly as it stands
-    Minutes(fixed=5, per_run=205)   fixed + NEXP x per_run, computed when the config is sourced
-    Unique("flux-train-")           the text and a time stamp in nanoseconds, made when the config is sourced
-    Ref("nodes")                    only inside documents; composition replaces it by a Text
+Text("32")                      exported exactly as it stands
+Minutes(fixed=5, per_run=205)   fixed + NEXP x per_run, computed when the config is sourced
+Unique("flux-train-")           the text and a time stamp in nanoseconds, made when the config is sourced
+Ref("nodes")                    only inside documents; composition replaces it by a Text
 """
 
 from __future__ import annotations
@@ -53,8 +53,19 @@ class Ref:
 EnvValue = Text | Minutes | Unique
 DocumentValue = EnvValue | Ref | None
 
-REFS = ("system", "config_file", "accelerator", "nodes", "gpus_per_node", "micro_batch", "global_batch",
-        "tensor_parallel", "pipeline_parallel", "context_parallel", "minutes_per_run")
+REFS = (
+    "system",
+    "config_file",
+    "accelerator",
+    "nodes",
+    "gpus_per_node",
+    "micro_batch",
+    "global_batch",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "minutes_per_run",
+)
 
 NETWORK_NAMES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
 """What differs between sites and nodes: given by the user or the site, or detected on the node. Never empty: RCCL takes an
@@ -76,7 +87,7 @@ OWNED_BY_THE_LOOP = {
 def name_problem(name: str) -> str:
     """Return what is wrong with the variable name, or ""."""
     if not NAME.fullmatch(name):
-        return (f"{name!r} is not a variable name; accepted: letters, digits and _, not starting with a digit")
+        return f"{name!r} is not a variable name; accepted: letters, digits and _, not starting with a digit"
     if name in OWNED_BY_THE_LOOP:
         return f"{name} belongs to the loop over the runs: {OWNED_BY_THE_LOOP[name]}"
     return ""
@@ -86,8 +97,10 @@ def secret_problem(name: str) -> str:
     """Return why `name` may not have a value in a document or on the command line, or ""."""
     if not SECRET.search(name):
         return ""
-    return (f"{name} looks like a secret, and values written here end up in files and logs; "
-            f"put the name into the site's `pass_env` list, then its value is taken from the environment")
+    return (
+        f"{name} looks like a secret, and values written here end up in files and logs; "
+        f"put the name into the site's `pass_env` list, then its value is taken from the environment"
+    )
 
 
 def value_problem(text: str) -> str:
@@ -99,7 +112,9 @@ def empty_problem(name: str, value: object) -> str:
     """Return what is wrong with an empty value of a network variable, or ""."""
     if name not in NETWORK_NAMES or str(value):
         return ""
-    return f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a document to remove it"
+    return (
+        f"{name} is empty, which RCCL does not take for unset; leave it out, or write null in a document to remove it"
+    )
 
 
 def parse_value(raw: object) -> tuple[DocumentValue, str]:
@@ -111,11 +126,13 @@ def parse_value(raw: object) -> tuple[DocumentValue, str]:
     if isinstance(raw, (bool, int, float)):
         return None, "a number or true/false; write it in quotes so that it is exported exactly as typed"
     if isinstance(raw, dict) and len(raw) == 1:
-        (form, argument), = raw.items()
+        ((form, argument),) = raw.items()
         if form in _FORMS:
             return _FORMS[form](argument)
-    return None, ('accepted: text in quotes, null (removes the variable), {ref: NAME}, '
-                  '{minutes: {fixed: N, per_run: N}}, {unique: "prefix"}')
+    return None, (
+        "accepted: text in quotes, null (removes the variable), {ref: NAME}, "
+        '{minutes: {fixed: N, per_run: N}}, {unique: "prefix"}'
+    )
 
 
 def _ref(argument: object) -> tuple[DocumentValue, str]:
@@ -125,8 +142,11 @@ def _ref(argument: object) -> tuple[DocumentValue, str]:
 
 
 def _minutes(argument: object) -> tuple[DocumentValue, str]:
-    if isinstance(argument, dict) and set(argument) == {"fixed", "per_run"} and \
-            all(type(number) is int and 0 <= number <= 100_000 for number in argument.values()):
+    if (
+        isinstance(argument, dict)
+        and set(argument) == {"fixed", "per_run"}
+        and all(type(number) is int and 0 <= number <= 100_000 for number in argument.values())
+    ):
         return Minutes(argument["fixed"], argument["per_run"]), ""
     return None, "minutes needs exactly `fixed` and `per_run`, whole numbers from 0 to 100000"
 

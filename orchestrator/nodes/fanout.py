@@ -90,8 +90,15 @@ class Transport(Protocol):
         ...
 
 
-def run_on_nodes(nodes: Iterable[str | Node], argv: Sequence[str], *, transport: Transport, stdin: bytes = b"",
-                 timeout_s: float = 60.0, limit: int = LIMIT) -> Iterator[NodeAnswer]:
+def run_on_nodes(
+    nodes: Iterable[str | Node],
+    argv: Sequence[str],
+    *,
+    transport: Transport,
+    stdin: bytes = b"",
+    timeout_s: float = 60.0,
+    limit: int = LIMIT,
+) -> Iterator[NodeAnswer]:
     """Run `argv` on every node, at most `limit` at a time, and yield each answer as it comes.
 
     `timeout_s` holds per node, from the moment its turn comes. `argv` is passed word by word: nothing in it is read as
@@ -111,8 +118,9 @@ def run_on_nodes(nodes: Iterable[str | Node], argv: Sequence[str], *, transport:
         yield answer
 
 
-def each(items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *,
-         limit: int = LIMIT) -> Iterator[tuple[Item, Result]]:
+def each(
+    items: Sequence[Item], work: Callable[[Item, threading.Event], Result], *, limit: int = LIMIT
+) -> Iterator[tuple[Item, Result]]:
     """Call `work(item, stopped)` for every item in at most `limit` threads and yield results as they come.
 
     When the reader stops early, what has not begun is left out and `stopped` is set for what runs.

@@ -81,8 +81,10 @@ def _nodes_of(word: str) -> list[Node]:
     if not equals:
         return [Node(one) for one in _names_of(word)]
     if not _ADDRESS.fullmatch(address):
-        raise UsageError(f"{word!r}: {address!r} is not an address",
-                         hint="accepted: NAME=ssh://[user@]host[:port], NAME=unix:///path/of/the/engine.sock")
+        raise UsageError(
+            f"{word!r}: {address!r} is not an address",
+            hint="accepted: NAME=ssh://[user@]host[:port], NAME=unix:///path/of/the/engine.sock",
+        )
     return [Node(_checked(name, word), address)]
 
 

@@ -46,8 +46,18 @@ class Srun:
         return answer
 
     def command(self, node: Node, argv: Sequence[str]) -> list[str]:
-        return ["srun", f"--jobid={self.job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node.name}",
-                "--immediate=60", "--unbuffered", "--chdir=/", *argv]
+        return [
+            "srun",
+            f"--jobid={self.job}",
+            "--overlap",
+            "--nodes=1",
+            "--ntasks=1",
+            f"--nodelist={node.name}",
+            "--immediate=60",
+            "--unbuffered",
+            "--chdir=/",
+            *argv,
+        ]
 
     def _env(self) -> dict[str, str]:
         # Options that srun takes from SLURM_* of the batch script (its number of tasks, its distribution) are not ours.
@@ -61,8 +71,9 @@ def _complaint(said: str) -> str:
     return lines[0] if lines else said.strip()
 
 
-def answer_of(node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until,
-              env: Mapping[str, str] | None) -> NodeAnswer:
+def answer_of(
+    node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until, env: Mapping[str, str] | None
+) -> NodeAnswer:
     """Run the process `argv` and return what it answered as the answer of `node`."""
     began = time.monotonic()
     try:

@@ -88,14 +88,21 @@ class Ssh:
         address = urlsplit(node.address or f"ssh://{node.name}")
         if address.scheme != "ssh" or not address.hostname:
             raise UsageError(f"node {node}: {node.address} is not an SSH address")
-        connection = Connection(address.hostname, user=address.username, port=address.port,
-                                config=self._files.config(self.config_file), connect_timeout=timeout_s,
-                                connect_kwargs={"banner_timeout": timeout_s, "auth_timeout": timeout_s})
+        connection = Connection(
+            address.hostname,
+            user=address.username,
+            port=address.port,
+            config=self._files.config(self.config_file),
+            connect_timeout=timeout_s,
+            connect_kwargs={"banner_timeout": timeout_s, "auth_timeout": timeout_s},
+        )
         # fabric's own policy is to accept and forget every key.
         connection.client.set_missing_host_key_policy(RejectPolicy())
         # As paramiko looks it up.
         name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
-        self._files.known_hosts(known_hosts_files(connection.ssh_config)).add_to(connection.client.get_host_keys(), name)
+        self._files.known_hosts(known_hosts_files(connection.ssh_config)).add_to(
+            connection.client.get_host_keys(), name
+        )
         return connection
 
 
@@ -161,7 +168,7 @@ def _exchange(channel: Channel, line: str, stdin: bytes, until: Until) -> tuple[
 def _feed(channel: Channel, rest: memoryview) -> tuple[memoryview, bool]:
     try:
         while rest and channel.send_ready():
-            rest = rest[channel.send(bytes(rest[:CHUNK])):]
+            rest = rest[channel.send(bytes(rest[:CHUNK])) :]
     except (TimeoutError, OSError):
         if channel.closed:
             return rest, True
@@ -181,12 +188,18 @@ def _drain(channel: Channel, output: dict[str, bytearray]) -> bool:
     return found
 
 
-def _answer(node: Node, outcome: tuple[int | None, bytes, bytes], seconds: float, timeout_s: float,
-            until: Until) -> NodeAnswer:
+def _answer(
+    node: Node, outcome: tuple[int | None, bytes, bytes], seconds: float, timeout_s: float, until: Until
+) -> NodeAnswer:
     code, out, err = outcome
     if code is None or code < 0:
-        why = "was interrupted" if until.stopped.is_set() else \
-            f"no answer within {timeout_s:g} s" if until.over else "the connection ended before the command"
+        why = (
+            "was interrupted"
+            if until.stopped.is_set()
+            else f"no answer within {timeout_s:g} s"
+            if until.over
+            else "the connection ended before the command"
+        )
         return NodeAnswer(node.name, -1, out, err, seconds, why)
     answer = NodeAnswer(node.name, code, out, err, seconds)
     if too_slow(answer, timeout_s):

@@ -48,7 +48,9 @@ class NodeVerdict:
     @property
     def telling(self) -> list[Row]:
         """The rows that are not all right, failures first."""
-        found = sorted((row for row in self.rows if _rank(row.verdict) > _rank("skip")), key=lambda row: -_rank(row.verdict))
+        found = sorted(
+            (row for row in self.rows if _rank(row.verdict) > _rank("skip")), key=lambda row: -_rank(row.verdict)
+        )
         # A set's table ends with what became of a node, which repeats the check that failed.
         return [row for row in found if row.check != "verdict"] or found
 
@@ -58,16 +60,22 @@ class NodeVerdict:
         checks: dict[tuple[str, str, str], list[str]] = {}
         for row in self.telling:
             checks.setdefault((row.verdict, row.text, row.remedy), []).append(row.check)
-        return [(verdict, f"{', '.join(sorted(names))}: {text}", remedy) for (verdict, text, remedy), names in checks.items()]
+        return [
+            (verdict, f"{', '.join(sorted(names))}: {text}", remedy)
+            for (verdict, text, remedy), names in checks.items()
+        ]
 
     def to_json(self) -> dict[str, object]:
         telling = self.telling
         return {
-            "node": self.node, "verdict": self.verdict,
+            "node": self.node,
+            "verdict": self.verdict,
             "reason": telling[0].reason if telling else self.problem or ("" if self.rows else "no answer"),
             "remedy": telling[0].remedy if telling else "",
-            "checks": [{"check": row.check, "verdict": row.verdict, "ms": row.ms, "text": row.text, "remedy": row.remedy}
-                       for row in self.rows],
+            "checks": [
+                {"check": row.check, "verdict": row.verdict, "ms": row.ms, "text": row.text, "remedy": row.remedy}
+                for row in self.rows
+            ],
         }
 
 
@@ -101,16 +109,25 @@ class Verdicts:
     def coverage(self) -> str:
         """`tested 7 of 8 nodes: 5 fit, 1 fit with warnings, 1 failed`"""
         counts = {word: sum(one.verdict == word for one in self.nodes) for word in ORDER}
-        parts = [f"{counts[word]} {text}" for word, text in (
-            ("pass", "fit"), ("warn", "fit with warnings"), ("fail", "failed")) if counts[word]]
+        parts = [
+            f"{counts[word]} {text}"
+            for word, text in (("pass", "fit"), ("warn", "fit with warnings"), ("fail", "failed"))
+            if counts[word]
+        ]
         return f"tested {self.tested} of {len(self.nodes)} nodes" + (f": {', '.join(parts)}" if parts else "")
 
     def to_json(self) -> dict[str, object]:
         return {
-            "schema": 1, "given": len(self.nodes), "tested": self.tested, "verdict": self.verdict, "exclude": self.exclude,
+            "schema": 1,
+            "given": len(self.nodes),
+            "tested": self.tested,
+            "verdict": self.verdict,
+            "exclude": self.exclude,
             "nodes": [one.to_json() for one in self.nodes],
-            "together": [{"check": row.check, "verdict": row.verdict, "ms": row.ms, "text": row.text, "remedy": row.remedy}
-                         for row in self.together],
+            "together": [
+                {"check": row.check, "verdict": row.verdict, "ms": row.ms, "text": row.text, "remedy": row.remedy}
+                for row in self.together
+            ],
         }
 
 
@@ -124,13 +141,22 @@ def parse_table(text: str) -> list[Row]:
     for line in text.splitlines():
         cells = line.split("\t")
         if len(cells) >= 5 and cells[2] in ORDER:
-            rows.append(Row(cells[0], cells[1], cells[2], int(cells[3]) if cells[3].isdecimal() and len(cells[3]) < 16 else 0, cells[4],
-                            cells[5] if len(cells) > 5 else ""))
+            rows.append(
+                Row(
+                    cells[0],
+                    cells[1],
+                    cells[2],
+                    int(cells[3]) if cells[3].isdecimal() and len(cells[3]) < 16 else 0,
+                    cells[4],
+                    cells[5] if len(cells) > 5 else "",
+                )
+            )
     return rows
 
 
-def judge(nodes: Sequence[str], rows: Iterable[Row], problems: Mapping[str, str],
-          untried: Mapping[str, str] | None = None) -> Verdicts:
+def judge(
+    nodes: Sequence[str], rows: Iterable[Row], problems: Mapping[str, str], untried: Mapping[str, str] | None = None
+) -> Verdicts:
     """The verdicts on `nodes`: `problems` are words about those that did not answer, `untried` about those never asked."""
     told: dict[str, list[Row]] = {name: [] for name in nodes}
     together = []
@@ -143,5 +169,7 @@ def judge(nodes: Sequence[str], rows: Iterable[Row], problems: Mapping[str, str]
             words.setdefault(row.node, row.text)
         else:
             told[row.node].append(row)
-    return Verdicts(tuple(NodeVerdict(name, tuple(told[name]), words.get(name, ""), name not in left_out) for name in nodes),
-                    tuple(together))
+    return Verdicts(
+        tuple(NodeVerdict(name, tuple(told[name]), words.get(name, ""), name not in left_out) for name in nodes),
+        tuple(together),
+    )

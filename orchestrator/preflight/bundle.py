@@ -63,8 +63,10 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
             folder.mkdir()
             write_bundle(files, folder / "bundle")
         except OSError as error:
-            raise SetError(f"cannot write a bundle into {log_dir}: {error.strerror or error}",
-                           hint=f"is the shared storage mounted, and with room? df -h {log_dir}") from error
+            raise SetError(
+                f"cannot write a bundle into {log_dir}: {error.strerror or error}",
+                hint=f"is the shared storage mounted, and with room? df -h {log_dir}",
+            ) from error
         # What the nodes write goes there too, and with it.
         env = {**environment(os.environ, entry), "ORCH_SET_DIR": str(folder)}
         yield Bundle(folder, env, entry.site.preflight.check_seconds)

@@ -90,7 +90,9 @@ def allocate(request: Request, entry: Entry, names: Sequence[str], tell: Callabl
             given, untried, idle = _idle(site, names)
         if not idle:
             return judge(given, [], {}, untried)
-        tell(f"checking {len(idle)} of {len(given)} nodes in an allocation of {site.partition or 'the default partition'}")
+        tell(
+            f"checking {len(idle)} of {len(given)} nodes in an allocation of {site.partition or 'the default partition'}"
+        )
         done = _run(_salloc(request, entry, idle), request.bundle.env, request.limit_s + WAIT_S)
         if GRANTED.search(done.stderr):
             return judge(given, _rows(request, done), {}, untried)
@@ -112,8 +114,11 @@ def _idle(site: Site, names: Sequence[str]) -> tuple[list[str], dict[str, str], 
         avoided = set(expand_all(site.exclude))
         given = [name for name in given if name not in avoided]
     where = f"partition {site.partition}" if site.partition else "the cluster"
-    untried = {name: states[name].words if name in states else f"not in {where}"
-               for name in given if name not in states or not (states[name].idle or (site.reservation and states[name].reserved))}
+    untried = {
+        name: states[name].words if name in states else f"not in {where}"
+        for name in given
+        if name not in states or not (states[name].idle or (site.reservation and states[name].reserved))
+    }
     return given, untried, [name for name in given if name not in untried]
 
 
@@ -121,12 +126,22 @@ def _salloc(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
     from orchestrator.scheduler.slurm_nodes import salloc_command, shared_options
 
     site = entry.site
-    asked = (("partition", site.partition), ("account", site.account), ("qos", site.qos),
-             ("reservation", site.reservation), ("constraint", site.constraint))
+    asked = (
+        ("partition", site.partition),
+        ("account", site.account),
+        ("qos", site.qos),
+        ("reservation", site.reservation),
+        ("constraint", site.constraint),
+    )
     options = [f"--{name}={value}" for name, value in asked if value]
     options += [f"--gres=gpu:{entry.gpus_per_node}"] if entry.gfx else []
-    return salloc_command(nodes, [*options, *shared_options(site.sbatch)], minutes=2 + int(request.limit_s // 60),
-                          wait_s=WAIT_S, argv=request.argv(nodes))
+    return salloc_command(
+        nodes,
+        [*options, *shared_options(site.sbatch)],
+        minutes=2 + int(request.limit_s // 60),
+        wait_s=WAIT_S,
+        argv=request.argv(nodes),
+    )
 
 
 def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
@@ -140,8 +155,13 @@ def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
         hint = "ask again, or name the nodes with --nodes"
     else:
         hint = "correct the site file (partition, account, qos, ...); or run it inside an allocation of yours, or with --via ssh"
-    return SchedulerError(f"no allocation for the preflight: {words}", argv=list(done.args), returncode=done.returncode,
-                          stderr=done.stderr, hint=hint)
+    return SchedulerError(
+        f"no allocation for the preflight: {words}",
+        argv=list(done.args),
+        returncode=done.returncode,
+        stderr=done.stderr,
+        hint=hint,
+    )
 
 
 # ---- SSH ----
@@ -152,16 +172,31 @@ def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, l
     from orchestrator.nodes.fanout import GRACE_S, NodeAnswer, Until, each
 
     if request.deep:
-        raise UsageError("--deep needs an allocation: its step runs on all nodes at the same time",
-                         hint="leave --via ssh away, or run it inside an allocation")
+        raise UsageError(
+            "--deep needs an allocation: its step runs on all nodes at the same time",
+            hint="leave --via ssh away, or run it inside an allocation",
+        )
     bundle, names = request.bundle, [node.name for node in nodes]
-    env = {"ORCH_SET_DIR": bundle.env["ORCH_SET_DIR"], "ORCH_JOB_ID": "preflight", "ORCH_NODES": " ".join(names),
-           "SLURM_NNODES": str(len(names)), **_marker(bundle)}
+    env = {
+        "ORCH_SET_DIR": bundle.env["ORCH_SET_DIR"],
+        "ORCH_JOB_ID": "preflight",
+        "ORCH_NODES": " ".join(names),
+        "SLURM_NNODES": str(len(names)),
+        **_marker(bundle),
+    }
 
     def check(node: Node, stopped: threading.Event) -> NodeAnswer:
         own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
-        argv = ["env", *(f"{name}={value}" for name, value in own.items()), "bash", "-c", SEE, "preflight",
-                str(bundle.node_script), "check"]
+        argv = [
+            "env",
+            *(f"{name}={value}" for name, value in own.items()),
+            "bash",
+            "-c",
+            SEE,
+            "preflight",
+            str(bundle.node_script),
+            "check",
+        ]
         return transport.run(node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped))
 
     problems, blind = {}, []
@@ -169,8 +204,16 @@ def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, l
         for node, answer in each(nodes, check, limit=limit):
             judging.give(answer.stdout)
             if answer.returncode == INVISIBLE:
-                blind.append(Row(node.name, "log_dir", "fail", 0, f"does not see {bundle.folder.parent}, the site's log_dir",
-                                 "mount the shared storage there, or correct log_dir in the site file"))
+                blind.append(
+                    Row(
+                        node.name,
+                        "log_dir",
+                        "fail",
+                        0,
+                        f"does not see {bundle.folder.parent}, the site's log_dir",
+                        "mount the shared storage there, or correct log_dir in the site file",
+                    )
+                )
             elif not answer.ok:
                 problems[node.name] = answer.words
         done = judging.end(request.limit_s)
@@ -219,19 +262,31 @@ def _run(argv: list[str], env: Mapping[str, str], limit_s: float) -> subprocess.
 def _start(argv: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
     # A process group of its own: Ctrl-C reaches us alone, and we end the rest in order.
     try:
-        return subprocess.Popen(argv, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(env),
-                                encoding="utf-8", errors="replace", process_group=0)
+        return subprocess.Popen(
+            argv,
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            encoding="utf-8",
+            errors="replace",
+            process_group=0,
+        )
     except FileNotFoundError as error:
-        raise SchedulerError(f"`{argv[0]}` is not on PATH", argv=argv, hint="run this on a login node of the cluster, or "
-                                                                            "with --via ssh") from error
+        raise SchedulerError(
+            f"`{argv[0]}` is not on PATH", argv=argv, hint="run this on a login node of the cluster, or with --via ssh"
+        ) from error
 
 
 def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.CompletedProcess[str]:
     try:
         _, said = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired as error:
-        raise SchedulerError(f"the preflight did not end within {limit_s:g} s", argv=list(process.args),  # type: ignore[arg-type]
-                             hint="a node may hang; name fewer nodes with --nodes") from error
+        raise SchedulerError(
+            f"the preflight did not end within {limit_s:g} s",
+            argv=list(process.args),  # type: ignore[arg-type]
+            hint="a node may hang; name fewer nodes with --nodes",
+        ) from error
     finally:
         _end(process)
     return subprocess.CompletedProcess(process.args, process.returncode, "", said)
@@ -273,7 +328,13 @@ def _rows(request: Request, done: subprocess.CompletedProcess[str]) -> list[Row]
     try:
         return parse_table(request.bundle.table.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
-        lines = [text for line in done.stderr.splitlines() if (text := line.strip()) and not text.startswith("salloc: ")]
-        raise SchedulerError(f"preflight.sh could not run: {lines[-1] if lines else f'exit code {done.returncode} and no message'}",
-                             argv=list(done.args), returncode=done.returncode, stderr=done.stderr,
-                             hint="its whole output: orchestrator render ... -o DIR, then bash DIR/preflight.sh") from error
+        lines = [
+            text for line in done.stderr.splitlines() if (text := line.strip()) and not text.startswith("salloc: ")
+        ]
+        raise SchedulerError(
+            f"preflight.sh could not run: {lines[-1] if lines else f'exit code {done.returncode} and no message'}",
+            argv=list(done.args),
+            returncode=done.returncode,
+            stderr=done.stderr,
+            hint="its whole output: orchestrator render ... -o DIR, then bash DIR/preflight.sh",
+        ) from error

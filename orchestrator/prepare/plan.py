@@ -37,8 +37,9 @@ class Plan:
 
     def binds(self) -> dict[str, str]:
         """Return host folder -> folder in the container."""
-        return {str(self.folders[mount.variable] / (mount.subpath or "")): mount.container
-                for mount in self.part.mounts}
+        return {
+            str(self.folders[mount.variable] / (mount.subpath or "")): mount.container for mount in self.part.mounts
+        }
 
     def host_path(self, part: PathPart | CleanPart) -> Path:
         return self.folders[part.variable] / part.path
@@ -64,8 +65,15 @@ class Plan:
         return hashlib.sha256(f"{self.workdir(step)}\0{step.run}".encode()).hexdigest()
 
 
-def make_plan(workload: str, site: Site, *, round: str | None = None, image: str = "",  # noqa: A002
-              extra: Sequence[str] = (), systems_dirs: Sequence[Path] = ()) -> Plan:
+def make_plan(
+    workload: str,
+    site: Site,
+    *,
+    round: str | None = None,
+    image: str = "",
+    extra: Sequence[str] = (),
+    systems_dirs: Sequence[Path] = (),
+) -> Plan:
     """Return the plan for `workload`: a name, or a preparation file. `round` None takes the newest.
 
     `extra` names optional steps that are wanted. Raises UsageError or DescriptorError.
@@ -76,8 +84,10 @@ def make_plan(workload: str, site: Site, *, round: str | None = None, image: str
     _, preparation = load_preparation(workload)
     chosen = round or max(preparation.rounds, key=lambda one: tuple(map(int, one.split("."))))
     if chosen not in preparation.rounds:
-        raise UsageError(f"no preparation of {preparation.name} is published for round {chosen}; "
-                         f"there is one for: {', '.join(sorted(preparation.rounds))}")
+        raise UsageError(
+            f"no preparation of {preparation.name} is published for round {chosen}; "
+            f"there is one for: {', '.join(sorted(preparation.rounds))}"
+        )
     part = preparation.rounds[chosen]
     unknown = [name for name in extra if name not in [step.name for step in part.steps]]
     if unknown:
@@ -98,6 +108,8 @@ def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Pat
     missing = [variable for variable in wanted if variable not in given]
     if missing:
         shown = ", ".join(f"{variable}: /shared/data/{workload}" for variable in missing)
-        raise UsageError(f"the site file does not say where {' and '.join(missing)} of {workload} is",
-                         hint=f"add to it: data: {{{workload}: {{{shown}}}}}")
+        raise UsageError(
+            f"the site file does not say where {' and '.join(missing)} of {workload} is",
+            hint=f"add to it: data: {{{workload}: {{{shown}}}}}",
+        )
     return {variable: Path(given[variable]) for variable in wanted}

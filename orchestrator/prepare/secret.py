@@ -38,8 +38,10 @@ def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = Non
         return Secret(name, _content(Path(file).expanduser()))
     value = (os.environ if env is None else env).get(name, "")
     if not value:
-        raise UsageError(f"this preparation needs {name}, and there is none",
-                         hint=f"--hf-token-file FILE (mode 600), or {name} in the environment")
+        raise UsageError(
+            f"this preparation needs {name}, and there is none",
+            hint=f"--hf-token-file FILE (mode 600), or {name} in the environment",
+        )
     return Secret(name, value.strip())
 
 
@@ -59,8 +61,10 @@ def _check_mode(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"{path} is not a regular file")
     if found.st_mode & 0o077:
-        raise UsageError(f"{path}: others may read this file (mode {stat.S_IMODE(found.st_mode):o})",
-                         hint=f"chmod 600 {path}; a token that others could read should be replaced")
+        raise UsageError(
+            f"{path}: others may read this file (mode {stat.S_IMODE(found.st_mode):o})",
+            hint=f"chmod 600 {path}; a token that others could read should be replaced",
+        )
 
 
 class Redactor:
@@ -75,10 +79,16 @@ class Redactor:
         if not self._value:
             return piece
         text = (self._held + piece).replace(self._value, HIDDEN)
-        held = next((count for count in range(min(len(self._value) - 1, len(text)), 0, -1)
-                     if text.endswith(self._value[:count])), 0)
-        self._held = text[len(text) - held:]
-        return text[:len(text) - held]
+        held = next(
+            (
+                count
+                for count in range(min(len(self._value) - 1, len(text)), 0, -1)
+                if text.endswith(self._value[:count])
+            ),
+            0,
+        )
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
 
     def rest(self) -> bytes:
         """Return what was held back, at the end of the stream."""

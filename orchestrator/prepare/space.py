@@ -28,8 +28,12 @@ class Space:
         return f"{where}: {gigabytes(self.have)} can be used there, and {gigabytes(self.need)} are needed"
 
     def to_json(self) -> dict[str, Any]:
-        return {"folders": [str(folder) for folder in self.folders], "need_bytes": self.need, "have_bytes": self.have,
-                "enough": self.enough}
+        return {
+            "folders": [str(folder) for folder in self.folders],
+            "need_bytes": self.need,
+            "have_bytes": self.have,
+            "enough": self.enough,
+        }
 
 
 def spaces(plan: Plan) -> list[Space]:

@@ -67,8 +67,9 @@ def write_state(folder: Path, state: StepState) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}", hint=f"ls -ld {folder.parent}"
-                         ) from error
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror or error}", hint=f"ls -ld {folder.parent}"
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

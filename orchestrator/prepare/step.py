@@ -42,8 +42,16 @@ def container_name(plan: Plan) -> str:
     return f"orchestrator-prepare-{plan.workload}-{where}"
 
 
-def run_step(client: DockerClient, image_id: str, plan: Plan, step: StepPart, text: str, secret: Secret | None,
-             log: Path, tell: Callable[[bytes], None]) -> int:
+def run_step(
+    client: DockerClient,
+    image_id: str,
+    plan: Plan,
+    step: StepPart,
+    text: str,
+    secret: Secret | None,
+    log: Path,
+    tell: Callable[[bytes], None],
+) -> int:
     """Run `text` and return its exit code. Its output goes to `log` and to `tell`, with the secret hidden.
 
     Raises EngineError when the container cannot be run, InputError when the log cannot be written.
@@ -84,27 +92,40 @@ class Log:
         rest = memoryview(piece)
         try:
             while rest:
-                rest = rest[self.file.write(rest):]
+                rest = rest[self.file.write(rest) :]
         except OSError as error:
             raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> InputError:
-        return InputError(f"{self.path}: cannot be written: {error.strerror or error}",
-                          hint=f"df -h {self.path.parent}")
+        return InputError(
+            f"{self.path}: cannot be written: {error.strerror or error}", hint=f"df -h {self.path.parent}"
+        )
 
 
 def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, text: str) -> str:
     api = client.api
     host = api.create_host_config(
-        binds=[f"{folder}:{inside}" for folder, inside in plan.binds().items()], network_mode="host", ipc_mode="host",
-        devices=[f"{device}:{device}:rwm" for device in present_devices(plan)], init=True,
-        security_opt=list(plan.part.security_opt), log_config={"Type": "none", "Config": {}})
+        binds=[f"{folder}:{inside}" for folder, inside in plan.binds().items()],
+        network_mode="host",
+        ipc_mode="host",
+        devices=[f"{device}:{device}:rwm" for device in present_devices(plan)],
+        init=True,
+        security_opt=list(plan.part.security_opt),
+        log_config={"Type": "none", "Config": {}},
+    )
     name = container_name(plan)
     remove_leftover(client, name)
     command = ["-c", LIFELINE, "prepare", text, step.secret or ""]
-    made = api.create_container(image_id, entrypoint=["bash"], command=command, stdin_open=True,
-                                working_dir=plan.workdir(step), name=name, host_config=host,
-                                labels={"orchestrator": "prepare", "orchestrator.workload": plan.workload})
+    made = api.create_container(
+        image_id,
+        entrypoint=["bash"],
+        command=command,
+        stdin_open=True,
+        working_dir=plan.workdir(step),
+        name=name,
+        host_config=host,
+        labels={"orchestrator": "prepare", "orchestrator.workload": plan.workload},
+    )
     return str(made["Id"])
 
 
@@ -122,8 +143,10 @@ def remove_leftover(client: DockerClient, name: str) -> None:
     except NotFound:
         return
     if found["State"]["Running"]:
-        raise EngineError(f"another process prepares the same data: container {name} runs",
-                          hint=f"wait for it, or end it: docker rm --force {name}")
+        raise EngineError(
+            f"another process prepares the same data: container {name} runs",
+            hint=f"wait for it, or end it: docker rm --force {name}",
+        )
     client.api.remove_container(found["Id"], force=True, v=True)
 
 

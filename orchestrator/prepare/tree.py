@@ -28,9 +28,15 @@ class Found:
     expected: int
 
     def to_json(self) -> dict[str, Any]:
-        return {"variable": self.variable, "path": self.path, "full_path": str(self.full), "what": self.what,
-                "state": self.state, "bytes": self.bytes if self.bytes >= 0 else None,
-                "expected_bytes": self.expected or None}
+        return {
+            "variable": self.variable,
+            "path": self.path,
+            "full_path": str(self.full),
+            "what": self.what,
+            "state": self.state,
+            "bytes": self.bytes if self.bytes >= 0 else None,
+            "expected_bytes": self.expected or None,
+        }
 
 
 def check_tree(plan: Plan) -> list[Found]:

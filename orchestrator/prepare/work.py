@@ -34,8 +34,13 @@ class StepReport:
     state: StepState | None
 
     def to_json(self) -> dict[str, Any]:
-        return {"step": self.name, "what": self.what, "due": self.due, "why": self.why,
-                "state": self.state.to_json() if self.state else None}
+        return {
+            "step": self.name,
+            "what": self.what,
+            "due": self.due,
+            "why": self.why,
+            "state": self.state.to_json() if self.state else None,
+        }
 
 
 def outlook(plan: Plan) -> list[StepReport]:
@@ -68,8 +73,9 @@ def _reclaimed(plan: Plan) -> bool:
     return any(state is not None and state.state == "done" for state in states)
 
 
-def prepare(plan: Plan, secrets: dict[str, Secret], *, address: str = "", tell: Tell,
-            output: Callable[[bytes], None]) -> list[StepReport]:
+def prepare(
+    plan: Plan, secrets: dict[str, Secret], *, address: str = "", tell: Tell, output: Callable[[bytes], None]
+) -> list[StepReport]:
     """Run every step that is due, in order, and stop at the first that fails. Returns all steps with their states.
 
     Raises EngineError, InputError (folders that cannot be written), SetError (somebody else is at work).
@@ -77,8 +83,9 @@ def prepare(plan: Plan, secrets: dict[str, Secret], *, address: str = "", tell: 
     with engine(address, timeout_s=300) as client:
         image = find_image(client, plan.image)
         if image is None:
-            raise EngineError(f"the engine does not have {plan.image}",
-                              hint=f"orchestrator images pull --image {plan.image}")
+            raise EngineError(
+                f"the engine does not have {plan.image}", hint=f"orchestrator images pull --image {plan.image}"
+            )
         _make_folders(plan)
         for report, step in zip(outlook(plan), plan.steps, strict=True):
             if not report.due:
@@ -87,8 +94,10 @@ def prepare(plan: Plan, secrets: dict[str, Secret], *, address: str = "", tell: 
             _refuse_second(plan, report)
             tell(f"{step.name}: {step.what} ({report.why}); log: {plan.state_folder / step.name}.log")
             state = _run(client, image.id, plan, step, report, secrets.get(step.secret or ""), output)
-            tell(f"{step.name}: {state.state} after {(state.ended_ms - state.started_ms) / 1000:.1f} s"
-                 f"{'; ' + state.reason if state.reason else ''}")
+            tell(
+                f"{step.name}: {state.state} after {(state.ended_ms - state.started_ms) / 1000:.1f} s"
+                f"{'; ' + state.reason if state.reason else ''}"
+            )
             if state.state != "done":
                 break
     return outlook(plan)
@@ -104,20 +113,31 @@ def _make_folders(plan: Plan) -> None:
 
 def _refuse_second(plan: Plan, report: StepReport) -> None:
     if report.state is not None and runs_elsewhere(plan.state_folder, report.state):
-        raise SetError(f"{report.name} of {plan.workload} runs on {report.state.host} (process {report.state.pid})",
-                       hint="wait for it; a step that died there is taken over after two minutes")
+        raise SetError(
+            f"{report.name} of {plan.workload} runs on {report.state.host} (process {report.state.pid})",
+            hint="wait for it; a step that died there is taken over after two minutes",
+        )
 
 
-def _run(client: DockerClient, image_id: str, plan: Plan, step: StepPart, report: StepReport, secret: Secret | None,
-         output: Callable[[bytes], None]) -> StepState:
+def _run(
+    client: DockerClient,
+    image_id: str,
+    plan: Plan,
+    step: StepPart,
+    report: StepReport,
+    secret: Secret | None,
+    output: Callable[[bytes], None],
+) -> StepState:
     folder = plan.state_folder
-    state = StepState(step.name, "running", plan.fingerprint(step), image_id, os.uname().nodename, os.getpid(),
-                      now_ms())
+    state = StepState(
+        step.name, "running", plan.fingerprint(step), image_id, os.uname().nodename, os.getpid(), now_ms()
+    )
     write_state(folder, state)
     again = report.state is not None
     with beating(folder, step.name):
-        code = run_step(client, image_id, plan, step, plan.text(step, again=again), secret,
-                        folder / f"{step.name}.log", output)
+        code = run_step(
+            client, image_id, plan, step, plan.text(step, again=again), secret, folder / f"{step.name}.log", output
+        )
     gone = missing_after(plan, step)
     reason = f"exit code {code}" if code else f"it ended well, but left no {', '.join(map(str, gone))}" if gone else ""
     state = replace(state, state="failed" if reason else "done", ended_ms=now_ms(), exit_code=code, reason=reason)

@@ -56,15 +56,20 @@ def load() -> tuple[PublishedResult, ...]:
     return tuple(PublishedResult(**{**one, "run_minutes": tuple(one["run_minutes"])}) for one in document["results"])
 
 
-def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[PublishedResult]:  # noqa: A002
+def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[PublishedResult]:
     """Return the results that match everything given; "" matches all.
 
     `round` may be written 6.0, v6.0 or 6.0.0. `system` is a name of this catalogue, the published name, or a GPU such
     as MI355X. Capital letters do not matter. The catalogue's own names win: MI355X_1x8x1 is AMD's entry alone.
     """
     wanted = ".".join(round.lower().removeprefix("v").split(".")[:2])
-    return [one for one in load() if (not benchmark or one.benchmark == benchmark.lower())
-            and (not wanted or one.round == wanted) and (not system or _is(one, system.lower()))]
+    return [
+        one
+        for one in load()
+        if (not benchmark or one.benchmark == benchmark.lower())
+        and (not wanted or one.round == wanted)
+        and (not system or _is(one, system.lower()))
+    ]
 
 
 def _is(result: PublishedResult, system: str) -> bool:
@@ -83,8 +88,10 @@ def difference(minutes: float, published: PublishedResult) -> float:
 
 def compare(minutes: float, published: PublishedResult) -> str:
     """Word `minutes` against a published result: `8.31 min, +0.5 % against the published 8.27; within 1 %`."""
-    return f"{minutes:.2f} min, {wording(difference(minutes, published))[0]} against the published " \
-           f"{published.minutes:.2f}; {wording(difference(minutes, published))[1]}"
+    return (
+        f"{minutes:.2f} min, {wording(difference(minutes, published))[0]} against the published "
+        f"{published.minutes:.2f}; {wording(difference(minutes, published))[1]}"
+    )
 
 
 def wording(percent: float) -> tuple[str, str]:

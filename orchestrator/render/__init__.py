@@ -1,9 +1,9 @@
 """From an Entry to the files of a bundle.
 
-    render_bundle(entry, nexp=10)   {"job.sh": b"...", ...}: the same inputs give the same bytes
-    write_bundle(files, directory)  write them, all or nothing
-    diff_bundle(files, directory)   what differs from a bundle on disk
-    manifest_hash(files)            identity of a bundle
+render_bundle(entry, nexp=10)   {"job.sh": b"...", ...}: the same inputs give the same bytes
+write_bundle(files, directory)  write them, all or nothing
+diff_bundle(files, directory)   what differs from a bundle on disk
+manifest_hash(files)            identity of a bundle
 """
 
 from __future__ import annotations

@@ -34,11 +34,15 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     Raises RenderError when the site gives no log directory, or a value cannot be written into a script.
     """
     if not entry.site.log_dir:
-        raise RenderError("the site file gives no log_dir, the folder on shared storage for the sets",
-                          hint="add `log_dir: /shared/results` to the site file")
+        raise RenderError(
+            "the site file gives no log_dir, the folder on shared storage for the sets",
+            hint="add `log_dir: /shared/results` to the site file",
+        )
     if not entry.image and entry.container.engine != "none":
-        raise RenderError(f"{entry.workload} of round {entry.round} was published without a container image",
-                          hint=f"in the site file: `container: {{engine: none}}` and `code: {{{entry.workload}: /path/to/the/code}}`")
+        raise RenderError(
+            f"{entry.workload} of round {entry.round} was published without a container image",
+            hint=f"in the site file: `container: {{engine: none}}` and `code: {{{entry.workload}: /path/to/the/code}}`",
+        )
     if not 1 <= nexp <= 9999:
         raise RenderError(f"nexp is {nexp}; it must be a number from 1 to 9999")
     templates = data_dir("templates")
@@ -65,11 +69,24 @@ def _environment(templates: Path) -> Environment:
 
     from orchestrator.render import quoting
 
-    environment = Environment(loader=FileSystemLoader(templates), undefined=StrictUndefined, autoescape=False,
-                              trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-                              finalize=quoting.only_quoted, auto_reload=False)
-    environment.filters.update(q=quoting.quote, qlist=quoting.quote_list, env_value=quoting.env_value,
-                               sbatch=quoting.sbatch_value, comment=quoting.comment, name=quoting.name)
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=quoting.only_quoted,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        q=quoting.quote,
+        qlist=quoting.quote_list,
+        env_value=quoting.env_value,
+        sbatch=quoting.sbatch_value,
+        comment=quoting.comment,
+        name=quoting.name,
+    )
     return environment
 
 
@@ -161,20 +178,28 @@ def _code(workload: str) -> Files:
     folder = data_dir("workloads") / workload
     if not folder.is_dir():
         return {}
-    return {f"code/{path.relative_to(folder).as_posix()}": path.read_bytes()
-            for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts}
+    return {
+        f"code/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def _manifest(entry: Entry, nexp: int, files: Files, templates: Path) -> bytes:
     """Versions, and the hash of every input and output. No time, no host, no absolute path: it must be reproducible."""
-    inputs = {f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
-              for path in templates.rglob("*.j2")}
+    inputs = {
+        f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
+        for path in templates.rglob("*.j2")
+    }
     for path in map(Path, entry.files):
         inputs[_input_name(path, inputs)] = _sha256(path.read_bytes())
     manifest = {
         "schema": 1,
         "orchestrator": __version__,
-        "system": entry.system, "workload": entry.workload, "round": entry.round, "nexp": nexp,
+        "system": entry.system,
+        "workload": entry.workload,
+        "round": entry.round,
+        "nexp": nexp,
         "inputs": dict(sorted(inputs.items())),
         "outputs": {name: _sha256(content) for name, content in sorted(files.items())},
     }

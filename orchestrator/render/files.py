@@ -71,17 +71,22 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
         raise RenderError(f"{directory} is a file; the bundle is a folder", hint="give another path with -o")
     if directory == Path.cwd():
         # The new folder takes the name; whoever stands in the old one would stand in a deleted folder.
-        raise RenderError(f"{directory} is the current folder",
-                          hint=f"give another one with -o, such as {directory / 'bundle'}")
+        raise RenderError(
+            f"{directory} is the current folder", hint=f"give another one with -o, such as {directory / 'bundle'}"
+        )
     if not any(directory.iterdir()):
         return
     if not (directory / _MANIFEST).is_file():
-        raise RenderError(f"{directory} holds something that is not a bundle (it has no {_MANIFEST})",
-                          hint="give a new folder with -o")
+        raise RenderError(
+            f"{directory} holds something that is not a bundle (it has no {_MANIFEST})",
+            hint="give a new folder with -o",
+        )
     edited = edited_files(directory)
     if edited and not replace_edited:
-        raise RenderError(f"{directory} was edited since it was rendered: {', '.join(edited)}",
-                          hint="keep it and give another folder with -o, or lose the edits with --force")
+        raise RenderError(
+            f"{directory} was edited since it was rendered: {', '.join(edited)}",
+            hint="keep it and give another folder with -o, or lose the edits with --force",
+        )
 
 
 def edited_files(directory: Path) -> list[str]:
@@ -90,15 +95,21 @@ def edited_files(directory: Path) -> list[str]:
         outputs = json.loads((directory / _MANIFEST).read_bytes())["outputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return [_MANIFEST]
-    found = {name: hashlib.sha256(content).hexdigest() for name, content in read_bundle(directory).items()
-             if name != _MANIFEST}
+    found = {
+        name: hashlib.sha256(content).hexdigest()
+        for name, content in read_bundle(directory).items()
+        if name != _MANIFEST
+    }
     return sorted(name for name in {*outputs, *found} if outputs.get(name) != found.get(name))
 
 
 def read_bundle(directory: Path) -> dict[str, bytes]:
     """Return every file below `directory` as {relative path: bytes}."""
-    return {path.relative_to(directory).as_posix(): path.read_bytes()
-            for path in sorted(directory.rglob("*")) if path.is_file() and "__pycache__" not in path.parts}
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
@@ -106,8 +117,9 @@ def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     old = read_bundle(directory)
     for name in sorted({*old, *files}):
         if old.get(name) != files.get(name):
-            yield from difflib.unified_diff(_lines(old.get(name)), _lines(files.get(name)),
-                                            f"set/{name}", f"new/{name}", lineterm="")
+            yield from difflib.unified_diff(
+                _lines(old.get(name)), _lines(files.get(name)), f"set/{name}", f"new/{name}", lineterm=""
+            )
 
 
 def _lines(content: bytes | None) -> list[str]:

@@ -20,8 +20,9 @@ def network_values(entry: Entry) -> dict[str, Any]:
     return {
         "fabric": entry.fabric_facts,
         "network_origins": [_line(entry, name) for name in _names(entry)],
-        "network_removed": [name for name in NETWORK_NAMES
-                            if name in entry.removed and entry.removed[name].layer in _ORIGINS],
+        "network_removed": [
+            name for name in NETWORK_NAMES if name in entry.removed and entry.removed[name].layer in _ORIGINS
+        ],
     }
 
 

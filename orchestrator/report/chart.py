@@ -32,7 +32,7 @@ def ticks(low: float, high: float, wanted: int = 6) -> list[float]:
 def tick_text(value: float, step: float) -> str:
     """A tick with as many decimals as its step needs; thousands and millions are shortened."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(step) >= size / 100 and abs(value) >= size or abs(step) >= size:
+        if (abs(step) >= size / 100 and abs(value) >= size) or abs(step) >= size:
             return f"{value / size:.{_decimals(step / size)}f}{letter}"
     return f"{value:.{_decimals(step)}f}"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from orchestrator.report.model import Attempt
 from orchestrator.report.figures import moment
+from orchestrator.report.model import Attempt
 from orchestrator.runset.files import read_files
 
 _SHOWN = (

@@ -18,8 +18,19 @@ MOST_NODES = 128
 MOST_COLUMNS = 40
 MOST_ATTEMPTS = 300
 MOST_MEASUREMENTS = 200
-SUMMARY = ("node", "ranks", "good", "failed", "time, mean", "against the others", "minutes with it", "without it",
-           "exit codes", "GB/s", "preflight")
+SUMMARY = (
+    "node",
+    "ranks",
+    "good",
+    "failed",
+    "time, mean",
+    "against the others",
+    "minutes with it",
+    "without it",
+    "exit codes",
+    "GB/s",
+    "preflight",
+)
 
 
 def nodes(report: Report) -> Safe:
@@ -71,7 +82,9 @@ def _node_cell(cell: NodeCell | None) -> Safe:
 
 def aside_rows(report: Report) -> list[tuple[str, str, str, str]]:
     """(node, when, at, why) of every node that was set aside, in order."""
-    found = sorted(((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside), key=lambda item: item[:2])
+    found = sorted(
+        ((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside), key=lambda item: item[:2]
+    )
     return [(node, aside.when, moment(time_ms), aside.reason or "–") for time_ms, node, aside in found]
 
 
@@ -86,8 +99,19 @@ def _summary_row(one: NodeHistory) -> tuple[str, ...]:
     rate = "–" if one.gbps is None else f"{one.gbps:.1f}"
     telling = one.preflight.telling if one.preflight else []
     checked = (one.preflight.verdict if one.preflight else "–") + (f": {telling[0].reason}" if telling else "")
-    return (one.node, ranks, str(one.good), str(one.failed), seconds(one.mean_s), relative, minutes(one.minutes_with),
-            minutes(one.minutes_without), ", ".join(map(str, one.exits)) or "–", rate, checked)
+    return (
+        one.node,
+        ranks,
+        str(one.good),
+        str(one.failed),
+        seconds(one.mean_s),
+        relative,
+        minutes(one.minutes_with),
+        minutes(one.minutes_without),
+        ", ".join(map(str, one.exits)) or "–",
+        rate,
+        checked,
+    )
 
 
 def _set_aside(report: Report) -> Safe:
@@ -103,13 +127,25 @@ def _summary(report: Report) -> Safe:
 
 
 def _bandwidth(report: Report) -> Safe:
-    rows = [(one.round, len(one.nodes), ", ".join(one.nodes[:8]) + (", …" if len(one.nodes) > 8 else ""), one.way,
-             f"{one.gbps:.1f}" if one.gbps else "–", one.note or "–") for one in report.bandwidth[:MOST_MEASUREMENTS]]
+    rows = [
+        (
+            one.round,
+            len(one.nodes),
+            ", ".join(one.nodes[:8]) + (", …" if len(one.nodes) > 8 else ""),
+            one.way,
+            f"{one.gbps:.1f}" if one.gbps else "–",
+            one.note or "–",
+        )
+        for one in report.bandwidth[:MOST_MEASUREMENTS]
+    ]
     if not rows:
         return Safe("")
     header = ("round", "nodes", "which", "way", "GB/s", "note")
-    return tag("details", tag("summary", "Bandwidth between the nodes, as measured"),
-               table("Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4)))
+    return tag(
+        "details",
+        tag("summary", "Bandwidth between the nodes, as measured"),
+        table("Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4)),
+    )
 
 
 def attempts(report: Report) -> Safe:

@@ -17,7 +17,7 @@ CSS = (
 :root{{color-scheme:light dark;{_LIGHT}}}
 @media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}
 """
-    + """
+    """
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}

@@ -51,8 +51,10 @@ def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
     wanted = [name for text in nodelist for name in expand(text)]
     left = [name for name in wanted if name not in set(avoided)]
     if wanted and not left:
-        raise UsageError(f"every node of the nodelist ({','.join(nodelist)}) is excluded",
-                         hint="name other nodes in the site's `nodelist`, or exclude fewer")
+        raise UsageError(
+            f"every node of the nodelist ({','.join(nodelist)}) is excluded",
+            hint="name other nodes in the site's `nodelist`, or exclude fewer",
+        )
     return left
 
 

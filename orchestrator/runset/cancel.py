@@ -20,8 +20,10 @@ def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float) -> dict[str, b
             gone[job.id] = scheduler.cancel(job.id, grace_s)
             mark_cancelled(run_set, job.id)
     if not gone and asked and not asked[-1].settled:
-        raise SchedulerUnknown(f"set {run_set.name}: its submission got no answer and there is no job of it now",
-                               hint="one may still appear; ask again in a minute")
+        raise SchedulerUnknown(
+            f"set {run_set.name}: its submission got no answer and there is no job of it now",
+            hint="one may still appear; ask again in a minute",
+        )
     if not gone and scheduler.name == "local":
         return _left_overs(scheduler, [record.job_id for record in asked if record.job_id])
     return gone

@@ -38,14 +38,30 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
     now_s = time.time()
     set_id = new_set_id(entry.system, entry.workload, now_s)
     return SetRecord(
-        set_id=set_id, system=entry.system, workload=entry.workload, benchmark=entry.benchmark, round=entry.round,
-        ruleset=entry.ruleset, nexp=nexp, root_seed=new_root_seed(), created_ms=int(now_s * 1000),
-        created_by="controller", job_name=f"orch-{set_id}", scheduler=entry.site.scheduler, nodes=entry.nodes,
-        gpus_per_node=entry.gpus_per_node, engine=entry.container.engine, image=entry.image,
+        set_id=set_id,
+        system=entry.system,
+        workload=entry.workload,
+        benchmark=entry.benchmark,
+        round=entry.round,
+        ruleset=entry.ruleset,
+        nexp=nexp,
+        root_seed=new_root_seed(),
+        created_ms=int(now_s * 1000),
+        created_by="controller",
+        job_name=f"orch-{set_id}",
+        scheduler=entry.site.scheduler,
+        nodes=entry.nodes,
+        gpus_per_node=entry.gpus_per_node,
+        engine=entry.container.engine,
+        image=entry.image,
         max_attempts=entry.site.limits.attempts,
-        run_timeout_s=round(60 * (entry.site.limits.run_timeout_minutes or entry.minutes_per_run)), target=entry.target,
-        metric=entry.metric, target_is_upper_bound=entry.target_is_upper_bound, bundle_sha256=bundle_sha256,
-        pass_env=needed_names(entry))
+        run_timeout_s=round(60 * (entry.site.limits.run_timeout_minutes or entry.minutes_per_run)),
+        target=entry.target,
+        metric=entry.metric,
+        target_is_upper_bound=entry.target_is_upper_bound,
+        bundle_sha256=bundle_sha256,
+        pass_env=needed_names(entry),
+    )
 
 
 def needed_names(entry: Entry) -> list[str]:
@@ -89,8 +105,10 @@ def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes]) -> None:
 def _explained(error: OSError, log_dir: Path) -> SetError:
     where = f"cannot create a set in {log_dir}"
     if not log_dir.is_dir():
-        return SetError(f"{where}: there is no such folder",
-                        hint=f"mkdir -p {log_dir} (on storage that all nodes see), or correct log_dir in the site file")
+        return SetError(
+            f"{where}: there is no such folder",
+            hint=f"mkdir -p {log_dir} (on storage that all nodes see), or correct log_dir in the site file",
+        )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SetError(f"{where}: {error.strerror}; nothing was created", hint=f"make room: df -h {log_dir}; quota -s")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

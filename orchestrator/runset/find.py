@@ -21,8 +21,10 @@ def find_set(name: str, log_dir: Path | None) -> Path:
         raise _no_set_at(path, log_dir)
     if log_dir is None:
         said = f"`{name}` can only be a path to a set's folder" if name else "which set is meant has to be said"
-        raise UsageError(f"there is no site file, so {said}",
-                         hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)")
+        raise UsageError(
+            f"there is no site file, so {said}",
+            hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)",
+        )
     folders = [folder for folder in _listed(log_dir) if folder.name.startswith(name)]
     exact = [folder for folder in folders if folder.name == name]
     if exact or len(folders) == 1 or (folders and not name):
@@ -36,8 +38,10 @@ def find_set(name: str, log_dir: Path | None) -> Path:
 
 def _listed(log_dir: Path) -> list[Path]:
     if not log_dir.is_dir():
-        raise SetError(f"the log directory {log_dir} does not exist here",
-                       hint="is the shared storage mounted? Otherwise correct log_dir in the site file")
+        raise SetError(
+            f"the log directory {log_dir} does not exist here",
+            hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
+        )
     return [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
 
 
@@ -59,8 +63,10 @@ def _no_set_called(name: str, log_dir: Path) -> UsageError:
 
     names = [folder.name for folder in _listed(log_dir)]
     near = get_close_matches(name, names, n=1)
-    return UsageError(f"there is no set `{name}` in {log_dir}" + (f"; did you mean {near[0]}?" if near else ""),
-                      hint=_where_sets_are(log_dir))
+    return UsageError(
+        f"there is no set `{name}` in {log_dir}" + (f"; did you mean {near[0]}?" if near else ""),
+        hint=_where_sets_are(log_dir),
+    )
 
 
 def _where_sets_are(log_dir: Path | None) -> str:

@@ -72,8 +72,9 @@ def _job(files: SetFiles, jobs: dict[str, Job] | None) -> Job | None:
     return next((job for job in jobs.values() if job.name == files.record.job_name), None)
 
 
-def _judge_working(own: JobRecord, known: Job | None, jobs: dict[str, Job] | None,
-                   record: SetRecord | None) -> tuple[str, str]:
+def _judge_working(
+    own: JobRecord, known: Job | None, jobs: dict[str, Job] | None, record: SetRecord | None
+) -> tuple[str, str]:
     if jobs is None:
         return own.state, "the scheduler does not answer; this is what the job's files say"
     if record is not None and record.scheduler == "local" and own.host not in ("", os.uname().nodename):
@@ -89,10 +90,10 @@ def _judge_working(own: JobRecord, known: Job | None, jobs: dict[str, Job] | Non
 
 def _judge_queued(known: Job) -> tuple[str, str]:
     if not known.alive:
-        return ("cancelled" if known.state == "CANCELLED" else "lost",
-                f"job {known.id} is {known.state} and has written no state")
+        return (
+            "cancelled" if known.state == "CANCELLED" else "lost",
+            f"job {known.id} is {known.state} and has written no state",
+        )
     if known.waiting:
         return "pending", known.reason if known.state == "PENDING" else f"{known.state}: {known.reason}"
     return "starting", "" if known.state == "RUNNING" else known.state
-
-

@@ -78,8 +78,10 @@ class ControllerLock:
         except FileExistsError:
             return False
         except OSError as error:
-            raise SetError(f"{self.path}: cannot be written: {error.strerror or error}",
-                           hint=f"look at the folder: ls -ld {self.path.parent}; df -h {self.path.parent}") from error
+            raise SetError(
+                f"{self.path}: cannot be written: {error.strerror or error}",
+                hint=f"look at the folder: ls -ld {self.path.parent}; df -h {self.path.parent}",
+            ) from error
         return True
 
     def _remove(self, stale: Holder) -> None:
@@ -121,8 +123,10 @@ def _unreadable(path: Path) -> Holder | None:
 
 
 def _held(path: Path, holder: Holder) -> SetError:
-    return SetError(f"another controller works on {path.parent.name}: {holder}",
-                    hint=f"wait for it; if that process is gone for certain: rm {path}")
+    return SetError(
+        f"another controller works on {path.parent.name}: {holder}",
+        hint=f"wait for it; if that process is gone for certain: rm {path}",
+    )
 
 
 def _start_ticks(pid: int) -> int | None:
@@ -130,5 +134,5 @@ def _start_ticks(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = text[text.rindex(")") + 2:].split()
+    fields = text[text.rindex(")") + 2 :].split()
     return None if fields[0] in "ZX" else int(fields[19])

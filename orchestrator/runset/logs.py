@@ -47,8 +47,10 @@ def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) ->
     there = attempts(layout, chosen) if chosen else []
     if not there:
         what = f"run {chosen}" if chosen else "no run"
-        raise UsageError(f"{what} of {run_set.name} has started yet" if not chosen else f"{what} has not started yet",
-                         hint=f"orchestrator logs {layout.root} --job shows what the job printed")
+        raise UsageError(
+            f"{what} of {run_set.name} has started yet" if not chosen else f"{what} has not started yet",
+            hint=f"orchestrator logs {layout.root} --job shows what the job printed",
+        )
     if attempt is not None and attempt not in there:
         raise UsageError(f"run {chosen} has attempts {', '.join(map(str, there))}, not {attempt}")
     number = there[-1] if attempt is None else attempt
@@ -70,13 +72,23 @@ def job_log(layout: Layout) -> Path:
     """The output of the newest job that printed something. Raises UsageError when none did."""
     outputs = list(layout.root.glob("job_*.out"))
     if not outputs:
-        raise UsageError(f"no job of {layout.root.name} has printed anything yet",
-                         hint=f"orchestrator status {layout.root} tells whether it is still in the queue")
+        raise UsageError(
+            f"no job of {layout.root.name} has printed anything yet",
+            hint=f"orchestrator status {layout.root} tells whether it is still in the queue",
+        )
     return max(outputs, key=lambda path: path.stat().st_mtime)
 
 
-def follow(run_set: RunSet, scheduler: Scheduler, *, run: int | None, attempt: int | None, node: str, job: bool,
-           pause: Callable[[float], None] = time.sleep) -> Iterator[tuple[Path, bytes]]:
+def follow(
+    run_set: RunSet,
+    scheduler: Scheduler,
+    *,
+    run: int | None,
+    attempt: int | None,
+    node: str,
+    job: bool,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[tuple[Path, bytes]]:
     """(log, new bytes) until the run that was asked for is final, or without one until the set ends."""
     watch = Watch(run_set, scheduler, PAUSE_S)
     path: Path | None = None

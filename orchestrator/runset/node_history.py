@@ -92,10 +92,20 @@ class NodeHistory:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "node": self.node, "ranks": self.ranks, "spare": self.spare, "waits": self.waits, "good": self.good, "failed": self.failed,
-            "mean_s": self.mean_s, "last_s": self.last.seconds if self.last else None, "relative": self.relative,
-            "minutes_with": self.minutes_with, "minutes_without": self.minutes_without, "exit_codes": self.exits,
-            "bandwidth_gbps": self.gbps, "preflight": self.preflight.to_json() if self.preflight else None,
+            "node": self.node,
+            "ranks": self.ranks,
+            "spare": self.spare,
+            "waits": self.waits,
+            "good": self.good,
+            "failed": self.failed,
+            "mean_s": self.mean_s,
+            "last_s": self.last.seconds if self.last else None,
+            "relative": self.relative,
+            "minutes_with": self.minutes_with,
+            "minutes_without": self.minutes_without,
+            "exit_codes": self.exits,
+            "bandwidth_gbps": self.gbps,
+            "preflight": self.preflight.to_json() if self.preflight else None,
             "set_aside": [asdict(one) for one in self.set_aside],
             "attempts": [asdict(part) for part in self.parts],
         }
@@ -133,7 +143,9 @@ def read_history(root: Path) -> list[NodeHistory]:
 def _attempts(root: Path) -> Iterable[tuple[RunRecord, Path]]:
     for run in numbered(root / "runs", ""):
         folder = root / "runs" / str(run)
-        numbers = sorted(int(name[8:]) for name in _names(folder) if name.startswith("attempt_") and name[8:].isdecimal())
+        numbers = sorted(
+            int(name[8:]) for name in _names(folder) if name.startswith("attempt_") and name[8:].isdecimal()
+        )
         for number in numbers:
             record = read(RunRecord, folder / f"attempt_{number}" / "state.json")
             if isinstance(record, RunRecord):
@@ -156,8 +168,17 @@ def _add_parts(record: RunRecord, folder: Path, of: Any) -> None:
         one = told[rank]
         code = record.exit_codes.get(name)
         exit_code = one[0] if one else code if isinstance(code, int) else None
-        of(name).parts.append(Part(record.run, record.attempt, rank, record.outcome or record.state, exit_code,
-                                   one[1] if one else None, _relative(times, one[1]) if one else None))
+        of(name).parts.append(
+            Part(
+                record.run,
+                record.attempt,
+                rank,
+                record.outcome or record.state,
+                exit_code,
+                one[1] if one else None,
+                _relative(times, one[1]) if one else None,
+            )
+        )
 
 
 def _relative(times: Sequence[float], own: float) -> float | None:
@@ -177,7 +198,11 @@ def _told(path: Path) -> tuple[int, float] | None:
 
 
 def _add_minutes(root: Path, taking_part: dict[int, set[str]], nodes: Iterable[NodeHistory]) -> None:
-    times = {run: value for run in taking_part if (value := minutes(root / "runs" / str(run) / f"result_{run}.txt")) is not None}
+    times = {
+        run: value
+        for run in taking_part
+        if (value := minutes(root / "runs" / str(run) / f"result_{run}.txt")) is not None
+    }
     for one in nodes:
         own = [value for run, value in times.items() if one.node in taking_part[run]]
         others = [value for run, value in times.items() if one.node not in taking_part[run]]
@@ -209,5 +234,7 @@ def suspicions(history: Sequence[NodeHistory]) -> list[str]:
         if one.relative is not None and one.relative > 1 + SLOW_SHARE:
             found.append(f"{one.node} took {100 * (one.relative - 1):.1f} % longer than the other nodes in its runs")
         if one.minutes_with and one.minutes_without and one.minutes_with > (1 + SLOW_SHARE) * one.minutes_without:
-            found.append(f"runs with {one.node} took {one.minutes_with:.2f} minutes, those without it {one.minutes_without:.2f}")
+            found.append(
+                f"runs with {one.node} took {one.minutes_with:.2f} minutes, those without it {one.minutes_without:.2f}"
+            )
     return found

@@ -103,8 +103,9 @@ def picture(files: SetFiles, jobs: dict[str, Job] | None, logs: Logs) -> SetPict
     """The picture of one set. `jobs` is ask_all()'s answer."""
     if files.record is None:
         problem = str(files.findings[0].problem) if files.findings else "is missing"
-        return SetPicture(files.layout.root, files.layout.root.name, "damaged", f"set.json {problem}",
-                          findings=tuple(files.findings))
+        return SetPicture(
+            files.layout.root, files.layout.root.name, "damaged", f"set.json {problem}", findings=tuple(files.findings)
+        )
     state, reason, job = judge(files, jobs)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
@@ -113,16 +114,28 @@ def picture(files: SetFiles, jobs: dict[str, Job] | None, logs: Logs) -> SetPict
     times_known = [run.minutes for run in runs if run.minutes is not None]
     misses = sum(run.done and run.state == "failed" for run in runs)
     return SetPicture(
-        root=files.layout.root, set_id=files.record.set_id, state=state, reason=reason, record=files.record,
-        job_id=files.job_id, job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
-        runs=runs, done=sum(run.done for run in runs), failed=sum(run.state == "failed" for run in runs),
-        current=running[-1].run if running else 0, attempt=running[-1].attempt if running else 0,
+        root=files.layout.root,
+        set_id=files.record.set_id,
+        state=state,
+        reason=reason,
+        record=files.record,
+        job_id=files.job_id,
+        job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
+        runs=runs,
+        done=sum(run.done for run in runs),
+        failed=sum(run.state == "failed" for run in runs),
+        current=running[-1].run if running else 0,
+        attempt=running[-1].attempt if running else 0,
         attempts=sum(run.attempt for run in runs),
         evaluation=_evaluation(files, running, logs),
-        started_ms=files.jobs[0].started_ms if files.jobs else 0, ended_ms=ended,
-        projected=olympic_mean(times_known, misses), findings=tuple(files.findings),
-        spares=_texts(working.spares) if working else (), set_aside=tuple(one for job in files.jobs for one in job.aside),
-        warnings=_texts(files.job.warnings) if files.job else ())
+        started_ms=files.jobs[0].started_ms if files.jobs else 0,
+        ended_ms=ended,
+        projected=olympic_mean(times_known, misses),
+        findings=tuple(files.findings),
+        spares=_texts(working.spares) if working else (),
+        set_aside=tuple(one for job in files.jobs for one in job.aside),
+        warnings=_texts(files.job.warnings) if files.job else (),
+    )
 
 
 def _texts(items: list[str]) -> tuple[str, ...]:
@@ -135,9 +148,16 @@ def _run(files: SetFiles, run: int, logs: Logs) -> RunPicture:
         return RunPicture(run, "queued")
     end_ms = found.end_ms or (int(time.time() * 1000) if found.state == "running" else 0)
     return RunPicture(
-        run, found.state, found.outcome, found.attempt, found.reason, found.seed,
+        run,
+        found.state,
+        found.outcome,
+        found.attempt,
+        found.reason,
+        found.seed,
         minutes=logs.minutes(files.layout.result(run)) if found.state == "success" else None,
-        seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None, done=found.done)
+        seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None,
+        done=found.done,
+    )
 
 
 def _evaluation(files: SetFiles, running: list[RunPicture], logs: Logs) -> Evaluation | None:
@@ -167,13 +187,29 @@ def as_json(one: SetPicture) -> dict[str, Any]:
     """The stable JSON form of a picture; times in Unix milliseconds, scores in minutes."""
     record = one.record
     return {
-        "set": str(one.root), "set_id": one.set_id, "state": one.state, "reason": one.reason,
-        "system": record.system if record else None, "workload": record.workload if record else None,
-        "nexp": record.nexp if record else None, "done": one.done, "failed": one.failed, "attempts": one.attempts,
-        "job_id": one.job_id, "job_state": one.job_state, "current_run": one.current, "current_attempt": one.attempt,
-        "evaluation": asdict(one.evaluation) if one.evaluation else None, "target": record.target if record else None,
-        "started_ms": one.started_ms, "ended_ms": one.ended_ms, "elapsed_s": round(one.elapsed_s, 1),
-        "projected_minutes": one.projected, "runs": [asdict(run) for run in one.runs],
-        "findings": [str(finding) for finding in one.findings], "spares": list(one.spares),
-        "set_aside": [asdict(aside) for aside in one.set_aside], "warnings": list(one.warnings),
+        "set": str(one.root),
+        "set_id": one.set_id,
+        "state": one.state,
+        "reason": one.reason,
+        "system": record.system if record else None,
+        "workload": record.workload if record else None,
+        "nexp": record.nexp if record else None,
+        "done": one.done,
+        "failed": one.failed,
+        "attempts": one.attempts,
+        "job_id": one.job_id,
+        "job_state": one.job_state,
+        "current_run": one.current,
+        "current_attempt": one.attempt,
+        "evaluation": asdict(one.evaluation) if one.evaluation else None,
+        "target": record.target if record else None,
+        "started_ms": one.started_ms,
+        "ended_ms": one.ended_ms,
+        "elapsed_s": round(one.elapsed_s, 1),
+        "projected_minutes": one.projected,
+        "runs": [asdict(run) for run in one.runs],
+        "findings": [str(finding) for finding in one.findings],
+        "spares": list(one.spares),
+        "set_aside": [asdict(aside) for aside in one.set_aside],
+        "warnings": list(one.warnings),
     }

@@ -33,7 +33,7 @@ def records(chunk: bytes) -> Iterator[dict[str, Any]]:
         if at < 0:
             continue
         try:
-            record = json.loads(line[at + len(TOKEN):].decode("latin-1"))
+            record = json.loads(line[at + len(TOKEN) :].decode("latin-1"))
         except ValueError:
             continue
         if isinstance(record, dict) and isinstance(record.get("metadata"), dict):

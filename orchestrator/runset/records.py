@@ -170,8 +170,13 @@ def _set_aside(item: object) -> SetAside | None:
 Record = TypeVar("Record", SetRecord, SubmissionRecord, JobRecord, RunRecord)
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {
-    "str": (str,), "int": (int,), "bool": (bool,), "float | None": (int, float, type(None)),
-    "list[str]": (list,), "list[dict[str, Any]]": (list,), "dict[str, int]": (dict,),
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float | None": (int, float, type(None)),
+    "list[str]": (list,),
+    "list[dict[str, Any]]": (list,),
+    "dict[str, int]": (dict,),
 }
 
 
@@ -202,7 +207,7 @@ def _build(kind: type[Record], data: dict[str, Any], path: Path | str) -> Record
         if name not in shape:
             continue
         types, word = shape[name]
-        if not isinstance(value, types) or (value is True or value is False) and bool not in types:
+        if not isinstance(value, types) or ((value is True or value is False) and bool not in types):
             return Finding(Path(path), f"`{name}` is {json.dumps(value)[:40]}, not {word}")
         if word == "list[str]" and not all(isinstance(one, str) for one in value):
             return Finding(Path(path), f"`{name}` holds something else than text")

@@ -62,19 +62,29 @@ def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str
     return {**env, "ORCH_SET_DIR": str(run_set.layout.root), "NEXP": str(run_set.record.nexp)}
 
 
-def request_for(run_set: RunSet, caller: Mapping[str, str] | None = None,
-                allocation: Allocation = AS_RENDERED) -> Request:
+def request_for(
+    run_set: RunSet, caller: Mapping[str, str] | None = None, allocation: Allocation = AS_RENDERED
+) -> Request:
     """The job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Nothing is written."""
     layout, slurm = run_set.layout, run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
-    return Request(script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
-                   job_name=run_set.record.job_name, workdir=layout.bundle, env={**env, **allocation.variables},
-                   output=str(layout.job_output("%j")),
-                   options=allocation.options(run_set.record, layout) if slurm else ())
+    return Request(
+        script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
+        job_name=run_set.record.job_name,
+        workdir=layout.bundle,
+        env={**env, **allocation.variables},
+        output=str(layout.job_output("%j")),
+        options=allocation.options(run_set.record, layout) if slurm else (),
+    )
 
 
-def submit(run_set: RunSet, scheduler: Scheduler, *, allocation: Allocation = AS_RENDERED,
-           pause: Callable[[float], None] = time.sleep) -> SubmissionRecord:
+def submit(
+    run_set: RunSet,
+    scheduler: Scheduler,
+    *,
+    allocation: Allocation = AS_RENDERED,
+    pause: Callable[[float], None] = time.sleep,
+) -> SubmissionRecord:
     """Submit the set's job unless it has one, and return the record of the submission that is in force.
 
     `allocation` is what this job asks for beyond the set's bundle.
@@ -88,8 +98,13 @@ def submit(run_set: RunSet, scheduler: Scheduler, *, allocation: Allocation = AS
         if live is not None:
             raise _already(run_set, live)
         request = request_for(run_set, allocation=allocation)
-        record = SubmissionRecord(number=_next_number(run_set.layout), job_name=request.job_name,
-                                  requested_ms=_now_ms(), state="intended", argv=scheduler.command(request))
+        record = SubmissionRecord(
+            number=_next_number(run_set.layout),
+            job_name=request.job_name,
+            requested_ms=_now_ms(),
+            state="intended",
+            argv=scheduler.command(request),
+        )
         _record(run_set, record)
         lock.confirm()
         return _ask(run_set, scheduler, request, record, pause)
@@ -101,8 +116,9 @@ def _tidy(layout: Layout) -> None:
         left.unlink(missing_ok=True)
 
 
-def _ask(run_set: RunSet, scheduler: Scheduler, request: Request, record: SubmissionRecord,
-         pause: Callable[[float], None]) -> SubmissionRecord:
+def _ask(
+    run_set: RunSet, scheduler: Scheduler, request: Request, record: SubmissionRecord, pause: Callable[[float], None]
+) -> SubmissionRecord:
     try:
         job_id = scheduler.submit(request)
     except SchedulerUnknown as error:
@@ -122,8 +138,10 @@ def _ask(run_set: RunSet, scheduler: Scheduler, request: Request, record: Submis
     try:
         _record(run_set, submitted)
     except SetError as error:
-        raise SetError(f"job {job_id} was submitted, but that could not be recorded: {error.message}",
-                       hint=f"{error.hint}; then: orchestrator status {run_set.layout.root}") from error
+        raise SetError(
+            f"job {job_id} was submitted, but that could not be recorded: {error.message}",
+            hint=f"{error.hint}; then: orchestrator status {run_set.layout.root}",
+        ) from error
     return submitted
 
 
@@ -142,7 +160,8 @@ def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
             left_s = GRACE_S - (_now_ms() - record.requested_ms) // 1000
             raise SchedulerUnknown(
                 f"set {run_set.name}: submission {record.number} got no answer and there is no job of it yet",
-                hint=f"it may still appear; ask again in {left_s} s: orchestrator resume {run_set.layout.root}")
+                hint=f"it may still appear; ask again in {left_s} s: orchestrator resume {run_set.layout.root}",
+            )
         else:
             _record(run_set, replace(record, state="refused", error="no job of this name ever appeared"))
     alive = [job for job in jobs.values() if job.alive]
@@ -173,8 +192,10 @@ def other_jobs(run_set: RunSet) -> list[str]:
     unfinished = [job for job in _recorded_jobs(run_set.layout) if not job.final]
     for job in unfinished:
         if local and job.host not in ("", here):
-            raise SetError(f"job {job.job_id} of {run_set.name} runs on {job.host}, which cannot be seen from {here}",
-                           hint=f"run this command on {job.host}")
+            raise SetError(
+                f"job {job.job_id} of {run_set.name} runs on {job.host}, which cannot be seen from {here}",
+                hint=f"run this command on {job.host}",
+            )
     wanted = {job.job_id for job in unfinished}
     return sorted(wanted | ours if local else wanted - ours)
 
@@ -191,8 +212,13 @@ def _job_of(run_set: RunSet, record: SubmissionRecord, jobs: Mapping[str, Job]) 
     return ""
 
 
-def _look_for(run_set: RunSet, scheduler: Scheduler, record: SubmissionRecord, pauses: Iterable[float],
-              pause: Callable[[float], None]) -> Job | None:
+def _look_for(
+    run_set: RunSet,
+    scheduler: Scheduler,
+    record: SubmissionRecord,
+    pauses: Iterable[float],
+    pause: Callable[[float], None],
+) -> Job | None:
     for pause_s in pauses:
         pause(pause_s)
         try:
@@ -213,22 +239,30 @@ def missing_runs(run_set: RunSet) -> list[int]:
 
 def _refuse_finished(run_set: RunSet) -> None:
     if not missing_runs(run_set):
-        raise SetError(f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
-                       hint=f"orchestrator score {run_set.layout.root}")
+        raise SetError(
+            f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
+            hint=f"orchestrator score {run_set.layout.root}",
+        )
 
 
 def _already(run_set: RunSet, job: Job) -> SetError:
     root = run_set.layout.root
-    return SetError(f"job {job.id} ({job.state}) of {run_set.name} is alive; a set has one job at a time",
-                    hint=f"orchestrator watch {root}, or end it: orchestrator cancel {root}")
+    return SetError(
+        f"job {job.id} ({job.state}) of {run_set.name} is alive; a set has one job at a time",
+        hint=f"orchestrator watch {root}, or end it: orchestrator cancel {root}",
+    )
 
 
 def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerUnknown:
     return SchedulerUnknown(
         f"{message}\n  It is unknown whether set {run_set.name} has a job now. Nothing will be submitted twice.",
-        argv=error.argv, returncode=error.returncode, stdout=error.stdout, stderr=error.stderr,
+        argv=error.argv,
+        returncode=error.returncode,
+        stdout=error.stdout,
+        stderr=error.stderr,
         hint=f"orchestrator status {run_set.layout.root}; when the scheduler answers again and shows no job: "
-             f"orchestrator resume {run_set.layout.root}")
+        f"orchestrator resume {run_set.layout.root}",
+    )
 
 
 def _next_number(layout: Layout) -> int:
@@ -242,8 +276,10 @@ def _record(run_set: RunSet, record: SubmissionRecord) -> None:
         write(record, path)
     except OSError as error:
         room = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise SetError(f"{path} cannot be written: {error.strerror or error}",
-                       hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}") from error
+        raise SetError(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}",
+        ) from error
 
 
 def mark_cancelled(run_set: RunSet, job_id: str) -> None:
@@ -266,4 +302,3 @@ def open_set(root: Path) -> RunSet:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-

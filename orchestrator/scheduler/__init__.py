@@ -17,12 +17,25 @@ from typing import Protocol
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 """In the queue: nothing of ours runs. Slurm may start (or start again) the job."""
 
-ACTIVE = frozenset({"CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED",
-                    "SUSPENDED"})
+ACTIVE = frozenset(
+    {"CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+)
 """The job holds nodes."""
 
-FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL",
-                   "OUT_OF_MEMORY", "REVOKED"})
+FINAL = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "DEADLINE",
+        "PREEMPTED",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+    }
+)
 """Over for good (Slurm shows PREEMPTED only for jobs that it does not put back in the queue)."""
 
 

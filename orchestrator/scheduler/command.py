@@ -35,12 +35,16 @@ class Answer:
 
 def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
     """`env` without what a scheduler's commands would read as options."""
-    return {name: value for name, value in env.items()
-            if name in KEPT_SLURM or not name.startswith(SCHEDULER_PREFIXES)}
+    return {name: value for name, value in env.items() if name in KEPT_SLURM or not name.startswith(SCHEDULER_PREFIXES)}
 
 
-def ask(argv: list[str], *, timeout_s: float, env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None) -> Answer:
+def ask(
+    argv: list[str],
+    *,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+) -> Answer:
     """Run `argv` in exactly `env` (default: the caller's, cleaned) and return its answer, whatever its exit code.
 
     Raises SchedulerError when the program does not exist, SchedulerUnknown when it does not answer in `timeout_s`.
@@ -49,27 +53,53 @@ def ask(argv: list[str], *, timeout_s: float, env: Mapping[str, str] | None = No
         # Seconds since 1970 instead of the local time zone, and messages in English.
         env = {**without_scheduler_variables(os.environ), "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, env=env, cwd=cwd,
-                              encoding="utf-8", errors="replace", check=False)
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            env=env,
+            cwd=cwd,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
     except FileNotFoundError as error:
-        raise SchedulerError(f"`{argv[0]}` is not on PATH", argv=argv,
-                             hint="run this on a login node of the cluster, or use a site file with `scheduler: local`"
-                             ) from error
+        raise SchedulerError(
+            f"`{argv[0]}` is not on PATH",
+            argv=argv,
+            hint="run this on a login node of the cluster, or use a site file with `scheduler: local`",
+        ) from error
     except PermissionError as error:
         raise SchedulerError(f"`{argv[0]}` cannot be run: {error.strerror}", argv=argv) from error
     except subprocess.TimeoutExpired as error:
-        raise SchedulerUnknown(f"`{shlex.join(argv[:1])}` did not answer within {timeout_s:g} s", argv=argv,
-                               hint="the state is unknown, which is no error of the set: ask again later") from error
+        raise SchedulerUnknown(
+            f"`{shlex.join(argv[:1])}` did not answer within {timeout_s:g} s",
+            argv=argv,
+            hint="the state is unknown, which is no error of the set: ask again later",
+        ) from error
     return Answer(argv, done.returncode, done.stdout, done.stderr)
 
 
 def refused(answer: Answer, what: str, *, hint: str = "") -> SchedulerError:
     """The error for a command that answered with a failure."""
-    return SchedulerError(f"{what}: {answer.words}", argv=answer.argv, returncode=answer.returncode,
-                          stdout=answer.stdout, stderr=answer.stderr, hint=hint)
+    return SchedulerError(
+        f"{what}: {answer.words}",
+        argv=answer.argv,
+        returncode=answer.returncode,
+        stdout=answer.stdout,
+        stderr=answer.stderr,
+        hint=hint,
+    )
 
 
 def unknown(answer: Answer, what: str, *, hint: str = "ask again later") -> SchedulerUnknown:
     """The error for an answer from which nothing follows."""
-    return SchedulerUnknown(f"{what}: {answer.words}", argv=answer.argv, returncode=answer.returncode,
-                            stdout=answer.stdout, stderr=answer.stderr, hint=hint)
+    return SchedulerUnknown(
+        f"{what}: {answer.words}",
+        argv=answer.argv,
+        returncode=answer.returncode,
+        stdout=answer.stdout,
+        stderr=answer.stderr,
+        hint=hint,
+    )

@@ -44,9 +44,15 @@ class Local:
         """Start the job and return its id. Raises SchedulerError when it cannot start."""
         argv = ["bash", "-c", LAUNCH, "orchestrator-job", str(request.script), request.output]
         try:
-            process = subprocess.Popen(argv, cwd=request.workdir, start_new_session=True, stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                       env={**request.env, "ORCH_JOB_NAME": request.job_name})
+            process = subprocess.Popen(
+                argv,
+                cwd=request.workdir,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**request.env, "ORCH_JOB_NAME": request.job_name},
+            )
         except OSError as error:
             raise SchedulerError(f"cannot start {request.script}: {error.strerror or error}", argv=argv) from error
         process.returncode = 0  # it outlives us on purpose; without this, Popen warns when it is collected
@@ -88,7 +94,7 @@ def _stat(pid: int) -> list[str] | None:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    fields = text[text.rindex(")") + 2:].split()
+    fields = text[text.rindex(")") + 2 :].split()
     if fields[0] not in "ZX":
         return fields
     with suppress(ChildProcessError):  # only its parent can take it off the process table

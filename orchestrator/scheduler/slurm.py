@@ -32,7 +32,9 @@ NAMES_LIMIT = 100_000
 NO_ANSWER = re.compile(
     r"timed out|unable to contact|connection (?:refused|reset)|transport endpoint|zero bytes were transmitted"
     r"|temporarily unable|communication (?:connection )?failure|try again|i/o error|message (?:send|receive) failure"
-    r"|slurm_?ctld|protocol authentication|munge|signal|rate limit", re.IGNORECASE)
+    r"|slurm_?ctld|protocol authentication|munge|signal|rate limit",
+    re.IGNORECASE,
+)
 """Failures that come from the way to the controller or from its load. slurm_errno.c has their texts. The request may
 have arrived all the same, so they mean unknown."""
 
@@ -47,8 +49,16 @@ class Slurm:
 
     def command(self, request: Request) -> list[str]:
         """The sbatch call for `request`."""
-        return ["sbatch", "--parsable", f"--job-name={request.job_name}", f"--output={request.output}",
-                f"--chdir={request.workdir}", "--export=ALL", *request.options, str(request.script)]
+        return [
+            "sbatch",
+            "--parsable",
+            f"--job-name={request.job_name}",
+            f"--output={request.output}",
+            f"--chdir={request.workdir}",
+            "--export=ALL",
+            *request.options,
+            str(request.script),
+        ]
 
     def submit(self, request: Request) -> str:
         """Submit once and return the job id.
@@ -65,8 +75,11 @@ class Slurm:
             raise unknown(answer, "sbatch failed on the way to the Slurm controller")
         if NO_CLUSTER.search(answer.stderr):
             raise refused(answer, "Slurm's commands do not know their cluster", hint=CLUSTER_HINT)
-        raise refused(answer, "Slurm refused the job",
-                      hint="correct the site file (partition, account, qos, time limit, ...) and submit again")
+        raise refused(
+            answer,
+            "Slurm refused the job",
+            hint="correct the site file (partition, account, qos, time limit, ...) and submit again",
+        )
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
         """All jobs that Slurm remembers with one of the names or ids, by id: one squeue, however many.
@@ -156,8 +169,18 @@ def parse_queue(answer: Answer) -> list[Job]:
     rows = [record.removesuffix("\n").split(FIELD, len(FIELDS) - 1) for record in records]
     if head.strip() or any(len(row) != len(FIELDS) for row in rows):
         raise unknown(answer, "squeue's answer cannot be read")
-    return [Job(id=row[0].strip(), state=row[1], start_ms=_time_ms(row[2]), end_ms=_time_ms(row[3]), nodes=row[4],
-                reason="" if row[5] == "None" else row[5], name=row[6]) for row in rows]
+    return [
+        Job(
+            id=row[0].strip(),
+            state=row[1],
+            start_ms=_time_ms(row[2]),
+            end_ms=_time_ms(row[3]),
+            nodes=row[4],
+            reason="" if row[5] == "None" else row[5],
+            name=row[6],
+        )
+        for row in rows
+    ]
 
 
 def parse_show(answer: Answer) -> list[Job]:
@@ -179,8 +202,15 @@ def _shown(text: str, answer: Answer) -> Job:
         match = re.search(rf" {key}=(\S+)", text)
         return match.group(1) if match and match.group(1) not in ("None", "(null)") else ""
 
-    return Job(id=names.group(1), name=names.group(2), state=state.group(1), reason=value("Reason"),
-               start_ms=_time_ms(value("StartTime")), end_ms=_time_ms(value("EndTime")), nodes=value("NodeList"))
+    return Job(
+        id=names.group(1),
+        name=names.group(2),
+        state=state.group(1),
+        reason=value("Reason"),
+        start_ms=_time_ms(value("StartTime")),
+        end_ms=_time_ms(value("EndTime")),
+        nodes=value("NodeList"),
+    )
 
 
 def _time_ms(text: str) -> int:

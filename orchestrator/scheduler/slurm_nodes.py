@@ -15,9 +15,30 @@ BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed o
 """salloc's words when nodes were taken, or went away, since sinfo showed them idle. A request that is still in the queue when
 --immediate ends gets "Connection timed out"."""
 
-_SHARED_OPTIONS = frozenset({"--mem", "--mem-per-cpu", "--exclusive", "--gres", "--gpus-per-node", "--cpus-per-task", "-c",
-                             "--licenses", "-L", "--comment", "--wckey", "--switches", "--core-spec", "-S", "--hint",
-                             "--threads-per-core", "--contiguous", "--clusters", "-M", "--nice"})
+_SHARED_OPTIONS = frozenset(
+    {
+        "--mem",
+        "--mem-per-cpu",
+        "--exclusive",
+        "--gres",
+        "--gpus-per-node",
+        "--cpus-per-task",
+        "-c",
+        "--licenses",
+        "-L",
+        "--comment",
+        "--wckey",
+        "--switches",
+        "--core-spec",
+        "-S",
+        "--hint",
+        "--threads-per-core",
+        "--contiguous",
+        "--clusters",
+        "-M",
+        "--nice",
+    }
+)
 """Of sbatch's options, those that mean the same to salloc and matter for a short look."""
 
 
@@ -41,9 +62,17 @@ class NodeState:
     @property
     def words(self) -> str:
         """`drained: bad fan`; the marks behind a state become words."""
-        marks = {"*": " (does not answer)", "~": " (powered down)", "#": " (powering up)", "%": " (powering down)",
-                 "$": " (reserved)", "@": " (to be rebooted)", "^": " (rebooting)", "!": " (to be powered down)",
-                 "-": " (planned)"}
+        marks = {
+            "*": " (does not answer)",
+            "~": " (powered down)",
+            "#": " (powering up)",
+            "%": " (powering down)",
+            "$": " (reserved)",
+            "@": " (to be rebooted)",
+            "^": " (rebooting)",
+            "!": " (to be powered down)",
+            "-": " (planned)",
+        }
         state = f"{self.state[:-1]}{marks[self.state[-1]]}" if self.state[-1:] in marks else self.state
         return f"{state}: {self.reason}" if self.reason else state
 
@@ -60,12 +89,18 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
     if answer.returncode != 0:
         if NO_ANSWER.search(answer.stderr):
             raise unknown(answer, "sinfo does not answer")
-        raise refused(answer, "sinfo", hint=CLUSTER_HINT if NO_CLUSTER.search(answer.stderr) else "check --nodes and the "
-                                                                                                "site's partition")
+        raise refused(
+            answer,
+            "sinfo",
+            hint=CLUSTER_HINT if NO_CLUSTER.search(answer.stderr) else "check --nodes and the site's partition",
+        )
     found = _states(answer, only_default=not partition and not names)
     if not found and not names:
-        raise SchedulerError(f"partition {partition} has no nodes" if partition else "Slurm has no default partition",
-                             argv=argv, hint="give the site file its `partition`, or name nodes with --nodes")
+        raise SchedulerError(
+            f"partition {partition} has no nodes" if partition else "Slurm has no default partition",
+            argv=argv,
+            hint="give the site file its `partition`, or name nodes with --nodes",
+        )
     return found
 
 
@@ -82,12 +117,24 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
     return found
 
 
-def salloc_command(nodes: Sequence[str], options: Sequence[str], *, minutes: int, wait_s: int,
-                   argv: Sequence[str]) -> list[str]:
+def salloc_command(
+    nodes: Sequence[str], options: Sequence[str], *, minutes: int, wait_s: int, argv: Sequence[str]
+) -> list[str]:
     """salloc for exactly these nodes, within `wait_s` or not at all, that runs `argv` on this host and then lets go."""
-    return ["salloc", "--job-name=orch-preflight", f"--immediate={wait_s}", f"--nodes={len(nodes)}",
-            f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1", f"--time={minutes}", "--no-bell", "--kill-command=TERM",
-            *options, "--", *argv]
+    return [
+        "salloc",
+        "--job-name=orch-preflight",
+        f"--immediate={wait_s}",
+        f"--nodes={len(nodes)}",
+        f"--nodelist={','.join(nodes)}",
+        "--ntasks-per-node=1",
+        f"--time={minutes}",
+        "--no-bell",
+        "--kill-command=TERM",
+        *options,
+        "--",
+        *argv,
+    ]
 
 
 def shared_options(lines: Sequence[str]) -> list[str]:

@@ -49,8 +49,18 @@ def _value(text: str) -> str:
 
 Value = Annotated[Line, AfterValidator(_value)]
 Word = Annotated[str, AfterValidator(_word)]
-KIND_KEYS = {"file": "path", "sysctl": "key", "cpu_idle": "state", "cpu_governor": "", "module": "module", "service": "unit",
-             "gpu": "setting", "cmdline": "", "acs": "", "numa_per_socket": ""}
+KIND_KEYS = {
+    "file": "path",
+    "sysctl": "key",
+    "cpu_idle": "state",
+    "cpu_governor": "",
+    "module": "module",
+    "service": "unit",
+    "gpu": "setting",
+    "cmdline": "",
+    "acs": "",
+    "numa_per_socket": "",
+}
 """Each kind's own key."""
 LOOK_ONLY = ("cmdline", "acs", "numa_per_socket")
 
@@ -59,8 +69,9 @@ class Knob(Part):
     """One setting. `value` is set, verified and put back; `any_of` (accepted values) is only looked at."""
 
     name: Annotated[str, AfterValidator(_knob)]
-    kind: Literal["file", "sysctl", "cpu_idle", "cpu_governor", "module", "service", "gpu", "cmdline", "acs",
-                  "numa_per_socket"]
+    kind: Literal[
+        "file", "sysctl", "cpu_idle", "cpu_governor", "module", "service", "gpu", "cmdline", "acs", "numa_per_socket"
+    ]
     path: Annotated[str, AfterValidator(_path)] | None = None
     key: Word | None = None
     state: Annotated[int, Field(ge=0, le=15)] | None = None
@@ -80,10 +91,14 @@ class Knob(Part):
         own = KIND_KEYS[self.kind]
         for name in filter(None, KIND_KEYS.values()):
             if (getattr(self, name) is not None) != (name == own):
-                raise refuse(f"a knob of kind {self.kind} " + (f"needs the key {name}" if name == own else f"has no key {name}"))
+                raise refuse(
+                    f"a knob of kind {self.kind} " + (f"needs the key {name}" if name == own else f"has no key {name}")
+                )
         if self.kind in ("module", "acs"):
             if self.value or self.any_of:
-                raise refuse(f"a knob of kind {self.kind} has no value: it is {'loaded' if self.kind == 'module' else 'off'}")
+                raise refuse(
+                    f"a knob of kind {self.kind} has no value: it is {'loaded' if self.kind == 'module' else 'off'}"
+                )
         elif (self.value is None) == (self.any_of is None):
             raise refuse("a knob needs either value (to be set) or any_of (to be looked at)")
         if self.kind in LOOK_ONLY and self.value is not None:

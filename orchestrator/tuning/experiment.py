@@ -73,8 +73,9 @@ class AttemptStart:
 
 def attempt_starts(set_dir: Path) -> list[AttemptStart]:
     """Return what is known of every attempt of the set that got ready, in the order of runs and attempts."""
-    return [_read_start(path, run, attempt) for path, run, attempt in _attempts(set_dir)
-            if (path / "start.tsv").is_file()]
+    return [
+        _read_start(path, run, attempt) for path, run, attempt in _attempts(set_dir) if (path / "start.tsv").is_file()
+    ]
 
 
 def differences(set_dir: Path) -> list[Difference]:
@@ -86,8 +87,11 @@ def differences(set_dir: Path) -> list[Difference]:
         usual = times.most_common(1)[0][0]
         for start in starts:
             nodes = start.facts.get(name, {ALL: "-"})
-            found += [Difference(name, node, start.run, start.attempt, value, usual)
-                      for node, value in nodes.items() if value != usual]
+            found += [
+                Difference(name, node, start.run, start.attempt, value, usual)
+                for node, value in nodes.items()
+                if value != usual
+            ]
     return sorted(found, key=lambda one: (one.run, one.attempt, one.field, one.node))
 
 
@@ -99,8 +103,14 @@ def drifts(set_dir: Path) -> list[Drift]:
             document = _json(record)
             for one in document.get("drift") or ():
                 if isinstance(one, dict):
-                    found.append(Drift(run, attempt, str(document.get("node", "")), *(
-                        str(one.get(name, "")) for name in ("knob", "wanted", "found", "need"))))
+                    found.append(
+                        Drift(
+                            run,
+                            attempt,
+                            str(document.get("node", "")),
+                            *(str(one.get(name, "")) for name in ("knob", "wanted", "found", "need")),
+                        )
+                    )
     return found
 
 
@@ -124,8 +134,10 @@ def _read_start(folder: Path, run: int, attempt: int) -> AttemptStart:
             own.setdefault(node, {})[name] = int(value) if value.lstrip("-").isdecimal() else 0
         elif name:
             start.facts.setdefault(name, {})[node] = value
-    start.caches = {node: Cache(values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib"))
-                    for node, values in own.items()}
+    start.caches = {
+        node: Cache(values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib"))
+        for node, values in own.items()
+    }
     return start
 
 

@@ -49,8 +49,18 @@ class HostAnswer:
         return not self.problem and not any(row.broken for row in self.rows)
 
 
-def tune_hosts(nodes: Iterable[str | Node], script: bytes, action: str, *, transport: Transport, owner: str = "tune",
-               root: Root = Root(), hold_seconds: int = 0, timeout_s: float = 60.0, limit: int = 16) -> Iterator[HostAnswer]:
+def tune_hosts(
+    nodes: Iterable[str | Node],
+    script: bytes,
+    action: str,
+    *,
+    transport: Transport,
+    owner: str = "tune",
+    root: Root = Root(),
+    hold_seconds: int = 0,
+    timeout_s: float = 60.0,
+    limit: int = 16,
+) -> Iterator[HostAnswer]:
     """Run one action of a profile's script on every host and yield the answers as they come.
 
     `hold_seconds`: after which the settings are put back by the host itself; 0: they stay until `revert`.
@@ -65,8 +75,9 @@ def tune_hosts(nodes: Iterable[str | Node], script: bytes, action: str, *, trans
         yield _host_answer(answer, action)
 
 
-def request(script: bytes, action: str, *, owner: str, root: Root, hold_seconds: int = 0,
-            env: Mapping[str, str] | None = None) -> tuple[list[str], bytes]:
+def request(
+    script: bytes, action: str, *, owner: str, root: Root, hold_seconds: int = 0, env: Mapping[str, str] | None = None
+) -> tuple[list[str], bytes]:
     """Return the command for a host and its standard input. The password is in neither the command nor the environment."""
     import shlex
 

@@ -34,8 +34,16 @@ class Tunable:
     @property
     def line(self) -> str:
         """The setting as a line of the script's KNOBS."""
-        return "\t".join((self.name, self.kind, "set" if self.set else "look", self.target, self.wanted,
-                          "required" if self.required else "optional"))
+        return "\t".join(
+            (
+                self.name,
+                self.kind,
+                "set" if self.set else "look",
+                self.target,
+                self.wanted,
+                "required" if self.required else "optional",
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +97,10 @@ def _path_of(name: str, beside: Path | None) -> Path:
     for folder in filter(None, (beside, data_dir("tuning"))):
         if (folder / f"{name}.yaml").is_file() and name != "choice":
             return folder / f"{name}.yaml"
-    raise UsageError(f"there is no tuning profile {name}; there are: {', '.join(profile_names())}",
-                     hint="give a file of your own as ./my_profile.yaml")
+    raise UsageError(
+        f"there is no tuning profile {name}; there are: {', '.join(profile_names())}",
+        hint="give a file of your own as ./my_profile.yaml",
+    )
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[Tunable], list[Path]]:
@@ -124,8 +134,17 @@ def tunable_of(knob: Knob, source: str) -> Tunable:
     kind, target = _place(knob)
     wanted = {"module": "loaded", "acs": "off"}.get(knob.kind) or knob.value or "|".join(knob.any_of or [])
     changes = knob.value is not None or knob.kind == "module"
-    return Tunable(knob.name, kind, changes, target, wanted, knob.need == "required",
-                   (changes or knob.kind == "acs") if knob.root is None else knob.root, knob.purpose, knob.source or source)
+    return Tunable(
+        knob.name,
+        kind,
+        changes,
+        target,
+        wanted,
+        knob.need == "required",
+        (changes or knob.kind == "acs") if knob.root is None else knob.root,
+        knob.purpose,
+        knob.source or source,
+    )
 
 
 def _place(knob: Knob) -> tuple[str, str]:

@@ -17,11 +17,17 @@ def tunables_script(profile: TuningProfile) -> bytes:
     """Return the script: the profile's settings as data, then the logic. The same profile gives the same bytes."""
     from orchestrator.render.quoting import comment, quote
 
-    head = ["#!/usr/bin/env bash",
-            f"# Host settings for the time of a job, put back afterwards. Profile: {comment(profile.name)}"
-            f" ({comment(profile.title)}).", *_USAGE,
-            "# name, kind, `set` or `look`, target, wanted (accepted values, separated by |), need; separated by tabs", "KNOBS=(",
-            *(f"  {quote(tunable.line)}" for tunable in profile.tunables), ")", ""]
+    head = [
+        "#!/usr/bin/env bash",
+        f"# Host settings for the time of a job, put back afterwards. Profile: {comment(profile.name)}"
+        f" ({comment(profile.title)}).",
+        *_USAGE,
+        "# name, kind, `set` or `look`, target, wanted (accepted values, separated by |), need; separated by tabs",
+        "KNOBS=(",
+        *(f"  {quote(tunable.line)}" for tunable in profile.tunables),
+        ")",
+        "",
+    ]
     return "\n".join(head).encode() + b"\n" + (data_dir("templates") / "tunables.sh").read_bytes()
 
 

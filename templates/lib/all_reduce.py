@@ -80,7 +80,9 @@ class Program:
 
     def __init__(self, argv):
         self.name = os.path.basename(argv[0])
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         self.output = self.process.stdout
 
     def answer(self):
@@ -116,13 +118,25 @@ class Agent:
         self.workers["tcp"] = self.fresh("tcp")
         self.reserve()
         tests = rccl_tests.find() if self.gpus > 1 else None
-        say("deep-ready", self.gpus, int(bool(tests)), own_address(), self.listener.getsockname()[1], self.store_port(), note)
+        say(
+            "deep-ready",
+            self.gpus,
+            int(bool(tests)),
+            own_address(),
+            self.listener.getsockname()[1],
+            self.store_port(),
+            note,
+        )
 
     def open_torch(self):
         first = Worker("all_reduce_torch.py", 0)
         with selectors.DefaultSelector() as selector:
             selector.register(first.output, selectors.EVENT_READ)
-            hello = first.answer() if selector.select(START_LIMIT_S) else {"error": "torch is not ready after %d s" % START_LIMIT_S}
+            hello = (
+                first.answer()
+                if selector.select(START_LIMIT_S)
+                else {"error": "torch is not ready after %d s" % START_LIMIT_S}
+            )
         wanted = int(os.environ.get("ORCH_DEEP_GPUS", "0"))
         if hello is None or "error" in hello or min(hello["gpus"], wanted) < 1:
             first.kill()
@@ -188,8 +202,14 @@ class Agent:
                 break
         else:
             return
-        self.busy = {"id": ident, "way": way, "limit": int(limit), "answers": [], "waiting": [],
-                     "deadline": time.monotonic() + int(limit)}
+        self.busy = {
+            "id": ident,
+            "way": way,
+            "limit": int(limit),
+            "answers": [],
+            "waiting": [],
+            "deadline": time.monotonic() + int(limit),
+        }
         if way == "rccl-tests":
             workers = [Program(rccl_tests.argv(self.gpus, int(size)))]
         elif way in self.workers:
@@ -201,7 +221,16 @@ class Agent:
         if way == "torch" and ranks[0] == 0:
             self.store.close()
         for worker in workers if way != "rccl-tests" else ():
-            worker.ask({"id": ident, "limit": int(limit), "bytes": int(size), "members": members, "rank": ranks[0], "gpus": self.gpus})
+            worker.ask(
+                {
+                    "id": ident,
+                    "limit": int(limit),
+                    "bytes": int(size),
+                    "members": members,
+                    "rank": ranks[0],
+                    "gpus": self.gpus,
+                }
+            )
 
     def hear(self, worker):
         answer = worker.answer()
@@ -239,7 +268,9 @@ class Agent:
         self.tell("error", 0, 0, 0, 0, reason)
 
     def close(self):
-        for worker in [one for some in self.workers.values() for one in some] + (self.busy["waiting"] if self.busy else []):
+        for worker in [one for some in self.workers.values() for one in some] + (
+            self.busy["waiting"] if self.busy else []
+        ):
             worker.kill()
 
 

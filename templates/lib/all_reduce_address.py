@@ -32,8 +32,8 @@ def own_address():
 def _interfaces(wanted):
     """Yield the interfaces that the list takes: prefixes, `=` for whole names, `^` for all others."""
     names = [name for _, name in socket.if_nameindex()]
-    marks = wanted[:len(wanted) - len(wanted.lstrip("^="))]
-    words = [word for word in wanted[len(marks):].split(",") if word]
+    marks = wanted[: len(wanted) - len(wanted.lstrip("^="))]
+    words = [word for word in wanted[len(marks) :].split(",") if word]
 
     def fits(name, word):
         return name == word if "=" in marks else name.startswith(word)

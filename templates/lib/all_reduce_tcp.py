@@ -65,7 +65,9 @@ class Ring:
             except OSError as error:
                 problem = error
                 time.sleep(0.05)
-        raise ConnectionError("no connection to %s (%s:%s): %s" % (member["node"], member["address"], member["port"], problem))
+        raise ConnectionError(
+            "no connection to %s (%s:%s): %s" % (member["node"], member["address"], member["port"], problem)
+        )
 
     def _accept(self, listener, wanted):
         """Take the previous node's connection; one that an earlier measurement left behind is closed."""
@@ -163,7 +165,7 @@ class Blocks:
 
     def expected(self, index):
         pattern = hashlib.sha512(b"%d" % index).digest()
-        return (pattern * (self.bytes // len(pattern) + 1))[:self.bytes]
+        return (pattern * (self.bytes // len(pattern) + 1))[: self.bytes]
 
     def exchange(self):
         """Send as much as a ring all-reduce of these blocks does; return the seconds."""

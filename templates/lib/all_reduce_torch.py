@@ -19,8 +19,9 @@ def measure(request, torch, distributed, index):
     address = members[0]["address"]
     place = "tcp://%s:%d" % ("[%s]" % address if ":" in address else address, members[0]["port"])
     torch.cuda.set_device(index)
-    distributed.init_process_group("nccl", init_method=place, world_size=world, rank=rank,
-                                   timeout=timedelta(seconds=request["limit"]))
+    distributed.init_process_group(
+        "nccl", init_method=place, world_size=world, rank=rank, timeout=timedelta(seconds=request["limit"])
+    )
     try:
         data = torch.full((request["bytes"] // 4,), float(rank + 1), dtype=torch.float32, device="cuda")
         distributed.all_reduce(data)

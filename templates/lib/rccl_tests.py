@@ -15,8 +15,18 @@ import os
 import re
 import shutil
 
-PLACES = ("/opt/rccl-tests/build", "/opt/rccl-tests", "/opt/rocm/bin", "/opt/rocm/rccl-tests", "/workspace/rccl-tests/build",
-          "/rccl-tests/build", "/root/rccl-tests/build", "/usr/local/bin", "/opt/nccl-tests/build", "/workspace/nccl-tests/build")
+PLACES = (
+    "/opt/rccl-tests/build",
+    "/opt/rccl-tests",
+    "/opt/rocm/bin",
+    "/opt/rocm/rccl-tests",
+    "/workspace/rccl-tests/build",
+    "/rccl-tests/build",
+    "/root/rccl-tests/build",
+    "/usr/local/bin",
+    "/opt/nccl-tests/build",
+    "/workspace/nccl-tests/build",
+)
 _TAG = re.compile(r"^\[[0-9, ]+\](<\w+>:?)? ?")
 _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*([0-9.eE+-]+|-?nan|inf)")
@@ -32,7 +42,21 @@ def find():
 
 def argv(gpus, size):
     """Return the command for one process that drives all GPUs of the node."""
-    return [find() or "all_reduce_perf", "-b", str(size), "-e", str(size), "-g", str(gpus), "-w", "5", "-n", "20", "-c", "1"]
+    return [
+        find() or "all_reduce_perf",
+        "-b",
+        str(size),
+        "-e",
+        str(size),
+        "-g",
+        str(gpus),
+        "-w",
+        "5",
+        "-n",
+        "20",
+        "-c",
+        "1",
+    ]
 
 
 def parse(text):
@@ -66,13 +90,17 @@ def _row(columns, cells):
     row = {"bytes": int(cells[0])}
     starts = [index for index, name in enumerate(columns) if name == "time"]
     for place, start in zip(("out", "in"), starts):
-        half = dict(zip(columns[start:start + 4], cells[start:start + 4]))
+        half = dict(zip(columns[start : start + 4], cells[start : start + 4]))
         algbw, busbw = _number(half.get("algbw")), _number(half.get("busbw"))
         if algbw is None or busbw is None:
             return None
         wrong = _number(half.get("#wrong"))
-        row[place] = {"algbw": algbw, "busbw": busbw, "seconds": row["bytes"] / (algbw * 1e9) if algbw > 0 else None,
-                      "wrong": None if wrong is None else int(wrong)}
+        row[place] = {
+            "algbw": algbw,
+            "busbw": busbw,
+            "seconds": row["bytes"] / (algbw * 1e9) if algbw > 0 else None,
+            "wrong": None if wrong is None else int(wrong),
+        }
     return row if "out" in row else None
 
 
@@ -89,13 +117,24 @@ def result(text, status):
     found = parse(text)
     if not found["rows"]:
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-        return {"error": "all_reduce_perf ended with status %d: %s" % (status, lines[-1] if lines else "it printed nothing")}
+        return {
+            "error": "all_reduce_perf ended with status %d: %s" % (status, lines[-1] if lines else "it printed nothing")
+        }
     row = max(found["rows"], key=lambda one: one["bytes"])
     halves = [row[place] for place in ("out", "in") if place in row]
     best = max(halves, key=lambda half: half["busbw"])
-    counts = [half["wrong"] for one in found["rows"] for half in (one["out"], one.get("in", one["out"])) if half["wrong"] is not None]
+    counts = [
+        half["wrong"]
+        for one in found["rows"]
+        for half in (one["out"], one.get("in", one["out"]))
+        if half["wrong"] is not None
+    ]
     wrong = max([found["out_of_bounds"] or 0] + counts)
     if status != 0 and wrong == 0:
         return {"error": "all_reduce_perf ended with status %d" % status}
-    return {"bytes": row["bytes"], "microseconds": round((best["seconds"] or 0) * 1e6), "mbps": round(best["busbw"] * 1000),
-            "wrong": wrong}
+    return {
+        "bytes": row["bytes"],
+        "microseconds": round((best["seconds"] or 0) * 1e6),
+        "mbps": round(best["busbw"] * 1000),
+        "wrong": wrong,
+    }

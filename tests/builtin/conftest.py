@@ -75,13 +75,21 @@ class Launcher:
 
     def start(self, node: int, nodes: int, port: int, **variables: str) -> subprocess.Popen[str]:
         contract = {
-            "PATH": os.environ["PATH"], "SEED": "7", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            "SLURM_NNODES": str(nodes), "SLURM_NODEID": str(node),
+            "PATH": os.environ["PATH"],
+            "SEED": "7",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "SLURM_NNODES": str(nodes),
+            "SLURM_NODEID": str(node),
         }
         environment = {name: value for name, value in (contract | variables).items() if value}
         process = subprocess.Popen(
-            ["bash", str(CODE / "run_and_time.sh")], env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=PIPE_BYTES,
+            ["bash", str(CODE / "run_and_time.sh")],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pipesize=PIPE_BYTES,
         )
         self.processes.append(process)
         return process

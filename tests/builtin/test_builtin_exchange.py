@@ -112,7 +112,8 @@ def test_strangers_at_the_port_do_not_disturb(launcher) -> None:
 
 
 def test_a_silent_node_is_given_up(run: Callable) -> None:
-    ended = run(2, per_node={0: {"BUILTIN_EXCHANGE_TIMEOUT_S": "0.3"}}, BUILTIN_FAULT="slow:node=1:ms=1500:at=0.1",
-                **RANKS)
+    ended = run(
+        2, per_node={0: {"BUILTIN_EXCHANGE_TIMEOUT_S": "0.3"}}, BUILTIN_FAULT="slow:node=1:ms=1500:at=0.1", **RANKS
+    )
     assert ended.codes == [3, 3]
     assert "node 1" in ended.errors[0] and "silent for 0.3 s" in ended.errors[0]

@@ -13,8 +13,18 @@ from pathlib import Path
 import pytest
 
 CODE = Path(__file__).parents[2] / "workloads" / "builtin"
-ORDER = ["init_start", "seed", "init_stop", "run_start", "block_start", "block_stop", "eval_start", "eval_accuracy",
-         "eval_stop", "run_stop"]
+ORDER = [
+    "init_start",
+    "seed",
+    "init_stop",
+    "run_start",
+    "block_start",
+    "block_stop",
+    "eval_start",
+    "eval_accuracy",
+    "eval_stop",
+    "run_stop",
+]
 
 
 def test_one_node_trains_to_its_target(run: Callable) -> None:
@@ -98,8 +108,9 @@ def test_a_closed_standard_output_is_an_error_without_a_traceback(launcher) -> N
 
 def test_start_up_imports_nothing_heavy() -> None:
     script = "import sys, train; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-E", "-s", "-S", "-c", script], cwd=CODE, capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run(
+        [sys.executable, "-E", "-s", "-S", "-c", script], cwd=CODE, capture_output=True, text=True, check=True
+    )
     heavy = {"re", "enum", "socket", "json", "random", "typing", "dataclasses", "argparse", "subprocess", "site"}
     assert not heavy & set(done.stdout.split())
 
@@ -113,8 +124,21 @@ def training_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_records_are_what_json_would_write() -> None:
     from training.mllog import written
 
-    values = ['a "b" \\ \n\t\x00\x7f', "ü € 𝄞", "", True, False, None, 0, -3, 1e-08, 0.00025, 1e300, float("inf"),
-              {"throughput": 2.5, "unit": "samples/s", "nothing": {}}]
+    values = [
+        'a "b" \\ \n\t\x00\x7f',
+        "ü € 𝄞",
+        "",
+        True,
+        False,
+        None,
+        0,
+        -3,
+        1e-08,
+        0.00025,
+        1e300,
+        float("inf"),
+        {"throughput": 2.5, "unit": "samples/s", "nothing": {}},
+    ]
     for value in values:
         assert json.loads(written(value)) == value
     assert math.isnan(json.loads(written(float("nan"))))
@@ -157,7 +181,13 @@ def test_the_code_folder_may_be_read_only(tmp_path: Path) -> None:
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes(source.read_bytes())
     (tmp_path / "training" / "__pycache__").write_text("a file where the folder would be")
-    variables = {"PATH": os.environ["PATH"], "SEED": "1", "SLURM_NNODES": "1", "SLURM_NODEID": "0",
-                 "BUILTIN_RANKS_PER_NODE": "2", "BUILTIN_MAX_SAMPLES": "512"}
+    variables = {
+        "PATH": os.environ["PATH"],
+        "SEED": "1",
+        "SLURM_NNODES": "1",
+        "SLURM_NODEID": "0",
+        "BUILTIN_RANKS_PER_NODE": "2",
+        "BUILTIN_MAX_SAMPLES": "512",
+    }
     done = subprocess.run(["bash", str(tmp_path / "run_and_time.sh")], env=variables, capture_output=True, check=True)
     assert b"run_stop" in done.stdout

@@ -131,7 +131,9 @@ def signalling(folder: Path, program: str, words: str, call: int, signal_name: s
 
 
 @pytest.mark.parametrize("place", PLACES, ids=[f"{program} {words} {call}" for program, words, call in PLACES])
-def test_a_signal_to_the_whole_group_while_the_loop_writes(bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]) -> None:
+def test_a_signal_to_the_whole_group_while_the_loop_writes(
+    bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]
+) -> None:
     """It ends the loop's own `mv` or `sync` as well, and must not cost a finished run."""
     loop = bundles.make(nexp=2).start(PATH=signalling(tmp_path, *place, "TERM"))
     assert loop.end() == 1
@@ -146,7 +148,9 @@ def test_a_signal_to_the_whole_group_while_the_loop_writes(bundles: Bundles, tmp
 
 
 @pytest.mark.parametrize("place", PLACES, ids=[f"{program} {words} {call}" for program, words, call in PLACES])
-def test_everything_is_killed_while_the_loop_writes(bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]) -> None:
+def test_everything_is_killed_while_the_loop_writes(
+    bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]
+) -> None:
     loop = bundles.make(nexp=2).start(PATH=signalling(tmp_path, *place, "KILL"))
     loop.end()
     kill_in(bundles.folder)
@@ -247,7 +251,9 @@ def test_the_disk_fills_up(bundles: Bundles, mount: Callable[..., Path]) -> None
     mount(bundles.log_dir, "size=1m")
     fill = f'head -c 2000000 /dev/zero >"$(echo {bundles.log_dir}/*)/fill" 2>/dev/null'
     # One megabyte would be too little for the checks.
-    loop = bundles.make(f"[[ $me != 3.1.0 ]] || {{ {fill}; stop success; exit 0; }}", nexp=4, preflight={"skip": ["free_space"]}).start()
+    loop = bundles.make(
+        f"[[ $me != 3.1.0 ]] || {{ {fill}; stop success; exit 0; }}", nexp=4, preflight={"skip": ["free_space"]}
+    ).start()
     assert loop.end() == 1, loop.out
     one = bundles.set
     assert "No space left on device" in loop.out

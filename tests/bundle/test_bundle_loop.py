@@ -119,7 +119,7 @@ def test_a_hang_is_ended_at_the_time_limit(bundles: Bundles) -> None:
     assert one.outcomes(1) == ["infrastructure", "success"]
     hung = one.attempt(1, 1)
     assert "no run_stop within 4 s (run time-out)" in hung["reason"]
-    assert 4_000 <= hung["end_ms"] - hung["start_ms"]
+    assert hung["end_ms"] - hung["start_ms"] >= 4_000
     assert one.left_behind() == []
 
 

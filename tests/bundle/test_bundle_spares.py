@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from bundle_parts import SYSTEM, Bundles, Set, until
 
-TWO = SYSTEM.replace("name: one_node", "name: two_nodes").replace("nodes: 1\n", "nodes: 2\n").replace("global_batch: 8", "global_batch: 16")
+TWO = (
+    SYSTEM.replace("name: one_node", "name: two_nodes")
+    .replace("nodes: 1\n", "nodes: 2\n")
+    .replace("global_batch: 8", "global_batch: 16")
+)
 
 
 def make(bundles: Bundles, plan: str = "", *, spares: int = 1, **more: Any) -> Bundles:
@@ -26,8 +30,10 @@ def aside(one: Set) -> list[tuple[str, int]]:
 def with_a_setting(bundles: Bundles, nodes: int, refusing: list[int]) -> dict[str, str]:
     """A set of two ranks whose nodes have a setting of their own, which some refuse; returns the environment for its runs."""
     knob = bundles.folder / "ours.yaml"
-    knob.write_text("kind: tuning\nname: ours\ntitle: t\nsource: s\nknobs:\n"
-                    "  - {name: k, kind: file, path: /proc/k, value: '1', need: required, purpose: p, root: false}\n")
+    knob.write_text(
+        "kind: tuning\nname: ours\ntitle: t\nsource: s\nknobs:\n"
+        "  - {name: k, kind: file, path: /proc/k, value: '1', need: required, purpose: p, root: false}\n"
+    )
     for rank in range(nodes):
         path = bundles.folder / f"root/local{rank}/proc/k"
         path.parent.mkdir(parents=True)
@@ -51,8 +57,9 @@ def test_a_spare_waits_and_is_on_record(bundles: Bundles) -> None:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_node_on_which_a_run_dies_is_replaced(bundles: Bundles, rank: int) -> None:
-    code, out = make(bundles, f"[[ $me != 2.1.{rank} ]] || exit 3; [[ $ORCH_ATTEMPT != 1 || $ORCH_RUN != 2 ]] || hang",
-                     nexp=3).run(MAX_ATTEMPTS="1")
+    code, out = make(
+        bundles, f"[[ $me != 2.1.{rank} ]] || exit 3; [[ $ORCH_ATTEMPT != 1 || $ORCH_RUN != 2 ]] || hang", nexp=3
+    ).run(MAX_ATTEMPTS="1")
     one = bundles.set
     assert code == 0, out
     assert one.results() == [1, 2, 3]
@@ -91,8 +98,9 @@ def test_a_node_that_went_silent_is_replaced(bundles: Bundles) -> None:
 
 
 def test_without_a_spare_left_blamed_nodes_are_asked_again(bundles: Bundles) -> None:
-    code, out = make(bundles, "[[ $SLURM_NODEID != 1 || $ORCH_ATTEMPT -ge 3 ]] || exit 3; [[ $ORCH_ATTEMPT -ge 3 ]] || hang",
-                     nexp=1).run(MAX_ATTEMPTS="2")
+    code, out = make(
+        bundles, "[[ $SLURM_NODEID != 1 || $ORCH_ATTEMPT -ge 3 ]] || exit 3; [[ $ORCH_ATTEMPT -ge 3 ]] || hang", nexp=1
+    ).run(MAX_ATTEMPTS="2")
     one = bundles.set
     assert code == 0, out
     assert one.outcomes(1) == ["infrastructure", "infrastructure", "success"]
@@ -142,17 +150,22 @@ def test_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
     make(bundles, nexp=1, preflight={"deep": True})
     verdict = bundles.bundle / "lib/deep_verdict.sh"
     # What a measurement of a slow link says is tested in tests/deep; here it is who gets the ranks then.
-    verdict.write_text(verdict.read_text() + """
+    verdict.write_text(
+        verdict.read_text()
+        + """
 deep_judge() {
   DEEP_ROWS=() DEEP_SLOW=(local0) DEEP_SUMMARY="said so"
   deep_row local0 fail "1 GB/s, the others 9"; deep_row local1 pass "9 GB/s"; deep_row local2 pass "9 GB/s"
 }
-""")
+"""
+    )
     code, out = bundles.run(ORCH_DEEP_BYTES="1048576")
     one = bundles.set
     assert code == 0, out
     assert (one.job["nodes"], one.job["spares"]) == (["local1", "local2"], [])
-    assert [(entry["node"], entry["reason"]) for entry in one.job["set_aside"]] == [("local0", "check deep: 1 GB/s, the others 9")]
+    assert [(entry["node"], entry["reason"]) for entry in one.job["set_aside"]] == [
+        ("local0", "check deep: 1 GB/s, the others 9")
+    ]
 
 
 def test_a_program_that_fails_on_one_node_after_the_other_comes_to_an_end(bundles: Bundles) -> None:
@@ -171,7 +184,13 @@ def test_the_node_that_was_blamed_longest_ago_is_asked_first(bundles: Bundles) -
     one = bundles.set
     assert code == 0, out
     held = [one.attempt(1, attempt)["nodes"] for attempt in one.attempts(1)]
-    assert held == [["local0", "local1"], ["local2", "local1"], ["local2", "local0"], ["local2", "local1"], ["local2", "local0"]]
+    assert held == [
+        ["local0", "local1"],
+        ["local2", "local1"],
+        ["local2", "local0"],
+        ["local2", "local1"],
+        ["local2", "local0"],
+    ]
 
 
 def test_nodes_are_not_asked_for_again_when_every_run_is_done(bundles: Bundles) -> None:
@@ -186,7 +205,7 @@ def test_nodes_are_not_asked_for_again_when_every_run_is_done(bundles: Bundles) 
 def test_a_signal_during_the_checks(bundles: Bundles, spares: int) -> None:
     make(bundles, nexp=1, spares=spares)
     script = bundles.bundle / "lib/preflight_node.sh"
-    script.write_text(script.read_text() + "\nrun_checks() { : >>\"$ORCH_SET_DIR/checking\"; sleep 8; }\n")
+    script.write_text(script.read_text() + '\nrun_checks() { : >>"$ORCH_SET_DIR/checking"; sleep 8; }\n')
     loop = bundles.start()
     until(lambda: list(bundles.log_dir.glob("*/checking")))
     one = bundles.set
@@ -201,19 +220,33 @@ def test_a_signal_during_the_checks(bundles: Bundles, spares: int) -> None:
 
 def test_the_words_of_preflight_are_files_here(bundles: Bundles) -> None:
     make(bundles)
-    done = subprocess.run(["bash", bundles.bundle / "preflight.sh", "--tsv", "rows.tsv", "--exclude-file", "bad.txt", "--json"],
-                          cwd=bundles.folder, env=bundles.environment(), text=True, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["bash", bundles.bundle / "preflight.sh", "--tsv", "rows.tsv", "--exclude-file", "bad.txt", "--json"],
+        cwd=bundles.folder,
+        env=bundles.environment(),
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["given"], found["tested"], found["exclude"]) == (3, 3, [])
-    assert {line.split("\t")[0] for line in (bundles.folder / "rows.tsv").read_text().splitlines()} == {"node", "local0", "local1", "local2"}
+    assert {line.split("\t")[0] for line in (bundles.folder / "rows.tsv").read_text().splitlines()} == {
+        "node",
+        "local0",
+        "local1",
+        "local2",
+    }
     assert list(bundles.log_dir.iterdir()) == []
 
 
 def test_preflight_refuses_wrong_words(bundles: Bundles) -> None:
     make(bundles)
     for words in (["--nodes"], ["--what"], ["--judge"]):
-        done = subprocess.run(["bash", bundles.bundle / "preflight.sh", *words], env=bundles.environment(), capture_output=True, text=True)
+        done = subprocess.run(
+            ["bash", bundles.bundle / "preflight.sh", *words], env=bundles.environment(), capture_output=True, text=True
+        )
         assert (done.returncode, done.stdout) == (2, ""), words
         assert "preflight.sh: " in done.stderr
 
@@ -221,10 +254,23 @@ def test_preflight_refuses_wrong_words(bundles: Bundles) -> None:
 def test_what_a_node_says_is_not_evaluated(bundles: Bundles) -> None:
     make(bundles)
     trap = bundles.folder / "trap"
-    lines = [f"checked\t0\tn1\tBASH_VERSINFO[$(touch {trap})]", "checked\t0\tn1\tgarbage", "check\t0\tn1\tx", "\x01\xff", "checked\t1\tn2\t1",
-             f"check\t0\tn2\tengine\x1fpass\x1f$(touch {trap})\x1fyes\x1f"]
-    done = subprocess.run(["bash", bundles.bundle / "preflight.sh", "--judge", "--nodes", "n1,n2,n3", "--json"], env=bundles.environment(),
-                          input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=60, check=False)
+    lines = [
+        f"checked\t0\tn1\tBASH_VERSINFO[$(touch {trap})]",
+        "checked\t0\tn1\tgarbage",
+        "check\t0\tn1\tx",
+        "\x01\xff",
+        "checked\t1\tn2\t1",
+        f"check\t0\tn2\tengine\x1fpass\x1f$(touch {trap})\x1fyes\x1f",
+    ]
+    done = subprocess.run(
+        ["bash", bundles.bundle / "preflight.sh", "--judge", "--nodes", "n1,n2,n3", "--json"],
+        env=bundles.environment(),
+        input="\n".join(lines) + "\n",
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 1, done.stderr
     assert not trap.exists()
     found = {node["node"]: node["verdict"] for node in json.loads(done.stdout)["nodes"]}

@@ -64,20 +64,49 @@ class Commands:
         return json.loads(self.out)
 
 
-def write_set(log_dir: Path, name: str, *, nexp: int = 3, scheduler: str = "slurm", done: int = 0,
-              job: JobRecord | None = None, submission: SubmissionRecord | None = None) -> Path:
+def write_set(
+    log_dir: Path,
+    name: str,
+    *,
+    nexp: int = 3,
+    scheduler: str = "slurm",
+    done: int = 0,
+    job: JobRecord | None = None,
+    submission: SubmissionRecord | None = None,
+) -> Path:
     """A set as a loop would leave it: `done` good runs of `nexp`."""
     root = log_dir / name
     for folder in ("submissions", "jobs", "results"):
         (root / folder).mkdir(parents=True)
-    write(SetRecord(set_id=name, system="S", workload="w", nexp=nexp, job_name=f"orch-{name}", scheduler=scheduler,
-                    target=0.5, metric="eval_accuracy", nodes=1, gpus_per_node=8, engine="none"), root / "set.json")
+    write(
+        SetRecord(
+            set_id=name,
+            system="S",
+            workload="w",
+            nexp=nexp,
+            job_name=f"orch-{name}",
+            scheduler=scheduler,
+            target=0.5,
+            metric="eval_accuracy",
+            nodes=1,
+            gpus_per_node=8,
+            engine="none",
+        ),
+        root / "set.json",
+    )
     for run in range(1, nexp + 1):
         attempt = root / "runs" / str(run) / "attempt_1"
         if run <= done:
             attempt.mkdir(parents=True)
-            good = RunRecord(run=run, attempt=1, state="success", outcome="success", start_ms=1_000,
-                             end_ms=61_000 + run, nodes=["n1"])
+            good = RunRecord(
+                run=run,
+                attempt=1,
+                state="success",
+                outcome="success",
+                start_ms=1_000,
+                end_ms=61_000 + run,
+                nodes=["n1"],
+            )
             write(good, attempt / "state.json")
             write(good, attempt.parent / "state.json")
             log = mllog("run_start", 1_000, None) + mllog("run_stop", 61_000 + 1_000 * run, None, status="success")
@@ -94,6 +123,12 @@ def write_set(log_dir: Path, name: str, *, nexp: int = 3, scheduler: str = "slur
 
 
 def mllog(key: str, time_ms: int, value: Any, **metadata: Any) -> str:
-    record = {"namespace": "", "time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value,
-              "metadata": metadata}
+    record = {
+        "namespace": "",
+        "time_ms": time_ms,
+        "event_type": "POINT_IN_TIME",
+        "key": key,
+        "value": value,
+        "metadata": metadata,
+    }
     return f":::MLLOG {json.dumps(record)}\n"

@@ -39,17 +39,22 @@ def test_a_bundle_asks_for_spares_and_avoids_nodes(cli: Commands, slurm_site: Pa
     bad.write_text("# from preflight\n\nnode4   # 7 of 8 GPUs\nnode[6-7],node4\n")
     assert "--exclude=node[1-2],node4,node6,node7" in sbatch_lines(cli, slurm_site, "--exclude", f"@{bad}")
     bad.write_text("# all fit\n")
-    assert {"--exclude=node[1-2]", "--nodelist=node[3-12]", "--nodes=8"} <= sbatch_lines(cli, slurm_site, "--exclude", f"@{bad}")
+    assert {"--exclude=node[1-2]", "--nodelist=node[3-12]", "--nodes=8"} <= sbatch_lines(
+        cli, slurm_site, "--exclude", f"@{bad}"
+    )
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--spares", "-1"], "not a whole number from 0 to 1000"),
-    (["--spares", "1001"], "not a whole number from 0 to 1000"),
-    (["--exclude", "node[4"], "is not a node's name"),
-    (["--exclude", ","], "names no node"),
-    (["--exclude", "@/no/such"], "--exclude: /no/such: No such file or directory"),
-    (["--exclude", "node[3-12]"], "every node of the nodelist"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--spares", "-1"], "not a whole number from 0 to 1000"),
+        (["--spares", "1001"], "not a whole number from 0 to 1000"),
+        (["--exclude", "node[4"], "is not a node's name"),
+        (["--exclude", ","], "names no node"),
+        (["--exclude", "@/no/such"], "--exclude: /no/such: No such file or directory"),
+        (["--exclude", "node[3-12]"], "every node of the nodelist"),
+    ],
+)
 def test_what_cannot_be_meant(cli: Commands, slurm_site: Path, words: list[str], said: str) -> None:
     cli("render", "MI325X_08x08x32", "flux1", "--site", slurm_site, "-o", "-", *words)
     assert cli.code == 2 and said in cli.err
@@ -70,7 +75,9 @@ def test_without_a_scheduler_nothing_is_excluded(cli: Commands, site: Path) -> N
 def test_a_later_job_asks_on_its_command_line(tmp_path: Path) -> None:
     root = write_set(tmp_path, "s", done=1)
     (root / "bundle").mkdir()
-    (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=3\n#SBATCH --exclude=node[1-2]\n#SBATCH --nodelist=node[3-5]\n")
+    (root / "bundle/job.sh").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=3\n#SBATCH --exclude=node[1-2]\n#SBATCH --nodelist=node[3-5]\n"
+    )
     one = open_set(root)
     assert request_for(one, {}).options == ()
     request = request_for(one, {}, Allocation(spares=2, exclude=("node4", "node1")))
@@ -84,7 +91,10 @@ def test_a_later_job_asks_on_its_command_line(tmp_path: Path) -> None:
 
 
 def test_resume_tells_who_was_set_aside(cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path]) -> None:
-    aside = [{"node": "n3", "reason": "check gpu_count: 7 of 8 GPUs", "run": 2, "attempt": 1, "time_ms": 5}, {"node": 7}]
+    aside = [
+        {"node": "n3", "reason": "check gpu_count: 7 of 8 GPUs", "run": 2, "attempt": 1, "time_ms": 5},
+        {"node": 7},
+    ]
     job = JobRecord(job_id="7", state="paused", started_ms=2_000, set_aside=aside)  # type: ignore[arg-type]
     root = write_set(tmp_path, "s", done=1, job=job)
     (root / "bundle").mkdir()
@@ -92,7 +102,10 @@ def test_resume_tells_who_was_set_aside(cli: Commands, tmp_path: Path, fake: Cal
     fake("squeue", "exit 0")
     cli("resume", root, "--spares", "1", "--exclude", "n9")
     assert cli.code == 0, cli.err
-    assert "note: n3 was set aside in an earlier job (run 2, attempt 1): check gpu_count: 7 of 8 GPUs; --exclude n3 " in cli.err
+    assert (
+        "note: n3 was set aside in an earlier job (run 2, attempt 1): check gpu_count: 7 of 8 GPUs; --exclude n3 "
+        in cli.err
+    )
     assert "--nodes=2 --exclude=n9" in log.read_text()
     cli("resume", root, "--exclude", "@/no/such")
     assert cli.code == 2

@@ -45,8 +45,10 @@ def shared(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def lab_site(shared: Path, tmp_path: Path) -> Path:
     path = tmp_path / "lab.yaml"
-    path.write_text(f'kind: site\nscheduler: slurm\nlog_dir: {shared}\ncontainer:\n  engine: none\ntunables: "off"\n'
-                    "clear_caches: false\ntime_limit: \"00:10:00\"\n")
+    path.write_text(
+        f'kind: site\nscheduler: slurm\nlog_dir: {shared}\ncontainer:\n  engine: none\ntunables: "off"\n'
+        'clear_caches: false\ntime_limit: "00:10:00"\n'
+    )
     return path
 
 
@@ -170,7 +172,9 @@ def drained(lab: Lab) -> Iterator[str]:
     lab.run("scontrol", "update", f"nodename={name}", "state=resume")
 
 
-def test_preflight_checks_the_idle_nodes(cli: Commands, lab: Lab, lab_site: Path, shared: Path, drained: str, tmp_path: Path) -> None:
+def test_preflight_checks_the_idle_nodes(
+    cli: Commands, lab: Lab, lab_site: Path, shared: Path, drained: str, tmp_path: Path
+) -> None:
     excluded = tmp_path / "bad.txt"
     cli("preflight", "--site", lab_site, "--json", "--exclude-file", excluded)
     assert cli.code == ExitCode.NO_SCORE, cli.err
@@ -187,7 +191,11 @@ def test_preflight_checks_the_idle_nodes(cli: Commands, lab: Lab, lab_site: Path
 def test_a_set_with_spares_keeps_off_excluded_nodes(cli: Commands, lab: Lab, lab_site: Path) -> None:
     first, *others = lab.nodes
     cli("run", *SYSTEM, "--site", lab_site, "--nexp", "1", "--spares", "1", "--exclude", first)
-    [root] = [path for path in Path(lab_site.read_text().split("log_dir: ")[1].split("\n")[0]).iterdir() if path.name.startswith("local")]
+    [root] = [
+        path
+        for path in Path(lab_site.read_text().split("log_dir: ")[1].split("\n")[0]).iterdir()
+        if path.name.startswith("local")
+    ]
     told = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
     assert list(told) == others[:3] and [one["spare"] for one in told.values()] == [False, False, True]
     assert told[others[0]]["ranks"] == [0] and told[others[0]]["good"] == 1
@@ -196,6 +204,9 @@ def test_a_set_with_spares_keeps_off_excluded_nodes(cli: Commands, lab: Lab, lab
     cli("resume", root, "--spares", "0", "--exclude", others[0])
     assert cli.code == 0, cli.err
     cli("watch", root)
-    [last] = [one for one in map(json.loads, (path.read_text() for path in (root / "jobs").glob("*.json")))
-              if one["job_id"] == cli.json("status", root)["job_id"]]
+    [last] = [
+        one
+        for one in map(json.loads, (path.read_text() for path in (root / "jobs").glob("*.json")))
+        if one["job_id"] == cli.json("status", root)["job_id"]
+    ]
     assert last["nodes"] == others[1:3] and last["spares"] == []

@@ -145,12 +145,15 @@ def test_a_damaged_set_is_shown_and_named(cli: Commands, site: Path, log_dir: Pa
     assert (one["set_id"], one["state"]) == ("s", "damaged")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--nexp", "0"], "'0' is not a whole number above 0"),
-    (["--nexp", "ten"], "'ten' is not a whole number above 0"),
-    (["--env", "A"], "'A' is not NAME=VALUE"),
-    (["--env", "1A=2"], "'1A=2' is not NAME=VALUE"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nexp", "0"], "'0' is not a whole number above 0"),
+        (["--nexp", "ten"], "'ten' is not a whole number above 0"),
+        (["--env", "A"], "'A' is not NAME=VALUE"),
+        (["--env", "1A=2"], "'1A=2' is not NAME=VALUE"),
+    ],
+)
 def test_bad_arguments(cli: Commands, words: list[str], said: str) -> None:
     assert cli("submit", "local_2x2x8", "builtin", *words).code == ExitCode.BAD_INPUT
     assert said in cli.err
@@ -168,10 +171,14 @@ def test_logs_say_what_there_is(cli: Commands, log_dir: Path) -> None:
     assert cli("logs", root).code == ExitCode.OK
     assert "one" in cli.out
     assert cli("logs", root, "--node", "n1").code == ExitCode.OK
-    for words, said in ((["--run", "9"], "s has runs 1 to 3, not 9"), (["--run", "2"], "run 2 has not started yet"),
-                        (["--attempt", "2"], "run 1 has attempts 1, not 2"),
-                        (["--node", "n2"], "has no node 'n2'; its nodes by rank: n1"),
-                        (["--node", "1"], "has no node '1'"), (["--job"], "no job of s has printed anything yet")):
+    for words, said in (
+        (["--run", "9"], "s has runs 1 to 3, not 9"),
+        (["--run", "2"], "run 2 has not started yet"),
+        (["--attempt", "2"], "run 1 has attempts 1, not 2"),
+        (["--node", "n2"], "has no node 'n2'; its nodes by rank: n1"),
+        (["--node", "1"], "has no node '1'"),
+        (["--job"], "no job of s has printed anything yet"),
+    ):
         assert cli("logs", root, *words).code == ExitCode.BAD_INPUT
         assert said in cli.err
 
@@ -179,8 +186,12 @@ def test_logs_say_what_there_is(cli: Commands, log_dir: Path) -> None:
 def test_a_silent_scheduler_is_said(cli: Commands, log_dir: Path, site: Path, fake: Callable[[str, str], Path]) -> None:
     fake("squeue", "exit 1")
     fake("scontrol", "exit 1")
-    root = write_set(log_dir, "s", submission=SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1),
-                     job=JobRecord(job_id="7", state="running", run=1, attempt=1, started_ms=2))
+    root = write_set(
+        log_dir,
+        "s",
+        submission=SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1),
+        job=JobRecord(job_id="7", state="running", run=1, attempt=1, started_ms=2),
+    )
     assert cli("status", "--site", site).code == ExitCode.OK
     assert "the scheduler does not answer" in cli.err
     assert "running" in cli.out
@@ -189,8 +200,9 @@ def test_a_silent_scheduler_is_said(cli: Commands, log_dir: Path, site: Path, fa
         assert "squeue does not answer" in cli.err
 
 
-def test_submit_refused_and_unknown(cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path],
-                                    monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_refused_and_unknown(
+    cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(submission, "LOOK_AGAIN_S", (0.0,))
     path = tmp_path / "slurm.yaml"
     (tmp_path / "slurm-sets").mkdir()
@@ -212,8 +224,9 @@ def test_dry_run_makes_nothing(cli: Commands, tmp_path: Path) -> None:
     (tmp_path / "slurm-sets").mkdir()
     path.write_text(SITE.format(log_dir=tmp_path / "slurm-sets").replace("local", "slurm", 1))
     assert cli("submit", "local_2x2x8", "builtin", "--site", path, "--nexp", "4", "--dry-run").code == ExitCode.OK
-    assert re.search(r"NEXP=4 sbatch --parsable --job-name=orch-local_2x2x8-builtin-\S+ --output=\S+/job_%j.out",
-                     cli.out)
+    assert re.search(
+        r"NEXP=4 sbatch --parsable --job-name=orch-local_2x2x8-builtin-\S+ --output=\S+/job_%j.out", cli.out
+    )
     assert list((tmp_path / "slurm-sets").iterdir()) == []
 
 

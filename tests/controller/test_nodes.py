@@ -37,30 +37,51 @@ n4\tverdict\tfail\t0\tcheck gpu_count: 7 of 8 GPUs\t
 def a_set(tmp_path: Path) -> Path:
     """Three runs on n1, n2 and a third node: n3, and from run 2 on n4 in its place; n5 waits."""
     job = JobRecord(
-        job_id="7", state="running", started_ms=2_000, run=3, attempt=1, nodes=["n1", "n2", "n4"], spares=["n5"],
+        job_id="7",
+        state="running",
+        started_ms=2_000,
+        run=3,
+        attempt=1,
+        nodes=["n1", "n2", "n4"],
+        spares=["n5"],
         set_aside=[{"node": "n3", "reason": "its container ended in run 2", "run": 2, "attempt": 1, "time_ms": 9}],
-        warnings=["check clock: off (n3)"])
+        warnings=["check clock: off (n3)"],
+    )
     root = write_set(tmp_path, "s", nexp=3, job=job)
-    for run, attempt, third, outcome, minutes in ((1, 1, "n3", "success", 1), (2, 1, "n3", "infrastructure", 0),
-                                                  (2, 2, "n4", "success", 2), (3, 1, "n4", "", 0)):
+    for run, attempt, third, outcome, minutes in (
+        (1, 1, "n3", "success", 1),
+        (2, 1, "n3", "infrastructure", 0),
+        (2, 2, "n4", "success", 2),
+        (3, 1, "n4", "", 0),
+    ):
         folder = root / f"runs/{run}/attempt_{attempt}"
         folder.mkdir(parents=True, exist_ok=True)
         state = {"success": "success", "infrastructure": "failed", "": "running"}[outcome]
         names = ["n1", "n2", third]
         codes = {"n1": 143, "n2": 143, "n3": 139} if outcome == "infrastructure" else dict.fromkeys(names, 0)
-        record = RunRecord(run=run, attempt=attempt, state=state, outcome=outcome, start_ms=1_000, nodes=names,
-                           exit_codes=codes if outcome else {}, end_ms=61_000 if outcome else 0)
+        record = RunRecord(
+            run=run,
+            attempt=attempt,
+            state=state,
+            outcome=outcome,
+            start_ms=1_000,
+            nodes=names,
+            exit_codes=codes if outcome else {},
+            end_ms=61_000 if outcome else 0,
+        )
         write(record, folder / "state.json")
         write(record, folder.parent / "state.json")
         if not outcome:
             continue
         for rank, name in enumerate(names):
             end_ms = 61_000 + (3_000 if name == "n4" else 0)
-            (folder / f"node_{rank}.json").write_text(json.dumps(
-                {"node": name, "rank": rank, "exit": codes[name], "start_ms": 1_000, "end_ms": end_ms}))
+            (folder / f"node_{rank}.json").write_text(
+                json.dumps({"node": name, "rank": rank, "exit": codes[name], "start_ms": 1_000, "end_ms": end_ms})
+            )
         if outcome == "success":
             (folder.parent / f"result_{run}.txt").write_text(
-                mllog("run_start", 5, None) + mllog("run_stop", 5 + minutes * 60_000, None, status="success"))
+                mllog("run_start", 5, None) + mllog("run_stop", 5 + minutes * 60_000, None, status="success")
+            )
     (root / "preflight").mkdir()
     (root / "preflight/7.tsv").write_text(CHECKS)
     (root / "preflight/deep-7.tsv").write_text(DEEP)
@@ -71,13 +92,23 @@ def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
     job = read(JobRecord, a_set / "jobs/7.json")
     assert isinstance(job, JobRecord) and job.spares == ["n5"] and job.warnings == ["check clock: off (n3)"]
     assert [(one.node, one.run, one.when) for one in job.aside] == [("n3", 2, "run 2, attempt 1")]
-    odd = {"schema": 1, "job_id": "8", "state": "running", "set_aside": [{"node": "a", "run": "x", "reason": 3}, 7, {}], "new": 1}
+    odd = {
+        "schema": 1,
+        "job_id": "8",
+        "state": "running",
+        "set_aside": [{"node": "a", "run": "x", "reason": 3}, 7, {}],
+        "new": 1,
+    }
     (a_set / "jobs/8.json").write_text(json.dumps(odd))
     job = read(JobRecord, a_set / "jobs/8.json")
-    assert isinstance(job, JobRecord) and [(one.node, one.reason, one.when) for one in job.aside] == [("a", "", "before the first run")]
+    assert isinstance(job, JobRecord) and [(one.node, one.reason, one.when) for one in job.aside] == [
+        ("a", "", "before the first run")
+    ]
 
 
-def test_status_tells_spares_set_aside_nodes_and_warnings(cli: Commands, a_set: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_tells_spares_set_aside_nodes_and_warnings(
+    cli: Commands, a_set: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     cli("status", a_set)
     assert "spares     n5 (1 waiting)" in cli.out

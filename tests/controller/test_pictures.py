@@ -46,43 +46,71 @@ def job(state: str, reason: str = "") -> dict[str, Job]:
     return {"7": Job("7", "orch-s", state, reason)}
 
 
-@pytest.mark.parametrize(("submission", "own", "jobs", "state", "reason"), [
-    (None, None, {}, "new", ""),
-    (SENT, None, job("PENDING", "Priority"), "pending", "Priority"),
-    (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "pending", "REQUEUE_HOLD: JobHeldUser"),
-    (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
-    (SENT, None, job("RUNNING"), "starting", ""),
-    (SENT, None, job("CANCELLED"), "cancelled", "job 7 is CANCELLED and has written no state"),
-    (SENT, None, job("NODE_FAIL"), "lost",
-     "job 7 is NODE_FAIL and has written no state; it printed nothing (no job_7.out)"),
-    (SENT, None, {}, "lost", "job 7 is gone and has written no state; it printed nothing (no job_7.out)"),
-    (SENT, None, None, "pending", "the scheduler does not answer; the job has written nothing yet"),
-    (SubmissionRecord(number=1, state="unknown", error="time-out"), None, {}, "unknown", "time-out"),
-    (SubmissionRecord(number=1, state="unknown"), None, job("RUNNING"), "starting", ""),
-    (SubmissionRecord(number=1, state="intended"), None, {}, "unknown", "the submission was interrupted"),
-    (SubmissionRecord(number=1, state="refused", error="no"), None, {}, "refused", "no"),
-    (SubmissionRecord(number=1, state="submitted", job_id="7", cancelled_ms=5), None, {}, "cancelled",
-     "cancelled before it started"),
-    (SENT, OWN, job("RUNNING"), "running", ""),
-    (SENT, OWN, job("COMPLETING"), "ending", ""),
-    (SENT, OWN, job("REQUEUED"), "pending", "REQUEUED"),
-    (SENT, OWN, job("TIMEOUT"), "lost", "job 7 is TIMEOUT without having closed the set"),
-    (SENT, OWN, {}, "lost", "job 7 is gone without having closed the set"),
-    (SENT, OWN, None, "running", "the scheduler does not answer; this is what the job's files say"),
-    (SENT, JobRecord(job_id="7", state="time_limit", reason="near", started_ms=2_000), None, "time_limit", "near"),
-    (SENT, JobRecord(job_id="7", state="complete", started_ms=2_000), job("RUNNING"), "complete", ""),
-    # a resumed set: the old job is closed, the new one waits
-    (SubmissionRecord(number=2, state="submitted", job_id="8", requested_ms=9_000),
-     JobRecord(job_id="7", state="cancelled", started_ms=2_000), {"8": Job("8", "orch-s", "PENDING", "Resources")},
-     "pending", "Resources"),
-    # refused after an earlier job: what that one left still holds
-    (SubmissionRecord(number=2, state="refused", requested_ms=9_000),
-     JobRecord(job_id="7", state="cancelled", reason="TERM", started_ms=2_000), {}, "cancelled", "TERM"),
-    # `sbatch job.sh` by hand: no submission at all
-    (None, OWN, job("RUNNING"), "running", ""),
-])
-def test_state(tmp_path: Path, submission: SubmissionRecord | None, own: JobRecord | None, jobs: dict[str, Job] | None,
-               state: str, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("submission", "own", "jobs", "state", "reason"),
+    [
+        (None, None, {}, "new", ""),
+        (SENT, None, job("PENDING", "Priority"), "pending", "Priority"),
+        (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "pending", "REQUEUE_HOLD: JobHeldUser"),
+        (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
+        (SENT, None, job("RUNNING"), "starting", ""),
+        (SENT, None, job("CANCELLED"), "cancelled", "job 7 is CANCELLED and has written no state"),
+        (
+            SENT,
+            None,
+            job("NODE_FAIL"),
+            "lost",
+            "job 7 is NODE_FAIL and has written no state; it printed nothing (no job_7.out)",
+        ),
+        (SENT, None, {}, "lost", "job 7 is gone and has written no state; it printed nothing (no job_7.out)"),
+        (SENT, None, None, "pending", "the scheduler does not answer; the job has written nothing yet"),
+        (SubmissionRecord(number=1, state="unknown", error="time-out"), None, {}, "unknown", "time-out"),
+        (SubmissionRecord(number=1, state="unknown"), None, job("RUNNING"), "starting", ""),
+        (SubmissionRecord(number=1, state="intended"), None, {}, "unknown", "the submission was interrupted"),
+        (SubmissionRecord(number=1, state="refused", error="no"), None, {}, "refused", "no"),
+        (
+            SubmissionRecord(number=1, state="submitted", job_id="7", cancelled_ms=5),
+            None,
+            {},
+            "cancelled",
+            "cancelled before it started",
+        ),
+        (SENT, OWN, job("RUNNING"), "running", ""),
+        (SENT, OWN, job("COMPLETING"), "ending", ""),
+        (SENT, OWN, job("REQUEUED"), "pending", "REQUEUED"),
+        (SENT, OWN, job("TIMEOUT"), "lost", "job 7 is TIMEOUT without having closed the set"),
+        (SENT, OWN, {}, "lost", "job 7 is gone without having closed the set"),
+        (SENT, OWN, None, "running", "the scheduler does not answer; this is what the job's files say"),
+        (SENT, JobRecord(job_id="7", state="time_limit", reason="near", started_ms=2_000), None, "time_limit", "near"),
+        (SENT, JobRecord(job_id="7", state="complete", started_ms=2_000), job("RUNNING"), "complete", ""),
+        # a resumed set: the old job is closed, the new one waits
+        (
+            SubmissionRecord(number=2, state="submitted", job_id="8", requested_ms=9_000),
+            JobRecord(job_id="7", state="cancelled", started_ms=2_000),
+            {"8": Job("8", "orch-s", "PENDING", "Resources")},
+            "pending",
+            "Resources",
+        ),
+        # refused after an earlier job: what that one left still holds
+        (
+            SubmissionRecord(number=2, state="refused", requested_ms=9_000),
+            JobRecord(job_id="7", state="cancelled", reason="TERM", started_ms=2_000),
+            {},
+            "cancelled",
+            "TERM",
+        ),
+        # `sbatch job.sh` by hand: no submission at all
+        (None, OWN, job("RUNNING"), "running", ""),
+    ],
+)
+def test_state(
+    tmp_path: Path,
+    submission: SubmissionRecord | None,
+    own: JobRecord | None,
+    jobs: dict[str, Job] | None,
+    state: str,
+    reason: str,
+) -> None:
     files = read_files(write_set(tmp_path, "s", submission=submission, job=own))
     one = picture(files, jobs, Logs())
     assert (one.state, one.reason) == (state, reason)
@@ -91,8 +119,14 @@ def test_state(tmp_path: Path, submission: SubmissionRecord | None, own: JobReco
 
 
 def test_progress_of_a_running_set(tmp_path: Path) -> None:
-    root = write_set(tmp_path, "s", nexp=5, done=3, submission=SENT,
-                     job=JobRecord(job_id="7", state="running", run=4, attempt=2, started_ms=2_000))
+    root = write_set(
+        tmp_path,
+        "s",
+        nexp=5,
+        done=3,
+        submission=SENT,
+        job=JobRecord(job_id="7", state="running", run=4, attempt=2, started_ms=2_000),
+    )
     attempt = root / "runs/4/attempt_2"
     attempt.mkdir()
     running = RunRecord(run=4, attempt=2, state="running", start_ms=1_000)
@@ -124,8 +158,12 @@ def test_one_query_for_all_sets_and_none_for_closed_ones(tmp_path: Path) -> None
             return {}
 
     closed = JobRecord(job_id="1", state="complete", started_ms=1)
-    sets = [read_files(write_set(tmp_path, "a", submission=SENT)), read_files(write_set(tmp_path, "b", job=OWN)),
-            read_files(write_set(tmp_path, "c", job=closed)), read_files(write_set(tmp_path, "d", scheduler="local"))]
+    sets = [
+        read_files(write_set(tmp_path, "a", submission=SENT)),
+        read_files(write_set(tmp_path, "b", job=OWN)),
+        read_files(write_set(tmp_path, "c", job=closed)),
+        read_files(write_set(tmp_path, "d", scheduler="local")),
+    ]
     assert ask_all(sets, Counting()) == {}
     assert Counting.asked == [(["orch-a"], ["7"])]
     assert ask_all(sets[2:], Counting()) == {}
@@ -145,6 +183,7 @@ def test_no_answer_is_not_gone(tmp_path: Path) -> None:
 
 def test_watching_asks_slurm_rarely(tmp_path: Path) -> None:
     """One question while the log of the current run grows, however many looks, and none more when the set is closed."""
+
     class Counting:
         name = "slurm"
         asked = 0
@@ -180,13 +219,19 @@ def test_newest_set_first_whatever_its_system(tmp_path: Path) -> None:
     assert set_folders(tmp_path / "nowhere") == []
 
 
-@pytest.mark.parametrize(("content", "problem"), [
-    ("", "is no JSON"), ("[]", "is not a JSON object"), ("\xff", "is no JSON"), ("{", "is no JSON"),
-    ('{"nexp": 3, "scheduler": "slurm"}', "lacks `set_id`"),
-    ('{"set_id": "s", "nexp": "3", "scheduler": "slurm"}', '`nexp` is "3", not int'),
-    ('{"set_id": "s", "nexp": true, "scheduler": "slurm"}', "`nexp` is true, not int"),
-    ('{"set_id": "s", "nexp": 3, "scheduler": "slurm", "schema": 9}', "newer version"),
-])
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "is no JSON"),
+        ("[]", "is not a JSON object"),
+        ("\xff", "is no JSON"),
+        ("{", "is no JSON"),
+        ('{"nexp": 3, "scheduler": "slurm"}', "lacks `set_id`"),
+        ('{"set_id": "s", "nexp": "3", "scheduler": "slurm"}', '`nexp` is "3", not int'),
+        ('{"set_id": "s", "nexp": true, "scheduler": "slurm"}', "`nexp` is true, not int"),
+        ('{"set_id": "s", "nexp": 3, "scheduler": "slurm", "schema": 9}', "newer version"),
+    ],
+)
 def test_a_damaged_set_is_a_finding(tmp_path: Path, content: str, problem: str) -> None:
     root = write_set(tmp_path, "s")
     (root / "set.json").write_text(content, encoding="latin-1")
@@ -223,7 +268,7 @@ def test_the_tail_is_read_once_in_pieces_of_any_size(tmp_path: Path) -> None:
     while at < len(text):
         step = random_.randint(1, 900)
         with open(path, "ab") as file:
-            file.write(text[at:at + step])
+            file.write(text[at : at + step])
         at += step
         seen = tail.look()
         assert seen == last_evaluation(text[:at].rpartition(b"\n")[0])
@@ -245,8 +290,11 @@ def test_a_huge_log_costs_its_tail(tmp_path: Path) -> None:
 
 def test_times_of_a_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_text(mllog("run_start", 0, None) + mllog("run_start", 30_000, None) +
-                    mllog("run_stop", 90_000, None, status="success"))
+    path.write_text(
+        mllog("run_start", 0, None)
+        + mllog("run_start", 30_000, None)
+        + mllog("run_stop", 90_000, None, status="success")
+    )
     assert minutes(path) == 1.0  # the last run_start before the first run_stop
     path.write_text(path.read_text() + mllog("run_stop", 99_000, None, status="aborted"))
     assert minutes(path) is None

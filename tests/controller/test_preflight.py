@@ -54,7 +54,9 @@ printf 'check\t%s\t%s\tengine\x1fpass\x1f4\x1fdocker 27\x1f\n' "$SLURM_NODEID" "
 printf 'checked\t%s\t%s\t%s\n' "$SLURM_NODEID" "$ORCH_NODE" "$(date +%s%3N)"
 """
 # What salloc does with its command; its own options go to a file.
-SALLOC = 'echo "salloc: Granted job allocation 7" >&2; while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
+SALLOC = (
+    'echo "salloc: Granted job allocation 7" >&2; while [[ $1 != -- ]]; do shift; done; shift; SLURM_JOB_ID=7 exec "$@"'
+)
 
 
 @pytest.fixture
@@ -62,7 +64,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A site file beside its log directory `sets`; the bundle is the script above."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     (tmp_path / "sets").mkdir()
-    (tmp_path / "site.yaml").write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}/sets\nsbatch: ['--mem=0', '--requeue']\n")
+    (tmp_path / "site.yaml").write_text(
+        f"kind: site\npartition: gpu\nlog_dir: {tmp_path}/sets\nsbatch: ['--mem=0', '--requeue']\n"
+    )
     files = {"preflight.sh": SCRIPT.encode(), "lib/node.sh": NODE.encode(), "manifest.json": b"{}"}
     monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: files)
     return tmp_path
@@ -87,16 +91,25 @@ def left(place: Path) -> list[str]:
     return [path.name for path in (place / "sets").iterdir() if path.name.startswith(".preflight")]
 
 
-def test_idle_nodes_are_checked_in_a_short_allocation(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+def test_idle_nodes_are_checked_in_a_short_allocation(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path]
+) -> None:
     sinfo(fake, "n1 idle", "bad2 idle", "n3 mixed", "n4 drained bad fan", "warm5 idle", "silent6 idle", "n7 down*")
     salloc = fake("salloc", SALLOC)
     excluded = place / "bad.txt"
     preflight(cli, place, "--exclude-file", excluded)
     assert cli.code == 1, cli.err
-    for line in (r"n1 +pass$", r"bad2 +fail +gpu_count: 7 of 8 GPUs +look at dmesg$", r"n3 +untested +not tested: mixed$",
-                 r"n4 +untested +not tested: drained: bad fan$", r"warm5 +warn +clock: 3 s off +synchronise it$",
-                 r"silent6 +untested +not tested: no answer$", r"n7 +untested +not tested: down \(does not answer\)$",
-                 r"tested 3 of 7 nodes: 1 fit, 1 fit with warnings, 1 failed$", r"exclude: bad2,silent6$"):
+    for line in (
+        r"n1 +pass$",
+        r"bad2 +fail +gpu_count: 7 of 8 GPUs +look at dmesg$",
+        r"n3 +untested +not tested: mixed$",
+        r"n4 +untested +not tested: drained: bad fan$",
+        r"warm5 +warn +clock: 3 s off +synchronise it$",
+        r"silent6 +untested +not tested: no answer$",
+        r"n7 +untested +not tested: down \(does not answer\)$",
+        r"tested 3 of 7 nodes: 1 fit, 1 fit with warnings, 1 failed$",
+        r"exclude: bad2,silent6$",
+    ):
         assert re.search(f"^{line}", cli.out, re.MULTILINE), line
     assert excluded.read_text() == "bad2\nsilent6\n"
     [asked] = salloc.read_text().splitlines()
@@ -114,7 +127,9 @@ def test_what_all_nodes_say_is_said_once(cli: Commands, place: Path, fake: Calla
     assert re.search(r"^warm2 +warn$", cli.out, re.MULTILINE)
 
 
-def test_what_does_not_listen_is_ended_by_force(place: Path, fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_listen_is_ended_by_force(
+    place: Path, fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from orchestrator.errors import SchedulerError
     from orchestrator.preflight import places
 
@@ -144,8 +159,13 @@ def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -
     assert cli.code == 0, cli.err
     told = json.loads(cli.out)
     assert (told["given"], told["tested"], told["verdict"], told["exclude"]) == (2, 2, "warn", [])
-    assert told["nodes"][0] == {"node": "n1", "verdict": "pass", "reason": "", "remedy": "", "checks": [
-        {"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""}]}
+    assert told["nodes"][0] == {
+        "node": "n1",
+        "verdict": "pass",
+        "reason": "",
+        "remedy": "",
+        "checks": [{"check": "engine", "verdict": "pass", "ms": 3, "text": "docker 27", "remedy": ""}],
+    }
     assert told["together"][0]["text"] == "bus bandwidth 312.4 GB/s"
     assert "--nodes=n1,warm2" in log.read_text() and "--deep" in calls(place)[0]
     preflight(cli, place, "--nodes", "n1,n9")
@@ -159,11 +179,23 @@ def test_nothing_idle_asks_for_nothing(cli: Commands, place: Path, fake: Callabl
     assert cli.code == 1 and "tested 0 of 1 nodes" in cli.out and "exclude:" not in cli.out and not salloc.exists()
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    ("salloc: error: Job submit/allocate failed: Invalid account", "no allocation for the preflight: Job submit/allocate failed: Invalid"),
-    ("salloc: error: Unable to allocate resources: Requested nodes are busy", "the nodes were taken, or not given within 15 s"),
-    ("salloc: error: Unable to allocate resources: Connection timed out", "the nodes were taken, or not given within 15 s"),
-])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "salloc: error: Job submit/allocate failed: Invalid account",
+            "no allocation for the preflight: Job submit/allocate failed: Invalid",
+        ),
+        (
+            "salloc: error: Unable to allocate resources: Requested nodes are busy",
+            "the nodes were taken, or not given within 15 s",
+        ),
+        (
+            "salloc: error: Unable to allocate resources: Connection timed out",
+            "the nodes were taken, or not given within 15 s",
+        ),
+    ],
+)
 def test_slurm_refuses(cli: Commands, place: Path, fake: Callable[[str, str], Path], words: str, said: str) -> None:
     sinfo(fake, "n1 idle")
     salloc = fake("salloc", f"echo '{words}' >&2; exit 1")
@@ -173,7 +205,8 @@ def test_slurm_refuses(cli: Commands, place: Path, fake: Callable[[str, str], Pa
 
 
 def test_a_script_that_fails_in_its_allocation_is_not_tried_again(
-        cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
+    cli: Commands, place: Path, fake: Callable[[str, str], Path]
+) -> None:
     sinfo(fake, "n1 idle")
     salloc = fake("salloc", SALLOC + "; echo 'salloc: Job allocation 7 has been revoked.' >&2")
     (place / "sets/broken").touch()
@@ -201,8 +234,10 @@ def test_inside_an_allocation(cli: Commands, place: Path, monkeypatch: pytest.Mo
 
 def test_without_a_system_only_hosts_are_checked(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: seen.append(entry) or {
-        "preflight.sh": SCRIPT.encode(), "manifest.json": b"{}"})
+    monkeypatch.setattr(
+        "orchestrator.render.render_bundle",
+        lambda entry, nexp: seen.append(entry) or {"preflight.sh": SCRIPT.encode(), "manifest.json": b"{}"},
+    )
     cli("preflight", "--site", place / "site.yaml", "--via", "local")
     assert cli.code == 0 and "hosts only" in cli.err and re.search("^here +pass", cli.out, re.MULTILINE)
     assert seen[0].gfx == "" and seen[0].site.preflight.skip == ["image"] and seen[0].fabric_kind == "none"
@@ -218,7 +253,10 @@ class Hosts:
     def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
         if node.name == "dark1":
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
-        words = [word.replace("/sets/", "/nowhere/") if word.endswith("node.sh") and node.name == "blind1" else word for word in argv]
+        words = [
+            word.replace("/sets/", "/nowhere/") if word.endswith("node.sh") and node.name == "blind1" else word
+            for word in argv
+        ]
         done = subprocess.run(words, capture_output=True, timeout=30)
         return NodeAnswer(node.name, done.returncode, done.stdout, done.stderr)
 
@@ -227,8 +265,13 @@ def test_over_ssh(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
     preflight(cli, place, "--via", "ssh", "--nodes", "n[1-2],bad3,dark1,blind1=ssh://me@10.0.0.9:2222")
     assert cli.code == 1, cli.err
-    for line in (r"n2 +pass", r"bad3 +fail +image: no image +pull it", r"dark1 +untested +not tested: SSH to dark1:22: no answer",
-                 r"blind1 +fail +log_dir: does not see .*/sets, the site's log_dir +mount", r"tested 4 of 5 nodes: 2 fit, 2 failed"):
+    for line in (
+        r"n2 +pass",
+        r"bad3 +fail +image: no image +pull it",
+        r"dark1 +untested +not tested: SSH to dark1:22: no answer",
+        r"blind1 +fail +log_dir: does not see .*/sets, the site's log_dir +mount",
+        r"tested 4 of 5 nodes: 2 fit, 2 failed",
+    ):
         assert re.search(f"^{line}", cli.out, re.MULTILINE), line
     assert "--judge --nodes n1,n2,bad3,dark1,blind1" in calls(place)[0] and left(place) == []
     preflight(cli, place, "--via", "ssh", "--deep", "--nodes", "n1")
@@ -265,8 +308,10 @@ sys.exit(main(sys.argv[2:]))
 def test_an_interruption_leaves_nothing(place: Path, by: signal.Signals) -> None:
     (place / "sets/hang").touch()
     (place / "script.sh").write_text(SCRIPT)
-    process = subprocess.Popen([sys.executable, "-c", RUN, place / "script.sh", "preflight", "--site", place / "site.yaml",
-                                "--via", "local"], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, place / "script.sh", "preflight", "--site", place / "site.yaml", "--via", "local"],
+        stderr=subprocess.DEVNULL,
+    )
     until(lambda: (place / "sets/calls").exists())
     process.send_signal(by)
     assert process.wait(20) == 130 and left(place) == []
@@ -282,7 +327,9 @@ def test_what_a_killed_one_left_is_removed(cli: Commands, place: Path) -> None:
 
 
 def test_verdicts() -> None:
-    rows = parse_table("node\tcheck\tverdict\tms\ttext\tremedy\na\tx\tpass\t1\t\t\nb\tx\tskip\t\t\t\nb\ty\tnew\t1\t\t\ntorn\tx\n")
+    rows = parse_table(
+        "node\tcheck\tverdict\tms\ttext\tremedy\na\tx\tpass\t1\t\t\nb\tx\tskip\t\t\t\nb\ty\tnew\t1\t\t\ntorn\tx\n"
+    )
     assert rows == [Row("a", "x", "pass", 1), Row("b", "x", "skip", 0)]
     told = judge(["a", "b", "c", "d"], [*rows, Row("a", "y", "fail", 1), Row("d", "-", "untested", 0, "lost")], {})
     assert [one.verdict for one in told.nodes] == ["fail", "pass", "untested", "untested"]
@@ -306,7 +353,8 @@ def real(tmp_path: Path) -> Path:
     (tmp_path / "sets").mkdir()
     (tmp_path / "site.yaml").write_text(
         f"kind: site\nscheduler: local\nlog_dir: {tmp_path}/sets\ncontainer: {{engine: none}}\ntunables: 'off'\n"
-        "preflight: {skip: [leftovers]}\n")
+        "preflight: {skip: [leftovers]}\n"
+    )
     return tmp_path
 
 
@@ -322,7 +370,18 @@ def test_this_host_with_the_real_bundle(cli: Commands, real: Path, words: list[s
 
 def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
-    cli("preflight", "local_2x2x8", "builtin", "--site", real / "site.yaml", "--via", "ssh", "--nodes", "n[1-3],dark1,blind1", "--json")
+    cli(
+        "preflight",
+        "local_2x2x8",
+        "builtin",
+        "--site",
+        real / "site.yaml",
+        "--via",
+        "ssh",
+        "--nodes",
+        "n[1-3],dark1,blind1",
+        "--json",
+    )
     told = json.loads(cli.out)
     nodes = {one["node"]: one for one in told["nodes"]}
     assert (told["given"], told["tested"], cli.code) == (5, 4, 1), cli.out

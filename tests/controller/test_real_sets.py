@@ -38,7 +38,18 @@ def test_submit_watch_status_logs_score(cli: Commands, site: Path) -> None:
     assert len({run["seed"] for run in one["runs"]}) == 3
     assert all(run["minutes"] > 0 for run in one["runs"])
     assert cli("status", "--site", site).out.splitlines()[0].split() == [
-        "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST", "EVAL", "ELAPSED", "PROJECTED", "JOB", "REASON"]
+        "SET",
+        "STATE",
+        "RUNS",
+        "ATTEMPTS",
+        "NOW",
+        "LAST",
+        "EVAL",
+        "ELAPSED",
+        "PROJECTED",
+        "JOB",
+        "REASON",
+    ]
     assert "3/3" in cli.out
     assert '"key": "run_stop"' in cli("logs", root).out
     assert cli("logs", root, "--run", "1", "-f").out == cli("logs", root, "--run", "1").out
@@ -59,8 +70,7 @@ def test_cancel_in_a_run_and_resume(cli: Commands, site: Path) -> None:
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert f"job {job_id} (RUNNING) of {root.name} is alive" in cli.err
     assert cli("cancel", root).code == ExitCode.OK
-    assert cli.out == (f"job {job_id} is gone; 1 of 3 runs are done\n"
-                       f"goes on with: orchestrator resume {root}\n")
+    assert cli.out == (f"job {job_id} is gone; 1 of 3 runs are done\ngoes on with: orchestrator resume {root}\n")
     assert members(job_id) == []
     assert (run_state(root, 2).state, run_state(root, 2).outcome) == ("failed", "interrupted")
     first = (root / "runs/1/result_1.txt").read_bytes()
@@ -95,8 +105,11 @@ def test_a_run_that_misses_its_target_is_a_result(cli: Commands, site: Path) -> 
 
 def test_run_is_submit_watch_score(cli: Commands, site: Path) -> None:
     cli("run", *SYSTEM, "--site", site, "--nexp", "3", "--json")
-    [one] = json.loads(subprocess.run([sys.executable, "-m", "orchestrator", "status", "--site", site, "--json"],
-                                      capture_output=True, check=True).stdout)
+    [one] = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "orchestrator", "status", "--site", site, "--json"], capture_output=True, check=True
+        ).stdout
+    )
     assert one["state"] == "complete"
     ran, verdict = cli.out, cli.code
     cli("score", one["set"], "--json")
@@ -106,8 +119,9 @@ def test_run_is_submit_watch_score(cli: Commands, site: Path) -> None:
 def test_interrupting_the_view_leaves_the_job(cli: Commands, site: Path) -> None:
     root, job_id = submit(cli, site, 1, "--env", "BUILTIN_FAULT=hang:run=1")
     until(lambda: (root / "runs/1/state.json").exists() and run_state(root, 1).state == "running")
-    view = subprocess.Popen([sys.executable, "-m", "orchestrator", "watch", root], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+    view = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "watch", root], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert view.stdout is not None
     assert "running" in view.stdout.readline()
     view.send_signal(signal.SIGINT)

@@ -17,8 +17,9 @@ ROW = r"\x1e{}\x1f{}\x1f1795224286\x1fN/A\x1flab[1-8]\x1f{}\x1f{}\n"
 
 
 def request_in(tmp_path: Path) -> Request:
-    return Request(tmp_path / "job.sh", "orch-x", tmp_path, {"PATH": os.environ["PATH"], "A": "1,2"},
-                   str(tmp_path / "job_%j.out"))
+    return Request(
+        tmp_path / "job.sh", "orch-x", tmp_path, {"PATH": os.environ["PATH"], "A": "1,2"}, str(tmp_path / "job_%j.out")
+    )
 
 
 @pytest.mark.parametrize(("said", "job_id"), [("17", "17"), ("17;cluster", "17"), ("Welcome to the site!\\n17", "17")])
@@ -26,19 +27,28 @@ def test_sbatch_prints_the_id(fake: Fake, tmp_path: Path, said: str, job_id: str
     calls = fake("sbatch", f'printf "{said}\\n"')
     assert Slurm().submit(request_in(tmp_path)) == job_id
     assert calls.read_text().split() == [
-        "--parsable", "--job-name=orch-x", f"--output={tmp_path}/job_%j.out", f"--chdir={tmp_path}", "--export=ALL",
-        f"{tmp_path}/job.sh"]
+        "--parsable",
+        "--job-name=orch-x",
+        f"--output={tmp_path}/job_%j.out",
+        f"--chdir={tmp_path}",
+        "--export=ALL",
+        f"{tmp_path}/job.sh",
+    ]
 
 
-@pytest.mark.parametrize("body", [
-    "true",
-    'echo "Submitted, thank you"',
-    'printf "17\\n18\\n"',
-    'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1',
-    'echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller" >&2; exit 1',
-    'echo "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying" >&2; exit 1',
-    "kill -9 $$",
-], ids=["empty", "words", "two ids", "socket", "no controller", "throttled", "killed"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "true",
+        'echo "Submitted, thank you"',
+        'printf "17\\n18\\n"',
+        'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1',
+        'echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller" >&2; exit 1',
+        'echo "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying" >&2; exit 1',
+        "kill -9 $$",
+    ],
+    ids=["empty", "words", "two ids", "socket", "no controller", "throttled", "killed"],
+)
 def test_unclear_answers_are_unknown(fake: Fake, tmp_path: Path, body: str) -> None:
     fake("sbatch", body)
     with pytest.raises(SchedulerUnknown):
@@ -53,8 +63,11 @@ def test_no_answer_in_time_is_unknown(fake: Fake, tmp_path: Path, monkeypatch: p
 
 
 def test_refusal_keeps_what_was_said(fake: Fake, tmp_path: Path) -> None:
-    fake("sbatch", 'printf "sbatch: error: invalid partition specified: gpu\\n'
-                   'sbatch: error: Batch job submission failed: Invalid partition name specified\\n" >&2; exit 1')
+    fake(
+        "sbatch",
+        'printf "sbatch: error: invalid partition specified: gpu\\n'
+        'sbatch: error: Batch job submission failed: Invalid partition name specified\\n" >&2; exit 1',
+    )
     with pytest.raises(SchedulerError, match="Invalid partition name specified") as caught:
         Slurm().submit(request_in(tmp_path))
     assert not isinstance(caught.value, SchedulerUnknown)
@@ -69,8 +82,9 @@ def test_slurm_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         Slurm().jobs(names=["orch-x"])
 
 
-def test_callers_slurm_variables_do_not_reach_the_commands(fake: Fake, tmp_path: Path,
-                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_slurm_variables_do_not_reach_the_commands(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("SBATCH_PARTITION", "SLURM_JOB_ID", "SQUEUE_FORMAT", "SLURM_CLUSTERS"):
         monkeypatch.setenv(name, "leak")
     monkeypatch.setenv("SLURM_CONF", "/etc/here")
@@ -86,11 +100,19 @@ def test_callers_slurm_variables_do_not_reach_the_commands(fake: Fake, tmp_path:
 
 
 def test_one_query_for_many_jobs(fake: Fake) -> None:
-    calls = fake("squeue", "printf '" + ROW.format(4, "RUNNING", "None", "orch-a") +
-                 ROW.format(5, "PENDING", "Priority", "orch-b") + ROW.format(6, "RUNNING", "None", "other") + "'")
+    calls = fake(
+        "squeue",
+        "printf '"
+        + ROW.format(4, "RUNNING", "None", "orch-a")
+        + ROW.format(5, "PENDING", "Priority", "orch-b")
+        + ROW.format(6, "RUNNING", "None", "other")
+        + "'",
+    )
     jobs = Slurm().jobs(names=["orch-a", "orch-b", "orch-c"])
-    assert jobs == {"4": Job("4", "orch-a", "RUNNING", "", 1795224286000, 0, "lab[1-8]"),
-                    "5": Job("5", "orch-b", "PENDING", "Priority", 1795224286000, 0, "lab[1-8]")}
+    assert jobs == {
+        "4": Job("4", "orch-a", "RUNNING", "", 1795224286000, 0, "lab[1-8]"),
+        "5": Job("5", "orch-b", "PENDING", "Priority", 1795224286000, 0, "lab[1-8]"),
+    }
     assert calls.read_text().count("\n") == 1
     assert "--name=orch-a,orch-b,orch-c" in calls.read_text()
 
@@ -102,17 +124,27 @@ def test_nothing_is_asked_about_nothing(fake: Fake) -> None:
 
 
 def test_odd_names_of_others_do_not_disturb(fake: Fake) -> None:
-    fake("squeue", "printf '" + ROW.format(3, "RUNNING", "None", r"two\nlines | \xff") +
-         ROW.format("4_[1-9]", "PENDING", "None", "array") + ROW.format(5, "RUNNING", "None", "x") + "'")
+    fake(
+        "squeue",
+        "printf '"
+        + ROW.format(3, "RUNNING", "None", r"two\nlines | \xff")
+        + ROW.format("4_[1-9]", "PENDING", "None", "array")
+        + ROW.format(5, "RUNNING", "None", "x")
+        + "'",
+    )
     assert list(Slurm().jobs(ids=["5"])) == ["5"]
 
 
-@pytest.mark.parametrize("body", [
-    "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
-    "echo garbage",
-    r"printf '\x1e4\x1fRUNNING\n'",
-    "kill -9 $$",
-], ids=["no controller", "garbage", "cut", "killed"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
+        "echo garbage",
+        r"printf '\x1e4\x1fRUNNING\n'",
+        "kill -9 $$",
+    ],
+    ids=["no controller", "garbage", "cut", "killed"],
+)
 def test_unreadable_queue_is_unknown(fake: Fake, body: str) -> None:
     fake("squeue", body)
     fake("scontrol", "exit 1")
@@ -122,10 +154,13 @@ def test_unreadable_queue_is_unknown(fake: Fake, body: str) -> None:
 
 def test_scontrol_is_asked_when_squeue_fails(fake: Fake) -> None:
     fake("squeue", "exit 1")
-    fake("scontrol", r"""printf 'JobId=7 JobName=orch-t\nx y UserId=root(0) JobState=RUNNING Reason=None Restarts=0 """
-                     r"""StartTime=1795224286 EndTime=Unknown NodeList=lab1 NumNodes=1\n"""
-                     r"""JobId=8 JobName=orch-a UserId=root(0) JobState=PENDING Reason=Resources StartTime=Unknown """
-                     r"""EndTime=Unknown NodeList=(null)\n'""")
+    fake(
+        "scontrol",
+        r"""printf 'JobId=7 JobName=orch-t\nx y UserId=root(0) JobState=RUNNING Reason=None Restarts=0 """
+        r"""StartTime=1795224286 EndTime=Unknown NodeList=lab1 NumNodes=1\n"""
+        r"""JobId=8 JobName=orch-a UserId=root(0) JobState=PENDING Reason=Resources StartTime=Unknown """
+        r"""EndTime=Unknown NodeList=(null)\n'""",
+    )
     assert Slurm().jobs(names=["orch-a"]) == {"8": Job("8", "orch-a", "PENDING", "Resources")}
     assert Slurm().jobs(ids=["7"])["7"].name == "orch-t\nx y"
 

@@ -154,8 +154,10 @@ def test_a_job_that_appears_late_is_adopted(run_set: RunSet) -> None:
 
 def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> None:
     name = f"orch-{run_set.name}"
-    write(SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=int(time.time() * 1000)),
-          run_set.layout.submission(1))
+    write(
+        SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=int(time.time() * 1000)),
+        run_set.layout.submission(1),
+    )
     cluster = Cluster()
     cluster.known["9"] = Job("9", name, "PENDING")
     with pytest.raises(SetError, match="job 9"):
@@ -250,8 +252,13 @@ def test_a_local_job_of_another_host_is_not_doubled(tmp_path: Path) -> None:
 def test_the_job_environment_is_small(run_set: RunSet) -> None:
     caller = {"PATH": "/bin", "HOME": "/h", "SLURM_JOB_ID": "4", "HF_TOKEN": "t", "LD_PRELOAD": "x", "SEED": "1"}
     named = replace(run_set, record=replace(run_set.record, pass_env=["HF_TOKEN", "DATADIR"]))
-    assert job_environment(caller, named) == {"PATH": "/bin", "HOME": "/h", "HF_TOKEN": "t", "NEXP": "3",
-                                              "ORCH_SET_DIR": str(run_set.layout.root)}
+    assert job_environment(caller, named) == {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "HF_TOKEN": "t",
+        "NEXP": "3",
+        "ORCH_SET_DIR": str(run_set.layout.root),
+    }
 
 
 def test_a_full_disk_before_the_submission_submits_nothing(run_set: RunSet, monkeypatch: pytest.MonkeyPatch) -> None:

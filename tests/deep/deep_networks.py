@@ -67,8 +67,27 @@ def networks(names: list[str], limits: Mapping[str, str], usual: str) -> Iterato
 
 
 def limit(space: str, rate: str) -> None:
-    subprocess.run(["tc", "-n", space, "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "256kb",
-                    "latency", "50ms"], check=True, capture_output=True)
+    subprocess.run(
+        [
+            "tc",
+            "-n",
+            space,
+            "qdisc",
+            "replace",
+            "dev",
+            "eth0",
+            "root",
+            "tbf",
+            "rate",
+            rate,
+            "burst",
+            "256kb",
+            "latency",
+            "50ms",
+        ],
+        check=True,
+        capture_output=True,
+    )
 
 
 def processes_of(folder: Path) -> list[str]:

@@ -64,8 +64,10 @@ def site(lab: Lab, folder: Path) -> Path:
     data = folder / "data"
     data.mkdir()
     path = folder / "site.yaml"
-    path.write_text(f"kind: site\nname: lab\nscheduler: slurm\nlog_dir: {folder}\ndata: {{flux1: {{DATADIR: {data}}}}}\n"
-                    "network: {socket_ifname: lo, gloo_socket_ifname: lo}\ncontainer: {engine: docker, pull: never}\n")
+    path.write_text(
+        f"kind: site\nname: lab\nscheduler: slurm\nlog_dir: {folder}\ndata: {{flux1: {{DATADIR: {data}}}}}\n"
+        "network: {socket_ifname: lo, gloo_socket_ifname: lo}\ncontainer: {engine: docker, pull: never}\n"
+    )
     return path
 
 
@@ -81,7 +83,12 @@ def measure(lab: Lab, folder: Path, slow: str) -> tuple[Outcome, str]:
     (folder / "job.sh").write_text(JOB)
     done = subprocess.run(
         ["sbatch", "--wait", "--nodes=8", "--time=10", f"--output={folder}/job.out", "job.sh", bundle, root],
-        cwd=folder, env=lab.env, capture_output=True, text=True, timeout=400, check=False,
+        cwd=folder,
+        env=lab.env,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
     )
     output = (folder / "job.out").read_text()
     assert done.returncode == 0, done.stderr + output
@@ -118,8 +125,17 @@ def test_a_cancelled_job_leaves_no_container(lab: Lab, folder: Path) -> None:
     entry = load_entry("MI325X_08x08x32", "flux1", site=site(lab, folder))
     write_bundle(render_bundle(entry, nexp=1), bundle)
     (folder / "job.sh").write_text(JOB)
-    job = lab.run("sbatch", "--parsable", "--nodes=8", "--time=10", f"--output={folder}/job.out", f"--chdir={folder}",
-                  folder / "job.sh", bundle, root).stdout.strip()
+    job = lab.run(
+        "sbatch",
+        "--parsable",
+        "--nodes=8",
+        "--time=10",
+        f"--output={folder}/job.out",
+        f"--chdir={folder}",
+        folder / "job.sh",
+        bundle,
+        root,
+    ).stdout.strip()
     deadline = time.monotonic() + 120
     while len(containers(lab)) < 8 and lab.run("squeue", "--noheader", f"--jobs={job}", check=False).stdout:
         assert time.monotonic() < deadline
@@ -142,9 +158,26 @@ def test_manifest_has_the_programs(lab: Lab, folder: Path) -> None:
 def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
     """The command as a user has it: an allocation, the checks, one container per node, and nothing left."""
     path = site(lab, folder)
-    done = subprocess.run([sys.executable, "-m", "orchestrator", "preflight", "MI325X_08x08x32", "flux1", "--site", path, "--deep", "--json"],
-                          env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304"}, capture_output=True, text=True, timeout=300,
-                          check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "preflight",
+            "MI325X_08x08x32",
+            "flux1",
+            "--site",
+            path,
+            "--deep",
+            "--json",
+        ],
+        env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stderr
     rows = [row for node in json.loads(done.stdout)["nodes"] for row in node["checks"] if row["check"] == "deep"]
     assert len(rows) == len(lab.nodes) and {row["verdict"] for row in rows} <= {"pass", "warn"}

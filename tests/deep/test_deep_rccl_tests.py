@@ -41,8 +41,16 @@ def result(output: str, status: int = 0) -> dict[str, Any]:
         ("nccl_tests_gb10_2026", 2, 65536, 0.96, 1.01, 67.93e-6, None, None),
     ],
 )
-def test_layouts(name: str, rows: int, size: int, out: float, into: float, seconds: float | None,
-                 average: float | None, bounds: int | None) -> None:
+def test_layouts(
+    name: str,
+    rows: int,
+    size: int,
+    out: float,
+    into: float,
+    seconds: float | None,
+    average: float | None,
+    bounds: int | None,
+) -> None:
     found = parse(text(name))
 
     assert len(found["rows"]) == rows
@@ -72,7 +80,12 @@ def test_rows_without_a_header_are_not_guessed() -> None:
 
 
 def test_the_largest_size_and_its_better_half_count() -> None:
-    assert result(text("rccl_tests_mi300x_2025")) == {"bytes": 134217728, "microseconds": 801, "mbps": 293070, "wrong": 0}
+    assert result(text("rccl_tests_mi300x_2025")) == {
+        "bytes": 134217728,
+        "microseconds": 801,
+        "mbps": 293070,
+        "wrong": 0,
+    }
     assert result(text("nccl_tests_gb10_2026"))["mbps"] == 1010
 
 
@@ -91,8 +104,10 @@ def test_counts_above_a_million_are_printed_short() -> None:
     ("output", "reason"),
     [
         ("", "all_reduce_perf ended with status 1: it printed nothing"),
-        ("# nThread 1\nnode1: Test NCCL failure common.cu:1030 'unhandled system error'\n",
-         "all_reduce_perf ended with status 1: node1: Test NCCL failure common.cu:1030 'unhandled system error'"),
+        (
+            "# nThread 1\nnode1: Test NCCL failure common.cu:1030 'unhandled system error'\n",
+            "all_reduce_perf ended with status 1: node1: Test NCCL failure common.cu:1030 'unhandled system error'",
+        ),
     ],
 )
 def test_no_table(output: str, reason: str) -> None:

@@ -40,7 +40,9 @@ deep_round() {
 """
 
 
-def search(bundle: Bundle, rates: dict[str, int], *, gpus: int = 0, noise: int = 2, seed: int = 1, broken: str = "") -> Outcome:
+def search(
+    bundle: Bundle, rates: dict[str, int], *, gpus: int = 0, noise: int = 2, seed: int = 1, broken: str = ""
+) -> Outcome:
     return bundle.step(
         *rates,
         hook=SIMULATION,
@@ -144,7 +146,9 @@ def test_the_fabric_is_the_reference(bundle: Bundle) -> None:
     assert "look at the switches" in poor.rows["n0"][3]
 
 
-@pytest.mark.parametrize(("given", "shown"), [("350", "350.0"), ("42.5", "42.5"), ("0.75", "0.750"), ("1.2345", "1.234")])
+@pytest.mark.parametrize(
+    ("given", "shown"), [("350", "350.0"), ("42.5", "42.5"), ("0.75", "0.750"), ("1.2345", "1.234")]
+)
 def test_the_site_gives_the_reference(bundle: Bundle, given: str, shown: str) -> None:
     bundle.settings(PREFLIGHT_DEEP_GBPS=given)
 

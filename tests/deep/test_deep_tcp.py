@@ -27,7 +27,9 @@ def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
     assert not list(tmp_path.glob("orch-*")), "the nodes remove their folders"
 
 
-@pytest.mark.parametrize("slow", [["n6"], ["n1", "n2"], ["n3", "n7"], []], ids=["one", "neighbours", "opposite", "none"])
+@pytest.mark.parametrize(
+    "slow", [["n6"], ["n1", "n2"], ["n3", "n7"], []], ids=["one", "neighbours", "opposite", "none"]
+)
 def test_slow_links_are_found(bundle: Bundle, slow: list[str]) -> None:
     require_namespaces()
     with networks(EIGHT, dict.fromkeys(slow, "40mbit"), "400mbit") as prefix:
@@ -100,7 +102,22 @@ def test_a_bad_node_is_named_and_the_others_are_measured(bundle: Bundle, program
 def test_without_python_nothing_is_measured_and_nobody_blamed(bundle: Bundle, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("bash", "cp", "mkdir", "rm", "mkfifo", "mktemp", "tail", "tr", "env", "setsid", "cat", "date", "mv", "sed"):
+    for name in (
+        "bash",
+        "cp",
+        "mkdir",
+        "rm",
+        "mkfifo",
+        "mktemp",
+        "tail",
+        "tr",
+        "env",
+        "setsid",
+        "cat",
+        "date",
+        "mv",
+        "sed",
+    ):
         found = shutil.which(name)
         assert found
         (programs / name).symlink_to(found)
@@ -119,7 +136,9 @@ def test_nothing_survives_a_killed_loop(bundle: Bundle, tmp_path: Path) -> None:
     loop = subprocess.Popen(
         ["bash", "-c", DRIVER, "driver", bundle.path, bundle.set_dir, "n1", "n2", "n3", "n4"],
         env={**os.environ, "ORCH_CHANNELS": str(tmp_path)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     table = bundle.set_dir / "preflight/deep-test.tsv"
     deadline = time.monotonic() + 30

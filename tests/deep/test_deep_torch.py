@@ -16,7 +16,9 @@ FOUR = ("n1", "n2", "n3", "n4")
 def measure(bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: int = 20, **stand_in: str) -> Outcome:
     names = {"PYTHONPATH": str(HERE / "stand_in"), "STAND_IN_GPUS": str(gpus)}
     names |= {f"STAND_IN_{name.upper()}": value for name, value in stand_in.items()}
-    (bundle.set_dir / "environment.sh").write_text("".join(f'declare -x {name}="{value}"\n' for name, value in names.items()))
+    (bundle.set_dir / "environment.sh").write_text(
+        "".join(f'declare -x {name}="{value}"\n' for name, value in names.items())
+    )
     found = bundle.step(*nodes, ORCH_DEEP_RCCL_TESTS=tests, ORCH_DEEP_LIMIT_S=str(limit))
     deadline = time.monotonic() + 5
     while processes_of(bundle.folder) and time.monotonic() < deadline:
@@ -96,7 +98,10 @@ def test_rccl_tests_that_fail(bundle: Bundle, tmp_path: Path) -> None:
     found = measure(bundle, "n1", gpus=8, tests=str(program))
 
     assert found.slow == ["n1"]
-    assert found.rows["n1"][2] == "its own GPUs: n1: all_reduce_perf ended with status 3: n1: Test NCCL failure common.cu:1030"
+    assert (
+        found.rows["n1"][2]
+        == "its own GPUs: n1: all_reduce_perf ended with status 3: n1: Test NCCL failure common.cu:1030"
+    )
 
 
 def test_fewer_gpus_than_wanted_on_one_node_measures_sockets(bundle: Bundle) -> None:

@@ -46,9 +46,16 @@ rm -rf --one-file-system "$LAB_STATE"
 
 
 def _bash(script: str, state: str, *words: str) -> None:
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script, "tests/images", *words], cwd=TOP, text=True,
-                          env={**os.environ, "ORCHESTRATOR_LAB": state}, stdin=subprocess.DEVNULL, capture_output=True,
-                          timeout=300, check=False)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script, "tests/images", *words],
+        cwd=TOP,
+        text=True,
+        env={**os.environ, "ORCHESTRATOR_LAB": state},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -88,11 +95,20 @@ def start_ssh(lab: object) -> Iterator[Callable[..., SshHosts]]:
 def orchestrator() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the command line in a process of its own, outside any allocation."""
 
-    def call(*words: str | Path, stdin: str = "",
-             env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def call(
+        *words: str | Path, stdin: str = "", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         outer = ("SLURM_", "ORCHESTRATOR_SITE")
         base = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
-        return subprocess.run([sys.executable, "-m", "orchestrator", *words], input=stdin, text=True, cwd=TOP,
-                              env={**base, **(env or {})}, capture_output=True, timeout=300, check=False)
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *words],
+            input=stdin,
+            text=True,
+            cwd=TOP,
+            env={**base, **(env or {})},
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
 
     return call

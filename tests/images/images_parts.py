@@ -85,14 +85,31 @@ def free_port(address: str) -> int:
 def sshd_of(folder: Path, name: str, address: str, port: int, setenv: str) -> subprocess.Popen[str]:
     """Start an SSH server with a host key of its own; returns when it listens."""
     config = folder / f"{name}.conf"
-    config.write_text("\n".join([
-        f"ListenAddress {address}:{port}", f"HostKey {folder}/{name}.key", f"AuthorizedKeysFile {folder}/user.key.pub",
-        "StrictModes no", "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no",
-        "PermitRootLogin prohibit-password", "PidFile none", "MaxStartups 100",
-        *([f"SetEnv {setenv}"] if setenv else []),
-    ]) + "\n")
-    server = subprocess.Popen([which("sshd", path="/usr/sbin:/usr/bin") or "sshd", "-D", "-e", "-f", config], text=True,
-                              stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    config.write_text(
+        "\n".join(
+            [
+                f"ListenAddress {address}:{port}",
+                f"HostKey {folder}/{name}.key",
+                f"AuthorizedKeysFile {folder}/user.key.pub",
+                "StrictModes no",
+                "UsePAM no",
+                "PasswordAuthentication no",
+                "KbdInteractiveAuthentication no",
+                "PermitRootLogin prohibit-password",
+                "PidFile none",
+                "MaxStartups 100",
+                *([f"SetEnv {setenv}"] if setenv else []),
+            ]
+        )
+        + "\n"
+    )
+    server = subprocess.Popen(
+        [which("sshd", path="/usr/sbin:/usr/bin") or "sshd", "-D", "-e", "-f", config],
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
     assert server.stderr is not None
     for line in server.stderr:
         if "Server listening" in line:
@@ -119,9 +136,11 @@ def start_hosts(stack: ExitStack, hosts: dict[str, str]) -> SshHosts:
             file.write(f"[{address}]:{port} {key}")
         server = sshd_of(folder, name, address, port, setenv)
         stack.callback(_stop, server)
-        blocks.append(f"Host {name}\n  HostName {address}\n  Port {port}\n  User root\n"
-                      f"  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n"
-                      "  StrictHostKeyChecking no\n")
+        blocks.append(
+            f"Host {name}\n  HostName {address}\n  Port {port}\n  User root\n"
+            f"  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n"
+            "  StrictHostKeyChecking no\n"
+        )
     (folder / "config").write_text("".join(blocks))
     return SshHosts(folder, folder / "config", tuple(hosts))
 
@@ -154,13 +173,33 @@ def _contents() -> tuple[dict[str, bytes], bytes]:
     """Blobs by digest, and the manifest, of an image of one file."""
     layer = tiny_tar("from a registry")
     packed = gzip.compress(layer, mtime=0)
-    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {},
-                         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]}}).encode()
+    config = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {},
+            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+        }
+    ).encode()
     kind = "application/vnd.docker.distribution.manifest.v2+json"
-    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": {
-        "mediaType": "application/vnd.docker.container.image.v1+json", "size": len(config), "digest": _digest(config)},
-        "layers": [{"mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip", "size": len(packed),
-                    "digest": _digest(packed)}]}).encode()
+    manifest = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": kind,
+            "config": {
+                "mediaType": "application/vnd.docker.container.image.v1+json",
+                "size": len(config),
+                "digest": _digest(config),
+            },
+            "layers": [
+                {
+                    "mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip",
+                    "size": len(packed),
+                    "digest": _digest(packed),
+                }
+            ],
+        }
+    ).encode()
     return {_digest(config): config, _digest(packed): packed}, manifest
 
 
@@ -175,11 +214,17 @@ def registry(user: str, password: str) -> Iterator[str]:
 
         def do_GET(self) -> None:
             if self.headers.get("Authorization") != login:
-                self.answer(401, b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}',
-                            {"WWW-Authenticate": 'Basic realm="test"'})
+                self.answer(
+                    401,
+                    b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}',
+                    {"WWW-Authenticate": 'Basic realm="test"'},
+                )
             elif "/manifests/" in self.path:
-                self.answer(200, manifest, {"Content-Type": json.loads(manifest)["mediaType"],
-                                            "Docker-Content-Digest": _digest(manifest)})
+                self.answer(
+                    200,
+                    manifest,
+                    {"Content-Type": json.loads(manifest)["mediaType"], "Docker-Content-Digest": _digest(manifest)},
+                )
             else:
                 self.answer(200, blobs.get(self.path.rpartition("/")[2], b"{}"), {})
 
@@ -187,8 +232,11 @@ def registry(user: str, password: str) -> Iterator[str]:
 
         def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), "Docker-Distribution-Api-Version": "registry/2.0",
-                                **headers}.items():
+            for name, value in {
+                "Content-Length": str(len(body)),
+                "Docker-Distribution-Api-Version": "registry/2.0",
+                **headers,
+            }.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command == "GET":

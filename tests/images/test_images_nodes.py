@@ -21,21 +21,32 @@ from orchestrator.nodes.ssh import Ssh
 # ---- names ----
 
 
-@pytest.mark.parametrize(("text", "names"), [
-    ("a,b", ["a", "b"]), ("node[1-3]", ["node1", "node2", "node3"]), ("n[08-10,12]x", ["n08x", "n09x", "n10x", "n12x"]),
-    ("r[1-2]n[1-2],b", ["r1n1", "r1n2", "r2n1", "r2n2", "b"]), ("", []),
-])
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a,b", ["a", "b"]),
+        ("node[1-3]", ["node1", "node2", "node3"]),
+        ("n[08-10,12]x", ["n08x", "n09x", "n10x", "n12x"]),
+        ("r[1-2]n[1-2],b", ["r1n1", "r1n2", "r2n1", "r2n2", "b"]),
+        ("", []),
+    ],
+)
 def test_names_are_expanded_as_slurm_writes_them(text: str, names: list[str]) -> None:
     assert expand(text) == names
 
 
 def test_a_node_may_have_an_address() -> None:
     assert parse_nodes("n1=unix:///run/a.sock,n[2-3],n4=ssh://me@host:2222") == [
-        Node("n1", "unix:///run/a.sock"), Node("n2"), Node("n3"), Node("n4", "ssh://me@host:2222")]
+        Node("n1", "unix:///run/a.sock"),
+        Node("n2"),
+        Node("n3"),
+        Node("n4", "ssh://me@host:2222"),
+    ]
 
 
-@pytest.mark.parametrize("text", ["-x", "n[3-1]", "n[a]", "n[1-999999]", "n1=http://x", "n1,n1", "", "a;b", "n[1",
-                                  "a b/c"])
+@pytest.mark.parametrize(
+    "text", ["-x", "n[3-1]", "n[a]", "n[1-999999]", "n1=http://x", "n1,n1", "", "a;b", "n[1", "a b/c"]
+)
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_nodes(text)
@@ -52,9 +63,14 @@ def test_no_text_makes_a_name_that_is_an_option_or_shell_syntax(text: str) -> No
 
 # ---- fan-out ----
 
+
 def test_answers_carry_code_and_both_outputs() -> None:
-    answers = {one.node: one for one in run_on_nodes(["a", "b"], ["sh", "-c", "cat; echo no >&2; exit 3"],
-                                                     transport=Here(), stdin=b"\x00\xffin", timeout_s=20)}
+    answers = {
+        one.node: one
+        for one in run_on_nodes(
+            ["a", "b"], ["sh", "-c", "cat; echo no >&2; exit 3"], transport=Here(), stdin=b"\x00\xffin", timeout_s=20
+        )
+    }
     assert set(answers) == {"a", "b"}
     assert (answers["a"].returncode, answers["a"].stdout, answers["a"].words) == (3, b"\x00\xffin", "no")
     assert answers["a"].answered and not answers["a"].ok
@@ -62,7 +78,7 @@ def test_answers_carry_code_and_both_outputs() -> None:
 
 def test_a_command_that_does_not_end_is_ended_and_named() -> None:
     began = time.monotonic()
-    answer, = run_on_nodes(["a"], ["sleep", "100"], transport=Here(), timeout_s=0.3)
+    (answer,) = run_on_nodes(["a"], ["sleep", "100"], transport=Here(), timeout_s=0.3)
     assert answer.problem == "the command did not end within 0.3 s"
     assert time.monotonic() - began < 90
 
@@ -71,12 +87,14 @@ def test_no_more_than_limit_at_a_time(tmp_path: Path) -> None:
     # Each command counts who is there while it holds a place; the lock makes the count exact.
     script = f"""import fcntl, os, time
 def change(by):
-    with open({str(tmp_path / 'n')!r}, 'a+') as f:
+    with open({str(tmp_path / "n")!r}, 'a+') as f:
         fcntl.flock(f, 2); f.seek(0); n = int(f.read() or 0) + by; f.truncate(0); f.write(str(n)); return n
 print(change(1)); time.sleep(0.05); change(-1)"""
     nodes = [f"n{k}" for k in range(9)]
-    counts = [int(one.text) for one in run_on_nodes(nodes, [sys.executable, "-c", script], transport=Here(), limit=3,
-                                                    timeout_s=30)]
+    counts = [
+        int(one.text)
+        for one in run_on_nodes(nodes, [sys.executable, "-c", script], transport=Here(), limit=3, timeout_s=30)
+    ]
     assert len(counts) == 9 and max(counts) <= 3
 
 
@@ -102,8 +120,9 @@ def test_ssh_runs_the_command_word_by_word(start_ssh: Callable[..., object]) -> 
 def test_ssh_carries_much_in_both_directions_and_the_exit_code(start_ssh: Callable[..., object]) -> None:
     hosts = start_ssh({"h1": ""})
     much = bytes(range(256)) * 20_000  # 5 MB: more than any window or pipe holds
-    answer, = run_on_nodes(["h1"], ["sh", "-c", "tee /dev/stderr; exit 7"], stdin=much,
-                           transport=Ssh(str(hosts.config)), timeout_s=60)
+    (answer,) = run_on_nodes(
+        ["h1"], ["sh", "-c", "tee /dev/stderr; exit 7"], stdin=much, transport=Ssh(str(hosts.config)), timeout_s=60
+    )
     assert (answer.returncode, answer.problem) == (7, "")
     assert answer.stdout == much and answer.stderr == much
 
@@ -116,8 +135,9 @@ def test_ssh_refuses_unknown_and_changed_host_keys(start_ssh: Callable[..., obje
     other_key = third.split(" ", 1)[1]
     hosts.known_hosts.write_text(f"{first.split()[0]} {other_key}\n{third}\n")  # h1 changed, h2 unknown
     before = hosts.known_hosts.read_bytes()
-    answers = {one.node: one for one in run_on_nodes(hosts.names, ["true"], transport=Ssh(str(hosts.config)),
-                                                     timeout_s=30)}
+    answers = {
+        one.node: one for one in run_on_nodes(hosts.names, ["true"], transport=Ssh(str(hosts.config)), timeout_s=30)
+    }
     assert "is not the one in known_hosts" in answers["h1"].problem
     assert "is not in known_hosts" in answers["h2"].problem
     assert answers["h3"].ok, answers["h3"].problem
@@ -129,8 +149,12 @@ def test_ssh_refuses_unknown_and_changed_host_keys(start_ssh: Callable[..., obje
 def test_one_ssh_node_that_hangs_or_is_away_does_not_stop_the_others(start_ssh: Callable[..., object]) -> None:
     hosts = start_ssh({"h1": "HANG=yes", "h2": ""})
     nodes = ["h1", "h2", Node("away", "ssh://root@127.0.0.9:9")]
-    answers = {one.node: one for one in run_on_nodes(nodes, ["sh", "-c", "[ -z \"$HANG\" ] || sleep 100; echo here"],
-                                                     transport=Ssh(str(hosts.config)), timeout_s=5)}
+    answers = {
+        one.node: one
+        for one in run_on_nodes(
+            nodes, ["sh", "-c", '[ -z "$HANG" ] || sleep 100; echo here'], transport=Ssh(str(hosts.config)), timeout_s=5
+        )
+    }
     assert answers["h2"].text == "here\n"
     assert "did not end within 5 s" in answers["h1"].problem
     assert "127.0.0.9:9" in answers["away"].problem
@@ -138,14 +162,16 @@ def test_one_ssh_node_that_hangs_or_is_away_does_not_stop_the_others(start_ssh: 
 
 @pytest.mark.lab
 def test_srun_reaches_the_nodes_of_the_allocation(lab: object) -> None:
-    script = ("from orchestrator.nodes.fanout import *\n"
-              "import os\nfrom orchestrator.nodes.names import expand\n"
-              "nodes = [*expand(os.environ['SLURM_JOB_NODELIST']), 'nowhere']\n"
-              "argv = ['sh', '-c', 'cat; echo $SLURMD_NODENAME; exit 5']\n"
-              "for one in run_on_nodes(nodes, argv, transport=choose_transport(), stdin=b'in ', timeout_s=30):\n"
-              "    print(one.node, one.returncode, one.answered, one.text.strip(), sep='|')\n"
-              "one, = run_on_nodes(nodes[:1], ['sleep', '100'], transport=choose_transport(), timeout_s=1)\n"
-              "print(one.problem)\n")
+    script = (
+        "from orchestrator.nodes.fanout import *\n"
+        "import os\nfrom orchestrator.nodes.names import expand\n"
+        "nodes = [*expand(os.environ['SLURM_JOB_NODELIST']), 'nowhere']\n"
+        "argv = ['sh', '-c', 'cat; echo $SLURMD_NODENAME; exit 5']\n"
+        "for one in run_on_nodes(nodes, argv, transport=choose_transport(), stdin=b'in ', timeout_s=30):\n"
+        "    print(one.node, one.returncode, one.answered, one.text.strip(), sep='|')\n"
+        "one, = run_on_nodes(nodes[:1], ['sleep', '100'], transport=choose_transport(), timeout_s=1)\n"
+        "print(one.problem)\n"
+    )
     done = lab.run("salloc", "--nodes=2", "--ntasks=2", sys.executable, "-c", script, timeout=300)
     first, second = sorted(line for line in done.stdout.splitlines() if "|5|" in line)
     assert [line.split("|")[3] for line in (first, second)] == [f"in {line.split('|')[0]}" for line in (first, second)]

@@ -26,8 +26,13 @@ def an_image(digit: str, *digests: str) -> Image:
 
 
 def test_the_wanted_image_is_the_one_most_nodes_have() -> None:
-    looks = [Look("a", an_image("1")), Look("b", an_image("2")), Look("c", an_image("1")), Look("d"),
-             Look("e", problem="no route")]
+    looks = [
+        Look("a", an_image("1")),
+        Look("b", an_image("2")),
+        Look("c", an_image("1")),
+        Look("d"),
+        Look("e", problem="no route"),
+    ]
     report = judge(REFERENCE, looks, None)
     assert [node.state for node in report.nodes] == ["present", "other", "present", "missing", "no answer"]
     assert (report.odd, report.silent, report.equal) == (["b", "d"], ["e"], False)
@@ -47,10 +52,15 @@ def test_images_with_a_common_repository_digest_are_the_same() -> None:
     assert not an_image("1").same_as(an_image("2"))
 
 
-@pytest.mark.parametrize(("reference", "parts"), [
-    ("a/b:1", ("a/b", "1")), ("host:5000/a", ("host:5000/a", "latest")), ("host:5000/a:x", ("host:5000/a", "x")),
-    ("a@sha256:ff", ("a", "sha256:ff")),
-])
+@pytest.mark.parametrize(
+    ("reference", "parts"),
+    [
+        ("a/b:1", ("a/b", "1")),
+        ("host:5000/a", ("host:5000/a", "latest")),
+        ("host:5000/a:x", ("host:5000/a", "x")),
+        ("a@sha256:ff", ("a", "sha256:ff")),
+    ],
+)
 def test_references_are_split(reference: str, parts: tuple[str, str]) -> None:
     assert split_reference(reference) == parts
 
@@ -85,14 +95,24 @@ def test_the_tar_is_named_after_its_digest(tmp_path: Path) -> None:
 
 # ---- with engines ----
 
+
 @pytest.fixture
 def tar(lab: object, nodes: object, orchestrator: Run, tmp_path: Path) -> object:
     """The folder with the tar of the right image, made by `pull` from the lab's engine."""
     from images_parts import lab_image
 
     with lab_image(lab, REFERENCE, "the right one") as image_id:
-        done = orchestrator("images", "pull", "--image", REFERENCE, "--tar", tmp_path, "--engine",
-                            f"unix://{lab.docker_socket}", "--json")
+        done = orchestrator(
+            "images",
+            "pull",
+            "--image",
+            REFERENCE,
+            "--tar",
+            tmp_path,
+            "--engine",
+            f"unix://{lab.docker_socket}",
+            "--json",
+        )
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert (answer["image"]["id"], answer["pulled"], answer["saved"]) == (image_id, False, True)
@@ -161,8 +181,9 @@ def test_an_image_that_lost_its_tag_is_tagged_and_not_loaded(nodes: object, tar:
 
 
 @pytest.mark.lab
-def test_a_node_that_does_not_answer_has_its_own_exit_code(nodes: object, tar: Path, orchestrator: Run,
-                                                           tmp_path: Path) -> None:
+def test_a_node_that_does_not_answer_has_its_own_exit_code(
+    nodes: object, tar: Path, orchestrator: Run, tmp_path: Path
+) -> None:
     first, _ = nodes
     where = f"n1={first.address},away=unix://{tmp_path}/nothing.sock"
     done = orchestrator("images", "distribute", "--image", REFERENCE, "--nodes", where, "--tar", tar)
@@ -173,8 +194,17 @@ def test_a_node_that_does_not_answer_has_its_own_exit_code(nodes: object, tar: P
 
 def allocated(lab: object, nodes: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command line inside an allocation of so many nodes."""
-    return lab.run("salloc", f"--nodes={nodes}", f"--ntasks={nodes}", sys.executable, "-m", "orchestrator",  # type: ignore[attr-defined, no-any-return]
-                   *words, timeout=300, check=False)
+    return lab.run(
+        "salloc",
+        f"--nodes={nodes}",
+        f"--ntasks={nodes}",
+        sys.executable,
+        "-m",
+        "orchestrator",  # type: ignore[attr-defined, no-any-return]
+        *words,
+        timeout=300,
+        check=False,
+    )
 
 
 @pytest.mark.lab
@@ -197,8 +227,9 @@ def test_inside_an_allocation_srun_asks_every_node(lab: object) -> None:
 
 
 @pytest.mark.lab
-def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(nodes: object, orchestrator: Run,
-                                                                          tmp_path: Path) -> None:
+def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(
+    nodes: object, orchestrator: Run, tmp_path: Path
+) -> None:
     from images_parts import registry
 
     engine = nodes[0]
@@ -215,12 +246,17 @@ def test_a_pull_that_needs_a_login_takes_the_password_from_standard_input(nodes:
     assert kept is not None and kept.image.digests[0].startswith(f"{host}/team/tiny@sha256:")
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (("check",), "which image"), (("check", "--image", "a b:1", "--nodes", "a"), "not an image reference"),
-    (("check", "--image", "a:1", "--nodes", "n[3-1]"), "runs backwards"), (("check", "--image", "a:1"), "which nodes"),
-    (("distribute", "--image", "a:1", "--nodes", "a", "--tar", "/nonexistent"), "there is no tar"),
-    (("pull", "--image", "a:1", "--tar", "/tmp", "--login", "me"), "belong together"),
-])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("check",), "which image"),
+        (("check", "--image", "a b:1", "--nodes", "a"), "not an image reference"),
+        (("check", "--image", "a:1", "--nodes", "n[3-1]"), "runs backwards"),
+        (("check", "--image", "a:1"), "which nodes"),
+        (("distribute", "--image", "a:1", "--nodes", "a", "--tar", "/nonexistent"), "there is no tar"),
+        (("pull", "--image", "a:1", "--tar", "/tmp", "--login", "me"), "belong together"),
+    ],
+)
 def test_bad_input_is_refused_with_a_hint(orchestrator: Run, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
     done = orchestrator("images", *words, env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
     assert done.returncode == 2
@@ -250,10 +286,14 @@ def test_links_out_of_the_code_are_left_out_and_a_missing_folder_leaves_nothing(
 
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, kind, target in (("w", tarfile.DIRTYPE, ""), ("w/good", tarfile.REGTYPE, ""),
-                                   ("w/inside", tarfile.SYMTYPE, "good"),
-                                   ("w/out", tarfile.SYMTYPE, "../../etc/passwd"),
-                                   ("w/root", tarfile.SYMTYPE, "/etc/passwd"), ("w/device", tarfile.CHRTYPE, "")):
+        for name, kind, target in (
+            ("w", tarfile.DIRTYPE, ""),
+            ("w/good", tarfile.REGTYPE, ""),
+            ("w/inside", tarfile.SYMTYPE, "good"),
+            ("w/out", tarfile.SYMTYPE, "../../etc/passwd"),
+            ("w/root", tarfile.SYMTYPE, "/etc/passwd"),
+            ("w/device", tarfile.CHRTYPE, ""),
+        ):
             member = tarfile.TarInfo(name)
             member.type, member.linkname, member.mode = kind, target, 0o4755
             member.devmajor, member.devminor = 1, 3

@@ -15,7 +15,9 @@ KEYS = [
 ]
 HASHED = HostKeys.hash_host("[10.0.0.7]:2222")
 LINES = [
-    "# a comment", "", "   ",
+    "# a comment",
+    "",
+    "   ",
     f"node1,10.0.0.1 {KEYS[0]} root@somewhere",
     f"node1 {KEYS[1]}",  # of one type the first one counts
     f"\tnode2\t{KEYS[1]}  ",
@@ -24,11 +26,28 @@ LINES = [
     f"@revoked node5 {KEYS[0]}",
     f"@cert-authority *.cluster {KEYS[0]}",
     f"|1|broken {KEYS[0]}",
-    "node4 ssh-ed25519 no-key-at-all", "node4 ssh-unheard-of AAAA", "node4", "node4 ssh-ed25519",
+    "node4 ssh-ed25519 no-key-at-all",
+    "node4 ssh-unheard-of AAAA",
+    "node4",
+    "node4 ssh-ed25519",
     f"node4 {KEYS[0]}",
     f"\udcff\udcfe {KEYS[0]}",
 ]
-NAMES = ["node1", "node2", "node3", "[node3]:2222", "node4", "node5", "10.0.0.1", "10.0.0.7", "[10.0.0.7]:2222", "NODE1", "*", "", HASHED]
+NAMES = [
+    "node1",
+    "node2",
+    "node3",
+    "[node3]:2222",
+    "node4",
+    "node5",
+    "10.0.0.1",
+    "10.0.0.7",
+    "[10.0.0.7]:2222",
+    "NODE1",
+    "*",
+    "",
+    HASHED,
+]
 
 
 def found(known: KnownHosts, name: str) -> dict[str, str]:
@@ -51,7 +70,14 @@ def test_broken_lines_are_no_keys_and_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     path.write_bytes("\n".join(LINES).encode("utf-8", "surrogateescape"))
     known = KnownHosts([path, path])
-    assert {name for name in NAMES if found(known, name)} == {"node1", "node2", "[node3]:2222", "node4", "10.0.0.1", "[10.0.0.7]:2222"}
+    assert {name for name in NAMES if found(known, name)} == {
+        "node1",
+        "node2",
+        "[node3]:2222",
+        "node4",
+        "10.0.0.1",
+        "[10.0.0.7]:2222",
+    }
     assert found(known, "node1") == {"ssh-ed25519": KEYS[0].split()[1]}
 
 

@@ -23,8 +23,16 @@ TOP = Path(__file__).resolve().parents[2]
 IMAGE = "rocm/amd-mlperf:flux1_training_6.0"
 # What a round 6.0 descriptor asks of the engine.
 ENGINE_OPTIONS = [
-    "--device=/dev/kfd", "--device=/dev/dri", "--device=/dev/infiniband", "--network=host", "--ipc=host", "--uts=host",
-    "--ulimit=memlock=-1:-1", "--ulimit=nofile=1048576:1048576", "--cap-add=SYS_PTRACE", "--cap-add=IPC_LOCK",
+    "--device=/dev/kfd",
+    "--device=/dev/dri",
+    "--device=/dev/infiniband",
+    "--network=host",
+    "--ipc=host",
+    "--uts=host",
+    "--ulimit=memlock=-1:-1",
+    "--ulimit=nofile=1048576:1048576",
+    "--cap-add=SYS_PTRACE",
+    "--cap-add=IPC_LOCK",
     "--security-opt=seccomp=unconfined",
 ]
 
@@ -55,8 +63,15 @@ def folder(lab: Lab) -> Iterator[Path]:
 
 
 def test_one_step_runs_on_every_node(lab: Lab) -> None:
-    step = lab.run("srun", f"--nodes={len(lab.nodes)}", "--ntasks-per-node=1", "--gres=gpu:8",
-                   "sh", "-c", "echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES")
+    step = lab.run(
+        "srun",
+        f"--nodes={len(lab.nodes)}",
+        "--ntasks-per-node=1",
+        "--gres=gpu:8",
+        "sh",
+        "-c",
+        "echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES",
+    )
     assert sorted(step.stdout.splitlines()) == [f"{k} {name} 0,1,2,3,4,5,6,7" for k, name in enumerate(lab.nodes)]
 
 
@@ -73,13 +88,22 @@ def test_node_names_resolve_on_the_host(lab: Lab) -> None:
 
 def test_steps_overlap_a_long_one(lab: Lab, folder: Path) -> None:
     everywhere = f"srun --overlap --nodes={len(lab.nodes)} --ntasks-per-node=1"
-    output = sbatch(lab, folder, f"""
+    output = sbatch(
+        lab,
+        folder,
+        f"""
         {everywhere} sh -c 'echo up; exec sleep 600' >held.out & held=$!
         until [ "$(grep -c up held.out)" = {len(lab.nodes)} ]; do sleep 0.05; done
         for i in 1 2 3; do {everywhere} echo beside; done
         kill -0 $held && echo still held
         kill $held
-    """, f"--nodes={len(lab.nodes)}", "--ntasks-per-node=1", "--gres=gpu:8", f"--chdir={folder}", "--error=/dev/null")
+    """,
+        f"--nodes={len(lab.nodes)}",
+        "--ntasks-per-node=1",
+        "--gres=gpu:8",
+        f"--chdir={folder}",
+        "--error=/dev/null",
+    )
     lines = output.read_text().splitlines()
     assert lines.count("beside") == 3 * len(lab.nodes)
     assert "still held" in lines
@@ -95,8 +119,12 @@ def test_a_job_starts_soon_after_its_submission(lab: Lab, folder: Path) -> None:
 
 
 def test_a_job_with_an_emptied_environment_reaches_the_engine(lab: Lab, folder: Path) -> None:
-    output = sbatch(lab, folder, "docker info --format '{{.DockerRootDir}}'; srun --export=ALL docker version --format ok",
-                    "--export=NONE")
+    output = sbatch(
+        lab,
+        folder,
+        "docker info --format '{{.DockerRootDir}}'; srun --export=ALL docker version --format ok",
+        "--export=NONE",
+    )
     assert output.read_text().split() == [str(lab.state / "docker/data"), "ok"]
 
 
@@ -109,15 +137,37 @@ def test_an_ended_job_leaves_a_line(lab: Lab) -> None:
 
 
 def test_a_container_gets_the_devices_of_a_descriptor(lab: Lab) -> None:
-    seen = lab.run("docker", "run", "--rm", *ENGINE_OPTIONS, IMAGE, "bash", "-c",
-                   "ls -U /dev/kfd /dev/dri/renderD128 /dev/infiniband/uverbs0 /workspace/code/run_and_time.sh; pwd")
-    assert seen.stdout.split() == ["/dev/kfd", "/dev/dri/renderD128", "/dev/infiniband/uverbs0",
-                                   "/workspace/code/run_and_time.sh", "/workspace/code"]
+    seen = lab.run(
+        "docker",
+        "run",
+        "--rm",
+        *ENGINE_OPTIONS,
+        IMAGE,
+        "bash",
+        "-c",
+        "ls -U /dev/kfd /dev/dri/renderD128 /dev/infiniband/uverbs0 /workspace/code/run_and_time.sh; pwd",
+    )
+    assert seen.stdout.split() == [
+        "/dev/kfd",
+        "/dev/dri/renderD128",
+        "/dev/infiniband/uverbs0",
+        "/workspace/code/run_and_time.sh",
+        "/workspace/code",
+    ]
 
 
 def test_a_limit_that_the_machine_allows_is_kept(lab: Lab) -> None:
-    seen = lab.run("docker", "run", "--rm", "--network=host", "--ulimit=nofile=512:1024", IMAGE,
-                   "bash", "-c", "ulimit -Sn; ulimit -Hn")
+    seen = lab.run(
+        "docker",
+        "run",
+        "--rm",
+        "--network=host",
+        "--ulimit=nofile=512:1024",
+        IMAGE,
+        "bash",
+        "-c",
+        "ulimit -Sn; ulimit -Hn",
+    )
     assert seen.stdout.split() == ["512", "1024"]
 
 
@@ -127,8 +177,11 @@ def test_a_container_ends_with_its_client(lab: Lab) -> None:
     def containers() -> str:
         return lab.run("docker", "ps", "--all", "--quiet", f"--filter=name={name}").stdout
 
-    client = subprocess.Popen(["docker", "run", "--rm", "--interactive", "--init", "--network=host", f"--name={name}",
-                               IMAGE, "cat"], env=lab.env, stdin=subprocess.PIPE)
+    client = subprocess.Popen(
+        ["docker", "run", "--rm", "--interactive", "--init", "--network=host", f"--name={name}", IMAGE, "cat"],
+        env=lab.env,
+        stdin=subprocess.PIPE,
+    )
     try:
         wait_for(lambda: lab.run("docker", "exec", name, "true", check=False).returncode == 0)
     finally:
@@ -142,7 +195,9 @@ def traces(state: Path) -> list[str]:
     """Every process, mount and host name that belongs to the lab at `state`."""
     found = [f"hosts: {line}" for line in Path("/etc/hosts").read_text().splitlines() if str(state) in line]
     found += [f"mount: {line}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(state) in line]
-    found += [f"cgroup: {path}" for path in Path("/sys/fs/cgroup").glob("*/orchestrator-lab*") if state.name in path.name]
+    found += [
+        f"cgroup: {path}" for path in Path("/sys/fs/cgroup").glob("*/orchestrator-lab*") if state.name in path.name
+    ]
     for process in Path("/proc").glob("[0-9]*"):
         try:
             text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
@@ -160,8 +215,15 @@ def second_lab(lab: Lab) -> Iterator[Callable[[str], subprocess.CompletedProcess
     env = {**lab.env, "ORCHESTRATOR_LAB": str(state), "LAB_NODES": "2", "LAB_PREFIX": "second"}
 
     def command(name: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([TOP / "lab" / name], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=300, check=True)
+        return subprocess.run(
+            [TOP / "lab" / name],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        )
 
     yield command
     if state.exists():
@@ -173,16 +235,22 @@ def lab_pid(state: Path, name: str) -> int:
 
 
 def test_down_leaves_nothing_even_of_a_broken_lab(
-        lab: Lab, second_lab: Callable[[str], subprocess.CompletedProcess[str]], folder: Path) -> None:
+    lab: Lab, second_lab: Callable[[str], subprocess.CompletedProcess[str]], folder: Path
+) -> None:
     """A job and a container are at work, a node and the engine were killed: `lab/down` ends and removes all of it."""
     second_lab("up")
     exports = dict(line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines())
     state, env = Path(exports["ORCHESTRATOR_LAB"]), {**lab.env, **exports}
     (folder / "job.sh").write_text(
         "#!/bin/bash\nsrun --ntasks-per-node=1 sh -c 'exec docker run --rm --network=host "
-        f"--volume={folder}:/mnt {IMAGE} sh -c \"touch /mnt/up-$SLURMD_NODENAME; exec sleep 600\"'\n")
-    subprocess.run(["sbatch", "--nodes=2", "--no-kill", "--output=/dev/null", folder / "job.sh"], env=env, check=True,
-                   stdout=subprocess.DEVNULL)
+        f'--volume={folder}:/mnt {IMAGE} sh -c "touch /mnt/up-$SLURMD_NODENAME; exec sleep 600"\'\n'
+    )
+    subprocess.run(
+        ["sbatch", "--nodes=2", "--no-kill", "--output=/dev/null", folder / "job.sh"],
+        env=env,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     wait_for(lambda: len(list(folder.glob("up-second*"))) == 2)
     for name in ("slurmd-second2", "dockerd"):
         os.kill(lab_pid(state, name), signal.SIGKILL)
@@ -194,11 +262,19 @@ def test_down_leaves_nothing_even_of_a_broken_lab(
     # The first lab's are untouched.
     assert Path("/dev/kfd").exists()
     assert lab.run("docker", "version", "--format", "{{.Server.Os}}").stdout.strip() == "linux"
-    assert len(lab.run("sinfo", "--noheader", "--Node", "--partition=batch", "--states=idle,mixed,alloc").stdout.split("\n")) > 1
+    assert (
+        len(
+            lab.run("sinfo", "--noheader", "--Node", "--partition=batch", "--states=idle,mixed,alloc").stdout.split(
+                "\n"
+            )
+        )
+        > 1
+    )
 
 
 def test_up_again_restarts_what_was_lost(
-        lab: Lab, second_lab: Callable[[str], subprocess.CompletedProcess[str]]) -> None:
+    lab: Lab, second_lab: Callable[[str], subprocess.CompletedProcess[str]]
+) -> None:
     second_lab("up")
     exports = dict(line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines())
     state = Path(exports["ORCHESTRATOR_LAB"])
@@ -207,6 +283,12 @@ def test_up_again_restarts_what_was_lost(
     second_lab("up")
     assert lab_pid(state, "slurmd-second1") != lost
     assert lab_pid(state, "slurmctld") == kept
-    named = subprocess.run(["srun", "--nodes=2", "printenv", "SLURMD_NODENAME"], env={**lab.env, **exports}, check=True,
-                           capture_output=True, text=True, timeout=300)
+    named = subprocess.run(
+        ["srun", "--nodes=2", "printenv", "SLURMD_NODENAME"],
+        env={**lab.env, **exports},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert sorted(named.stdout.split()) == ["second1", "second2"]

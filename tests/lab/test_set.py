@@ -22,9 +22,16 @@ pytestmark = pytest.mark.lab
 
 TOP = Path(__file__).resolve().parents[2]
 SYSTEM, WORKLOAD = "MI325X_08x08x32", "flux1"
-KNOBS = [Path(name) for name in (
-    "/proc/sys/kernel/nmi_watchdog", "/proc/sys/kernel/numa_balancing", "/proc/sys/kernel/randomize_va_space",
-    "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/defrag")]
+KNOBS = [
+    Path(name)
+    for name in (
+        "/proc/sys/kernel/nmi_watchdog",
+        "/proc/sys/kernel/numa_balancing",
+        "/proc/sys/kernel/randomize_va_space",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+    )
+]
 
 
 class Bench:
@@ -44,8 +51,16 @@ class Bench:
 
     def orchestrator(self, *arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         env = self.lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.site)}
-        return subprocess.run([sys.executable, "-m", "orchestrator", *map(str, arguments)], env=env, cwd=self.root, text=True,
-                              capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *map(str, arguments)],
+            env=env,
+            cwd=self.root,
+            text=True,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
     def sets(self) -> list[Path]:
         return sorted(self.log_dir.glob("*/set.json"))
@@ -109,8 +124,10 @@ def read(path: Path) -> dict[str, Any]:
 
 def minutes_by_hand(log: Path) -> float:
     """run_stop - run_start, read with nothing but a regular expression."""
-    times = {key: int(re.search(rf'"time_ms": (\d+), "event_type": "[A-Z_]+", "key": "{key}"', log.read_text())[1])  # type: ignore[index]
-             for key in ("run_start", "run_stop")}
+    times = {
+        key: int(re.search(rf'"time_ms": (\d+), "event_type": "[A-Z_]+", "key": "{key}"', log.read_text())[1])  # type: ignore[index]
+        for key in ("run_start", "run_stop")
+    }
     return (times["run_stop"] - times["run_start"]) / 60_000
 
 
@@ -145,8 +162,9 @@ def test_ten_runs_over_eight_nodes(bench: Bench) -> None:
         assert max(node["start_ms"] for node in nodes) < min(node["end_ms"] for node in nodes)
         ended = max(node["end_ms"] for node in nodes)
     assert read(next((run_set / "jobs").glob("*.json")))["state"] == "complete"
-    environment = subprocess.run(["env", "-i", "bash", "-c", '. "$1"; env -0', "_", run_set / "environment.sh"],
-                                 capture_output=True, check=True).stdout.split(b"\0")
+    environment = subprocess.run(
+        ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", run_set / "environment.sh"], capture_output=True, check=True
+    ).stdout.split(b"\0")
     assert b"BATCHSIZE=2048" in environment and b"WALLTIME=2055" in environment
 
 
@@ -155,7 +173,9 @@ def test_the_bundle_alone(bench: Bench) -> None:
     bundle = bench.root / "bundle"
     assert bench.orchestrator("render", SYSTEM, WORKLOAD, "--nexp", "2", "-o", bundle).returncode == 0
     env = {name: bench.lab.env[name] for name in ("SLURM_CONF", "DOCKER_HOST")} | {"PATH": "/usr/bin:/bin", "NEXP": "3"}
-    job = subprocess.run(["sbatch", "--parsable", "job.sh"], cwd=bundle, env=env, text=True, capture_output=True, check=True)
+    job = subprocess.run(
+        ["sbatch", "--parsable", "job.sh"], cwd=bundle, env=env, text=True, capture_output=True, check=True
+    )
     wait_for(lambda: not bench.queue())
     run_set = bench.only_set()
     assert len(results(run_set)) == 3, (bundle / f"job_{job.stdout.strip()}.out").read_text()
@@ -171,7 +191,9 @@ def test_one_node_without_slurm(bench: Bench) -> None:
     bundle = bench.root / "bundle"
     assert bench.orchestrator("render", "MI355X_1x8x1", "llama31_8b", "-o", bundle).returncode == 0
     env = {"DOCKER_HOST": bench.lab.env["DOCKER_HOST"], "PATH": "/usr/bin:/bin", "NEXP": "3"}
-    answer = subprocess.run(["bash", "run_with_docker.sh"], cwd=bundle, env=env, text=True, capture_output=True, timeout=300, check=False)
+    answer = subprocess.run(
+        ["bash", "run_with_docker.sh"], cwd=bundle, env=env, text=True, capture_output=True, timeout=300, check=False
+    )
     assert answer.returncode == 0, answer.stderr
     run_set = bench.only_set()
     assert len(results(run_set)) == 3
@@ -187,7 +209,12 @@ def test_a_bad_day(bench: Bench) -> None:
     assert answer.returncode == 0, answer.stderr
     job, run_set = json.loads(answer.stdout)["job_id"], bench.only_set()
     state = run_set / "runs/8/attempt_1/state.json"
-    wait_for(lambda: (run_set / "runs/8/attempt_1/node_0.log").exists() and "run_start" in (run_set / "runs/8/attempt_1/node_0.log").read_text())
+    wait_for(
+        lambda: (
+            (run_set / "runs/8/attempt_1/node_0.log").exists()
+            and "run_start" in (run_set / "runs/8/attempt_1/node_0.log").read_text()
+        )
+    )
     bench.lab.run("scancel", job)
     wait_for(lambda: not bench.containers())
     wait_for(lambda: not bench.queue())
@@ -200,9 +227,15 @@ def test_a_bad_day(bench: Bench) -> None:
     assert watched.returncode == 0, watched.stderr
     assert len(results(run_set)) == 10
     assert {i: (run_set / f"runs/{i}/result_{i}.txt").read_bytes() for i in good} == good
-    attempts = {i: [read(path)["outcome"] for path in sorted((run_set / f"runs/{i}").glob("attempt_*/state.json"))] for i in range(1, 11)}
+    attempts = {
+        i: [read(path)["outcome"] for path in sorted((run_set / f"runs/{i}").glob("attempt_*/state.json"))]
+        for i in range(1, 11)
+    }
     assert attempts == {i: ["success"] for i in (1, 2, 4, 5, 7, 9, 10)} | {
-        3: ["infrastructure", "success"], 6: ["infrastructure", "success"], 8: ["interrupted", "success"]}
+        3: ["infrastructure", "success"],
+        6: ["infrastructure", "success"],
+        8: ["interrupted", "success"],
+    }
     assert f"node {bench.lab.nodes[1]} (rank 1) exited" in read(run_set / "runs/3/attempt_1/state.json")["reason"]
     assert "time-out" in read(run_set / "runs/6/attempt_1/state.json")["reason"]
     for i in (3, 6, 8):
@@ -211,11 +244,15 @@ def test_a_bad_day(bench: Bench) -> None:
 
 
 def test_a_dead_container_is_renewed(bench: Bench) -> None:
-    answer = bench.orchestrator("submit", SYSTEM, WORKLOAD, "--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=100", "--json")
+    answer = bench.orchestrator(
+        "submit", SYSTEM, WORKLOAD, "--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=100", "--json"
+    )
     run_set = bench.only_set()
     log = run_set / "runs/2/attempt_1/node_0.log"
     wait_for(lambda: log.exists() and "run_start" in log.read_text())
-    names = bench.lab.run("docker", "ps", "--format", "{{.Names}}", "--filter", f"label=orchestrator.node={bench.lab.nodes[2]}").stdout.split()
+    names = bench.lab.run(
+        "docker", "ps", "--format", "{{.Names}}", "--filter", f"label=orchestrator.node={bench.lab.nodes[2]}"
+    ).stdout.split()
     bench.lab.run("docker", "kill", names[0])
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, answer.stderr + watched.stderr
@@ -225,7 +262,9 @@ def test_a_dead_container_is_renewed(bench: Bench) -> None:
 
 
 def test_a_foreign_container_is_left_alone(bench: Bench) -> None:
-    other = bench.lab.run("docker", "run", "--detach", "--rm", "--network=host", "orchestrator/builtin:1", "sleep", "600").stdout.strip()
+    other = bench.lab.run(
+        "docker", "run", "--detach", "--rm", "--network=host", "orchestrator/builtin:1", "sleep", "600"
+    ).stdout.strip()
     try:
         assert bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "1", "--json").returncode in (0, 1)
         assert bench.lab.run("docker", "inspect", "--format", "{{.State.Running}}", other).stdout.strip() == "true"
@@ -236,7 +275,7 @@ def test_a_foreign_container_is_left_alone(bench: Bench) -> None:
 def test_a_missing_image_is_named(bench: Bench) -> None:
     # 5.1 has another image, which the lab does not have.
     site = bench.site.read_text()
-    bench.site.write_text(site + "tunables: \"off\"\n")
+    bench.site.write_text(site + 'tunables: "off"\n')
     bundle = bench.root / "bundle"
     bench.orchestrator("render", SYSTEM, WORKLOAD, "-o", bundle)
     settings = bundle / "settings.sh"

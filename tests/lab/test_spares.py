@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests/tuning"))
-from tuning_parts import STUBBORN, fill, snapshot  # noqa: E402
+from tuning_parts import STUBBORN, fill, snapshot
 
 pytestmark = pytest.mark.lab
 
@@ -50,22 +50,43 @@ class Set:
         self.log_dir.mkdir(parents=True)
         (self.folder / "engine").write_text(ENGINE)
         (self.folder / "engine").chmod(0o755)
-        site = lab.run(TOP / "lab/site").stdout.replace("  engine: docker\n", f"  engine: docker\n  command: [{self.folder}/engine]\n")
+        site = lab.run(TOP / "lab/site").stdout.replace(
+            "  engine: docker\n", f"  engine: docker\n  command: [{self.folder}/engine]\n"
+        )
         lines = [f"log_dir: {self.log_dir}" if line.startswith("log_dir:") else line for line in site.splitlines()]
         (self.folder / "site.yaml").write_text("\n".join([*lines, "spares: 2", "limits: {attempts: 1}", ""]))
         self.roots = {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in lab.nodes}
         (self.roots[STUBBORN_KNOB] / NMI).unlink()
         (self.roots[STUBBORN_KNOB] / NMI).symlink_to(STUBBORN)
         self.before = {node: snapshot(root) for node, root in self.roots.items()}
-        self.env = lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.folder / "site.yaml"),
-                              "ORCH_TUNABLES_ROOT": str(self.folder / "host/%n"), "ORCH_TUNABLES_STATE": str(self.folder / "state/%n")}
+        self.env = lab.env | {
+            "PYTHONPATH": str(TOP),
+            "ORCHESTRATOR_SITE": str(self.folder / "site.yaml"),
+            "ORCH_TUNABLES_ROOT": str(self.folder / "host/%n"),
+            "ORCH_TUNABLES_STATE": str(self.folder / "state/%n"),
+        }
 
     def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "orchestrator", *map(str, words)], env=self.env, text=True, cwd=self.folder,
-                              capture_output=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *map(str, words)],
+            env=self.env,
+            text=True,
+            cwd=self.folder,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
     def submit(self, **env: str) -> str:
-        job = subprocess.run(["sbatch", "--parsable", "job.sh"], cwd=self.bundle, env=self.env | env, text=True, capture_output=True, check=True)
+        job = subprocess.run(
+            ["sbatch", "--parsable", "job.sh"],
+            cwd=self.bundle,
+            env=self.env | env,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
         return job.stdout.strip()
 
     @property
@@ -113,7 +134,9 @@ def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
     ten = another_lab(10, "sp")
     one = Set(ten)
     fault = "slow:run=4:attempt=1:ms=100"
-    answer = one.orchestrator("render", "MI325X_08x08x32", "flux1", "--nexp", "10", "-o", one.bundle, "--env", f"BUILTIN_FAULT={fault}")
+    answer = one.orchestrator(
+        "render", "MI325X_08x08x32", "flux1", "--nexp", "10", "-o", one.bundle, "--env", f"BUILTIN_FAULT={fault}"
+    )
     assert answer.returncode == 0, answer.stderr
     assert "#SBATCH --nodes=10\n" in (one.bundle / "job.sh").read_text()
     first = one.submit()
@@ -136,8 +159,14 @@ def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
 
     # The node comes back, and another allocation goes on where the first one stopped.
     env = os.environ | {"ORCHESTRATOR_LAB": str(ten.state)}
-    subprocess.run([TOP / "lab/up"], env={k: v for k, v in env.items() if k not in ("SLURM_CONF", "DOCKER_HOST")}, check=True,
-                   stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    subprocess.run(
+        [TOP / "lab/up"],
+        env={k: v for k, v in env.items() if k not in ("SLURM_CONF", "DOCKER_HOST")},
+        check=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+    )
     shutil.rmtree(one.folder / f"state/{LOSES_POWER}", ignore_errors=True)  # /run is empty after a power cut
     for path, content in one.before[LOSES_POWER].items():
         (one.roots[LOSES_POWER] / path).write_bytes(content)

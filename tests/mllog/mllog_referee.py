@@ -70,7 +70,7 @@ class _Yaml:
     BaseLoader = yaml.BaseLoader
 
     @staticmethod
-    def load(stream: Any, Loader: Any) -> Any:  # noqa: N803 - the package's keyword
+    def load(stream: Any, Loader: Any) -> Any:
         if stream.name not in _loaded:
             _loaded[stream.name] = yaml.load(stream, Loader=Loader)
         return _loaded[stream.name]

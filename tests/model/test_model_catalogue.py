@@ -35,8 +35,13 @@ def composed(number: int) -> Entry:
 def allowed_by(identity: str, name: str, published: str | None, ours: str | None) -> int | None:
     """The number of the rule that allows the difference."""
     for number, rule in enumerate(RULES):
-        if name in rule["variables"] and published is not None and re.fullmatch(rule.get("entries", ".*"), identity) \
-                and re.fullmatch(rule["published"], published) and _composed_fits(rule["composed"], published, ours):
+        if (
+            name in rule["variables"]
+            and published is not None
+            and re.fullmatch(rule.get("entries", ".*"), identity)
+            and re.fullmatch(rule["published"], published)
+            and _composed_fits(rule["composed"], published, ours)
+        ):
             return number
     return None
 
@@ -87,8 +92,12 @@ def test_every_rule_is_needed() -> None:
 
 
 def test_the_catalogue_holds_the_published_entries_and_nothing_else() -> None:
-    ours = {(system.name, workload, one) for system in Catalogue().systems()
-            for workload, rounds in system.workloads.items() for one in rounds}
+    ours = {
+        (system.name, workload, one)
+        for system in Catalogue().systems()
+        for workload, rounds in system.workloads.items()
+        for one in rounds
+    }
     published = {(fact["system"], fact["workload"], fact["round"]) for fact in ENTRIES}
     assert len(published) == len(ENTRIES) == 58
     # The 59th published entry has no environment to compare: it ran on the bare machine, without any of the AMD scripts.

@@ -65,8 +65,9 @@ def test_show_without_workload(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "diff", "MI325X_08x08x32", "MI325X_08x08x32_Dell", "--json")
-    changed = {one["name"]: (one["left"], one["right"]) for one in json.loads(out)["differences"]
-               if one["kind"] == "env"}
+    changed = {
+        one["name"]: (one["left"], one["right"]) for one in json.loads(out)["differences"] if one["kind"] == "env"
+    }
     assert changed == {"LEARNING_RATE": ("0.00025", "0.0003")}
 
 
@@ -84,24 +85,51 @@ def test_diff_that_needs_a_workload(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_new_gives_a_descriptor_that_validates(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ("new", "MI325X_02x08x16", "--accelerator", "MI325X", "--nodes", "2", "--workload", "flux1",
-                 "--micro-batch", "16", "--fabric", "broadcom_roce", "-o", str(tmp_path / "own"))
+    arguments = (
+        "new",
+        "MI325X_02x08x16",
+        "--accelerator",
+        "MI325X",
+        "--nodes",
+        "2",
+        "--workload",
+        "flux1",
+        "--micro-batch",
+        "16",
+        "--fabric",
+        "broadcom_roce",
+        "-o",
+        str(tmp_path / "own"),
+    )
     assert systems(capsys, *arguments)[0] == 0
     path = tmp_path / "own" / "MI325X_02x08x16.yaml"
     assert systems(capsys, "validate", str(path))[:2] == (0, f"{path}: system, fine\n")
-    code, out, _ = systems(capsys, "show", "MI325X_02x08x16", "--workload", "flux1", "--systems-dir",
-                           str(tmp_path / "own"))
+    code, out, _ = systems(
+        capsys, "show", "MI325X_02x08x16", "--workload", "flux1", "--systems-dir", str(tmp_path / "own")
+    )
     assert code == 0 and "256" in out
     assert systems(capsys, *arguments)[0] == 2, "an existing file is not overwritten"
 
 
 def test_new_on_a_gpu_that_nobody_published(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, _ = systems(capsys, "new", "mine", "--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin",
-                           "--micro-batch", "8")
+    code, out, _ = systems(
+        capsys, "new", "mine", "--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin", "--micro-batch", "8"
+    )
     (tmp_path / "mine.yaml").write_text(out, encoding="utf-8")
     assert code == 0 and systems(capsys, "validate", "mine.yaml")[0] == 0
-    code, _, err = systems(capsys, "new", "../evil", "--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin",
-                           "--micro-batch", "8")
+    code, _, err = systems(
+        capsys,
+        "new",
+        "../evil",
+        "--accelerator",
+        "MI355X",
+        "--nodes",
+        "1",
+        "--workload",
+        "builtin",
+        "--micro-batch",
+        "8",
+    )
     assert code == 2 and "is not a name" in err
 
 
@@ -118,8 +146,10 @@ def test_validate_reports_every_file(capsys: pytest.CaptureFixture[str], tmp_pat
 
 def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
-    text = "kind: system\nname: ours\naccelerator: cpu\nnodes: 1\ngpus_per_node: 1\n" \
-           "workloads: {builtin: {\"1.0\": {micro_batch: 4}}}\n"
+    text = (
+        "kind: system\nname: ours\naccelerator: cpu\nnodes: 1\ngpus_per_node: 1\n"
+        'workloads: {builtin: {"1.0": {micro_batch: 4}}}\n'
+    )
     (tmp_path / "own" / "ours.yaml").write_text(text, encoding="utf-8")
     (tmp_path / "site.yaml").write_text(f"log_dir: /x\nsystems_dirs: [{tmp_path}/own]\n", encoding="utf-8")
     assert "ours" in systems(capsys, "--site", "site.yaml")[1]

@@ -125,8 +125,13 @@ def test_later_layers_win(entry: Entry) -> None:
 
 def test_the_network_has_its_own_environment(entry: Entry) -> None:
     assert {name: str(value) for name, value in entry.rccl_env.items()} == {
-        "NCCL_IB_GID_INDEX": "1", "NCCL_PXN_DISABLE": "1", "NCCL_SOCKET_IFNAME": "eno0",
-        "GLOO_SOCKET_IFNAME": "eno0", "NCCL_IB_HCA": "rdma0,rdma1", "NCCL_IB_TC": "104"}
+        "NCCL_IB_GID_INDEX": "1",
+        "NCCL_PXN_DISABLE": "1",
+        "NCCL_SOCKET_IFNAME": "eno0",
+        "GLOO_SOCKET_IFNAME": "eno0",
+        "NCCL_IB_HCA": "rdma0,rdma1",
+        "NCCL_IB_TC": "104",
+    }
     assert not set(entry.env) & set(entry.rccl_env)
 
 
@@ -140,8 +145,11 @@ def test_forms_of_values(entry: Entry) -> None:
 
 def test_origins_name_file_line_and_source(entry: Entry, folder: Path) -> None:
     shared, changed = entry.origins["SHARED"], entry.origins["CHANGED"]
-    assert (shared.layer, shared.file, shared.source) == ("workload", str(folder / "workloads" / "tiny.yaml"),
-                                                          "round six")
+    assert (shared.layer, shared.file, shared.source) == (
+        "workload",
+        str(folder / "workloads" / "tiny.yaml"),
+        "round six",
+    )
     assert WORKLOAD.splitlines()[shared.line - 1].strip() == "SHARED: workload"
     assert (changed.layer, SYSTEM.splitlines()[changed.line - 1].strip()) == ("system", "CHANGED: system")
     assert entry.origins["NCCL_SOCKET_IFNAME"].line == SITE.splitlines().index("  socket_ifname: eno0") + 1
@@ -151,7 +159,9 @@ def test_origins_name_file_line_and_source(entry: Entry, folder: Path) -> None:
 
 def test_mounts_and_container(entry: Entry) -> None:
     assert [(one.host, one.container, one.read_only) for one in entry.mounts] == [
-        ("/data/tiny/data", "/data", False), ("/data/tiny/", "/all", True)]
+        ("/data/tiny/data", "/data", False),
+        ("/data/tiny/", "/all", True),
+    ]
     container = entry.container
     assert (container.engine, container.command, container.privileged) == ("podman", ("sudo", "-n", "podman"), True)
     assert container.devices == ("/dev/kfd", "/dev/dri", "/dev/infiniband", "/dev/extra")
@@ -184,15 +194,18 @@ def test_a_reference_to_what_is_not_given_names_the_place(folder: Path) -> None:
 
 
 def test_paths_instead_of_names(folder: Path) -> None:
-    entry = load_entry(str(folder / "mine.yaml"), str(folder / "workloads" / "tiny.yaml"), round="6.0",
-                       systems_dirs=[folder])
+    entry = load_entry(
+        str(folder / "mine.yaml"), str(folder / "workloads" / "tiny.yaml"), round="6.0", systems_dirs=[folder]
+    )
     assert entry.system == "mine"
 
 
 def test_one_folder_hides_the_package(folder: Path) -> None:
     text = (folder / "mine.yaml").read_text(encoding="utf-8").replace("name: mine", "name: MI355X_1x8x1")
-    (folder / "MI355X_1x8x1.yaml").write_text(text.replace("nodes: 2", "nodes: 1").replace("MI300X", "MI355X")
-                                              .replace("64", "32").replace("16", "8"), encoding="utf-8")
+    (folder / "MI355X_1x8x1.yaml").write_text(
+        text.replace("nodes: 2", "nodes: 1").replace("MI300X", "MI355X").replace("64", "32").replace("16", "8"),
+        encoding="utf-8",
+    )
     assert set(Catalogue([folder]).system("MI355X_1x8x1")[1].workloads) == {"tiny"}
 
 
@@ -205,7 +218,7 @@ def test_a_site_may_be_given_read(folder: Path) -> None:
 
 def test_wrong_data_of_a_given_site(folder: Path) -> None:
     site = Site(log_dir="/x", data={"tiny": {"DATADIRR": "/x"}})
-    with pytest.raises(DescriptorError, match="did you mean \"DATADIR\""):
+    with pytest.raises(DescriptorError, match='did you mean "DATADIR"'):
         load_entry("mine", "tiny", site=site, systems_dirs=[folder])
 
 
@@ -215,17 +228,22 @@ def test_warnings(folder: Path) -> None:
     path = folder / "poor.yaml"
     path.write_text("kind: site\nlog_dir: /x\n", encoding="utf-8")
     warnings = load_entry("mine", "tiny", site=path, systems_dirs=[folder]).warnings
-    assert [part for part in ("network.socket_ifname", "network.ib_hca", "data.tiny.DATADIR")
-            if any(part in one for one in warnings)] == ["network.socket_ifname", "network.ib_hca",
-                                                         "data.tiny.DATADIR"]
+    assert [
+        part
+        for part in ("network.socket_ifname", "network.ib_hca", "data.tiny.DATADIR")
+        if any(part in one for one in warnings)
+    ] == ["network.socket_ifname", "network.ib_hca", "data.tiny.DATADIR"]
     assert "the name is only a label" in load_entry("MI300X_64x08x16", "flux1").warnings[0]
 
 
 def test_a_single_node_gets_no_network_names(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
-    path.write_text(SITE.replace("  tiny: {DATADIR: /data/tiny/}", "  flux1: {DATADIR: /d}")
-                    .replace("code:\n  tiny: /shared/code\n", "").replace("systems_dirs: [FOLDER]\n", ""),
-                    encoding="utf-8")
+    path.write_text(
+        SITE.replace("  tiny: {DATADIR: /data/tiny/}", "  flux1: {DATADIR: /d}")
+        .replace("code:\n  tiny: /shared/code\n", "")
+        .replace("systems_dirs: [FOLDER]\n", ""),
+        encoding="utf-8",
+    )
     names = load_entry("MI355X_01x08x64", "flux1", site=path).whole_env
     assert "NCCL_SOCKET_IFNAME" not in names
     assert load_entry("MI355X_02x08x64", "flux1", site=path).whole_env["NCCL_IB_HCA"] == Text("rdma0,rdma1")
@@ -235,20 +253,39 @@ def test_the_same_documents_give_the_same_entry(folder: Path) -> None:
     one, two = (load_entry("mine", "tiny", round="6.0", site=folder / "site" / "site.yaml") for _ in range(2))
     assert one == two
     assert list(one.whole_env) == list(two.whole_env)
-    program = ("import sys; from orchestrator.model import load_entry; "
-               "e = load_entry('MI325X_08x08x32', 'flux1'); print(list(e.whole_env.items()), e.container)")
-    outputs = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60,
-                              cwd=Path(__file__).parents[2], env={"PYTHONHASHSEED": seed}).stdout
-               for seed in ("1", "2")}
+    program = (
+        "import sys; from orchestrator.model import load_entry; "
+        "e = load_entry('MI325X_08x08x32', 'flux1'); print(list(e.whole_env.items()), e.container)"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
     assert len(outputs) == 1
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    program = ("import sys, orchestrator.model, orchestrator.cli.systems\n"
-               "from orchestrator.model import EnvValue, Entry\n"
-               "print([name for name in ('pydantic', 'yaml', 'jinja2', 'rich') if name in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60,
-                          cwd=Path(__file__).parents[2])
+    program = (
+        "import sys, orchestrator.model, orchestrator.cli.systems\n"
+        "from orchestrator.model import EnvValue, Entry\n"
+        "print([name for name in ('pydantic', 'yaml', 'jinja2', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.stdout.strip() == "[]"
 
 

@@ -81,8 +81,12 @@ def _verbs(root: Path, pci: Path, port: Port, number: int, rows: int) -> None:
         link(pci / "driver", driver)
     write(pci / f"infiniband_verbs/uverbs{number}/ibdev", port.name)
     home = device / "ports/1"
-    for name, text in (("state", port.state), ("phys_state", port.physical), ("link_layer", port.link_layer),
-                       ("rate", port.rate)):
+    for name, text in (
+        ("state", port.state),
+        ("phys_state", port.physical),
+        ("link_layer", port.link_layer),
+        ("rate", port.rate),
+    ):
         write(home / name, text)
     for row in range(rows):
         address, kind = port.gids.get(row, (EMPTY_GID, ""))
@@ -134,8 +138,14 @@ def renamed_broadcom(row: int = 3) -> list[Port]:
 def mellanox_with_front_end() -> list[Port]:
     """Ten ports as on the published 64-node entry: numbers 1 and 6 belong to the front-end network."""
     front = {1: "bond0", 6: "bond0"}
-    return [replace(Port(f"mlx5_{n}", "mlx5_core", f"ens{n}np0").at(3), upper=front.get(n, ""),
-                    rate="100 Gb/sec (4X EDR)" if n in front else "400 Gb/sec (4X NDR)") for n in range(10)]
+    return [
+        replace(
+            Port(f"mlx5_{n}", "mlx5_core", f"ens{n}np0").at(3),
+            upper=front.get(n, ""),
+            rate="100 Gb/sec (4X EDR)" if n in front else "400 Gb/sec (4X NDR)",
+        )
+        for n in range(10)
+    ]
 
 
 def pollara(row: int = 1) -> list[Port]:

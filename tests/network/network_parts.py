@@ -101,13 +101,26 @@ class Place:
 
     folder: Path
 
-    def render(self, fabric: str, *, network: str = "{}", nodes: int = 2, gpus: int = 8, env: str = "", site: str = "",
-               accelerator: str = "cpu", given: Mapping[str, str] | None = None) -> Path:
+    def render(
+        self,
+        fabric: str,
+        *,
+        network: str = "{}",
+        nodes: int = 2,
+        gpus: int = 8,
+        env: str = "",
+        site: str = "",
+        accelerator: str = "cpu",
+        given: Mapping[str, str] | None = None,
+    ) -> Path:
         """Write descriptor, site and bundle; return the bundle."""
         systems = self.folder / "systems"
         systems.mkdir(exist_ok=True)
-        (systems / "two_nodes.yaml").write_text(SYSTEM.format(
-            fabric=fabric, nodes=nodes, gpus=gpus, env=env, batch=8 * nodes * gpus, accelerator=accelerator))
+        (systems / "two_nodes.yaml").write_text(
+            SYSTEM.format(
+                fabric=fabric, nodes=nodes, gpus=gpus, env=env, batch=8 * nodes * gpus, accelerator=accelerator
+            )
+        )
         path = self.folder / "site.yaml"
         path.write_text(SITE.format(log_dir=self.folder / "sets", systems=systems, network=network) + site)
         return self.render_again(given)
@@ -128,13 +141,25 @@ class Place:
 
     def run_set(self, bundle: Path) -> SetRun:
         """Run the set of `bundle` on two made-up nodes, local0 and local1, of this machine."""
-        done = subprocess.run(["bash", bundle / "run_with_docker.sh"], env=self.env(TMPDIR=str(self.folder)), text=True,
-                              stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, timeout=300)
+        done = subprocess.run(
+            ["bash", bundle / "run_with_docker.sh"],
+            env=self.env(TMPDIR=str(self.folder)),
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            stdout=subprocess.PIPE,
+            timeout=300,
+        )
         [root] = (self.folder / "sets").iterdir()
         return SetRun(root, done.returncode, done.stdout)
 
-    def tree(self, node: str, ports: list[Port], routes: tuple[tuple[str, str, str], ...] | None = None,
-             interfaces: tuple[str, ...] = ("lo", "eno0")) -> None:
+    def tree(
+        self,
+        node: str,
+        ports: list[Port],
+        routes: tuple[tuple[str, str, str], ...] | None = None,
+        interfaces: tuple[str, ...] = ("lo", "eno0"),
+    ) -> None:
         """Make the network of one node."""
         build_sys(self.folder / node / "sys", ports, interfaces)
         if routes is None:
@@ -143,8 +168,13 @@ class Place:
             build_proc(self.folder / node / "proc", routes)
 
     def env(self, **more: str) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "ORCH_SYS_ROOT": f"{self.folder}/%n/sys",
-                "ORCH_PROC_ROOT": f"{self.folder}/%n/proc", **more}
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "ORCH_SYS_ROOT": f"{self.folder}/%n/sys",
+            "ORCH_PROC_ROOT": f"{self.folder}/%n/proc",
+            **more,
+        }
 
     def look(self, bundle: Path, node: str = "n1", **more: str) -> Seen:
         """Have node.sh hold the node and let it go at once."""
@@ -152,13 +182,33 @@ class Place:
         (root / "nodes").mkdir(parents=True, exist_ok=True)
         config = bundle / "config_two_nodes.sh"
         shell = 'NEXP=1; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
-        env = subprocess.run(["env", "-i", "bash", "--noprofile", "--norc", "-eu", "-c", shell, "_", config], check=True,
-                             capture_output=True).stdout
+        env = subprocess.run(
+            ["env", "-i", "bash", "--noprofile", "--norc", "-eu", "-c", shell, "_", config],
+            check=True,
+            capture_output=True,
+        ).stdout
         (root / "environment.sh").write_bytes(env)
-        setting = self.env(ORCH_SET_DIR=str(root), ORCH_JOB_ID="1", ORCH_NODE=node, SLURM_NODEID="1", SLURM_NNODES="2",
-                           MASTER_ADDR="10.0.0.1", ORCH_PEER="10.0.0.2", ORCH_CHANNELS=str(self.folder)) | more
-        done = subprocess.run(["bash", bundle / "lib/node.sh", "hold", "1"], env=setting, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=300)
+        setting = (
+            self.env(
+                ORCH_SET_DIR=str(root),
+                ORCH_JOB_ID="1",
+                ORCH_NODE=node,
+                SLURM_NODEID="1",
+                SLURM_NNODES="2",
+                MASTER_ADDR="10.0.0.1",
+                ORCH_PEER="10.0.0.2",
+                ORCH_CHANNELS=str(self.folder),
+            )
+            | more
+        )
+        done = subprocess.run(
+            ["bash", bundle / "lib/node.sh", "hold", "1"],
+            env=setting,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.stderr == ""
         return self.seen(root / "nodes" / node, done.stdout, setting, bundle)
 
@@ -168,8 +218,16 @@ class Place:
             word, _, _, detail = line.split("\t")
             lines.append((word, detail))
         rows = [line.split("\t") for line in (home / "network.tsv").read_text().splitlines()[1:]]
-        script = f'. "$1/settings.sh"; . "$1/lib/exports.sh"; node_dir={home}; ' \
-                 'shell_word() { WORD="\'${1//\\\'/\\\'\\\\\\\'\\\'}\'"; }; network_exports'
-        exports = subprocess.run(["bash", "-uc", script, "_", bundle], env=setting, check=True, capture_output=True, text=True)
-        return Seen(lines, json.loads((home / "network.json").read_bytes()),
-                    {name: (value, origin) for name, value, origin in rows}, exports.stdout)
+        script = (
+            f'. "$1/settings.sh"; . "$1/lib/exports.sh"; node_dir={home}; '
+            "shell_word() { WORD=\"'${1//\\'/\\'\\\\\\'\\'}'\"; }; network_exports"
+        )
+        exports = subprocess.run(
+            ["bash", "-uc", script, "_", bundle], env=setting, check=True, capture_output=True, text=True
+        )
+        return Seen(
+            lines,
+            json.loads((home / "network.json").read_bytes()),
+            {name: (value, origin) for name, value, origin in rows},
+            exports.stdout,
+        )

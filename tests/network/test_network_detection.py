@@ -32,22 +32,28 @@ def names(pattern: str, numbers: range | list[int] = range(8)) -> str:
     return ",".join(pattern.format(number) for number in numbers)
 
 
-@pytest.mark.parametrize(("fabric", "ports", "hca", "gid"), [
-    ("broadcom_roce", broadcom(), names("bnxt_re{}"), "3"),
-    ("broadcom_roce", renamed_broadcom(1), names("rdma{}"), "1"),
-    ("mellanox_roce", mellanox_with_front_end(), names("mlx5_{}", [0, 2, 3, 4, 5, 7, 8, 9]), "3"),
-    ("pollara", pollara(), names("ionic_{}"), "1"),
-    ("pollara", eight("gpu{}_rdma", "ionic", row=1), names("gpu{}_rdma"), "1"),
-    ("gpuboost", eight("rocep{}s0f0", "unheard_of"), names("rocep{}s0f0"), "3"),
-])
+@pytest.mark.parametrize(
+    ("fabric", "ports", "hca", "gid"),
+    [
+        ("broadcom_roce", broadcom(), names("bnxt_re{}"), "3"),
+        ("broadcom_roce", renamed_broadcom(1), names("rdma{}"), "1"),
+        ("mellanox_roce", mellanox_with_front_end(), names("mlx5_{}", [0, 2, 3, 4, 5, 7, 8, 9]), "3"),
+        ("pollara", pollara(), names("ionic_{}"), "1"),
+        ("pollara", eight("gpu{}_rdma", "ionic", row=1), names("gpu{}_rdma"), "1"),
+        ("gpuboost", eight("rocep{}s0f0", "unheard_of"), names("rocep{}s0f0"), "3"),
+    ],
+)
 def test_each_kind_of_fabric(place: Place, fabric: str, ports: list[Port], hca: str, gid: str) -> None:
     bundle = place.render(fabric)
     place.tree("n1", ports, BOND, ("lo", "bond0"))
     seen = place.look(bundle)
     assert seen.said("trouble") == seen.said("note") == []
     assert {name: seen.variables[name] for name in seen.variables if seen.variables[name][1] == "detected"} == {
-        "NCCL_IB_HCA": (hca, "detected"), "NCCL_IB_GID_INDEX": (gid, "detected"),
-        "NCCL_SOCKET_IFNAME": ("bond0", "detected"), "GLOO_SOCKET_IFNAME": ("bond0", "detected")}
+        "NCCL_IB_HCA": (hca, "detected"),
+        "NCCL_IB_GID_INDEX": (gid, "detected"),
+        "NCCL_SOCKET_IFNAME": ("bond0", "detected"),
+        "GLOO_SOCKET_IFNAME": ("bond0", "detected"),
+    }
     assert f"export NCCL_IB_HCA='{hca}'\n" in seen.exports
     assert [word.split(",")[0] for word in seen.summary.split()] == hca.split(",")
 
@@ -119,8 +125,10 @@ def test_nics_that_serve_both_networks_are_kept(place: Place) -> None:
 
 
 def test_a_prefix_that_would_take_too_much_is_made_exact(place: Place) -> None:
-    ports = [Port(f"mlx5_{n}", "mlx5_core", f"ens{n}", rate="100 Gb/sec" if n >= 8 else "400 Gb/sec (4X NDR)").at(3)
-             for n in range(11)]
+    ports = [
+        Port(f"mlx5_{n}", "mlx5_core", f"ens{n}", rate="100 Gb/sec" if n >= 8 else "400 Gb/sec (4X NDR)").at(3)
+        for n in range(11)
+    ]
     place.tree("n1", ports)
     seen = place.look(place.render("mellanox_roce"))
     assert seen.variables["NCCL_IB_HCA"] == (f"={names('mlx5_{}')}", "detected")
@@ -152,7 +160,8 @@ def test_missing_netdev_and_missing_address(place: Place) -> None:
     place.tree("n1", ports)
     assert place.look(place.render("broadcom_roce")).said("trouble") == [
         "rdma1: no network interface belongs to it",
-        "rdma3 (gpu3): it has no RoCE v2 GID over IPv4; give the interface an address, or set the site's network.gid_index"]
+        "rdma3 (gpu3): it has no RoCE v2 GID over IPv4; give the interface an address, or set the site's network.gid_index",
+    ]
 
 
 def test_too_few_devices_unless_the_site_names_them(place: Place) -> None:
@@ -191,9 +200,12 @@ def test_precedence_user_site_detected_descriptor(place: Place) -> None:
     seen = place.look(place.render(OWN, network=network, given={"NCCL_IB_HCA": "rdma2,rdma3"}))
     assert seen.said("trouble") == []
     assert seen.variables == {
-        "NCCL_IB_HCA": ("rdma2,rdma3", "user"), "NCCL_IB_GID_INDEX": ("2", "site"),
-        "NCCL_SOCKET_IFNAME": ("eno0", "site"), "GLOO_SOCKET_IFNAME": ("eno0", "site"),
-        "NCCL_PXN_DISABLE": ("0", "descriptor")}
+        "NCCL_IB_HCA": ("rdma2,rdma3", "user"),
+        "NCCL_IB_GID_INDEX": ("2", "site"),
+        "NCCL_SOCKET_IFNAME": ("eno0", "site"),
+        "GLOO_SOCKET_IFNAME": ("eno0", "site"),
+        "NCCL_PXN_DISABLE": ("0", "descriptor"),
+    }
     assert seen.exports == ""
     assert seen.use()["rdma0"] == "not named"
 
@@ -249,7 +261,8 @@ def test_names_of_the_site_that_a_node_lacks(place: Place) -> None:
     network = f"{{socket_ifname: [eth1, eth0], ib_hca: [{names('rdma{}')}]}}"
     assert place.look(place.render(OWN, network=network)).said("trouble") == [
         "NCCL_SOCKET_IFNAME=eth1,eth0 (site): this node has no such interface; it has eno0,gpu0,gpu1,gpu2,gpu3,gpu4,gpu5,gpu6,lo",
-        "rdma7: in NCCL_IB_HCA (site), but not on this node, which has rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6"]
+        "rdma7: in NCCL_IB_HCA (site), but not on this node, which has rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6",
+    ]
 
 
 def test_gloo_gets_one_name_of_a_list(place: Place) -> None:
@@ -297,20 +310,32 @@ def test_nothing_is_asked_of_one_node_or_without_a_fabric(place: Place, fabric: 
 
 
 def test_the_longest_prefix_wins(place: Place) -> None:
-    place.tree("n1", [], (("eno0", "0.0.0.0", "0.0.0.0"), ("eth1", "10.0.0.0", "255.0.0.0"), ("eth2", "10.0.0.0", "255.255.255.0"),
-                          ("eth3", "10.0.1.0", "255.255.255.0")))
+    place.tree(
+        "n1",
+        [],
+        (
+            ("eno0", "0.0.0.0", "0.0.0.0"),
+            ("eth1", "10.0.0.0", "255.0.0.0"),
+            ("eth2", "10.0.0.0", "255.255.255.0"),
+            ("eth3", "10.0.1.0", "255.255.255.0"),
+        ),
+    )
     assert place.look(place.render(OWN)).record["route"] == {"to": "10.0.0.1", "interface": "eth2"}
 
 
 def test_ip_is_asked_where_there_is_one(place: Place, tmp_path: Path) -> None:
     tool = tmp_path / "bin/ip"
     tool.parent.mkdir()
-    tool.write_text('#!/bin/sh\n[ "$*" = "-o route get 10.0.0.2" ] && '
-                    'echo "10.0.0.2 via 10.9.0.1 dev bond7 src 10.9.0.2 uid 0 \\    cache"\n')
+    tool.write_text(
+        '#!/bin/sh\n[ "$*" = "-o route get 10.0.0.2" ] && '
+        'echo "10.0.0.2 via 10.9.0.1 dev bond7 src 10.9.0.2 uid 0 \\    cache"\n'
+    )
     tool.chmod(0o755)
     place.tree("n1", [])
     # Rank 0 looks towards another node: the way to itself is `lo`.
-    seen = place.look(place.render(OWN), PATH=f"{tool.parent}:{os.environ['PATH']}", ORCH_PROC_ROOT="", MASTER_ADDR="n1")
+    seen = place.look(
+        place.render(OWN), PATH=f"{tool.parent}:{os.environ['PATH']}", ORCH_PROC_ROOT="", MASTER_ADDR="n1"
+    )
     assert seen.record["route"] == {"to": "10.0.0.2", "interface": "bond7"}
 
 

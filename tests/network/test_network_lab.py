@@ -46,11 +46,18 @@ class LabPlace:
         """Run a set of one run; return the job's record, its output and the set folder."""
         self.place.render("broadcom_roce", accelerator="MI325X", network=network, site=self.place.code())
         site = self.place.folder / "site.yaml"
-        text = site.read_text().replace("scheduler: local", f"scheduler: slurm\nnodelist: [{', '.join(self.nodes)}]\ntime_limit: 5")
+        text = site.read_text().replace(
+            "scheduler: local", f"scheduler: slurm\nnodelist: [{', '.join(self.nodes)}]\ntime_limit: 5"
+        )
         site.write_text(text.replace("{engine: none}", "{pull: never}"))
         bundle = self.place.render_again()
-        env = {**self.lab.env, **self.place.env(PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n")}
-        subprocess.run(["sbatch", "--wait", "job.sh"], cwd=bundle, env=env, capture_output=True, timeout=300, check=False)
+        env = {
+            **self.lab.env,
+            **self.place.env(PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n"),
+        }
+        subprocess.run(
+            ["sbatch", "--wait", "job.sh"], cwd=bundle, env=env, capture_output=True, timeout=300, check=False
+        )
         [output] = bundle.glob("job_*.out")
         [root] = (self.place.folder / "sets").iterdir()
         [record] = (root / "jobs").iterdir()
@@ -70,8 +77,10 @@ def test_two_disagreeing_nodes_stop_the_set(two: LabPlace) -> None:
     two.tree(other, renamed_broadcom(1))
     job, output, root = two.run()
     assert job["state"] == "failed"
-    assert job["reason"].startswith(f"network: node {other} (rank 1) is not like {one}: rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: "
-                                    "GID index 1 instead of 3 (network.allow_differences")
+    assert job["reason"].startswith(
+        f"network: node {other} (rank 1) is not like {one}: rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: "
+        "GID index 1 instead of 3 (network.allow_differences"
+    )
     assert job["reason"] in output
     assert not list(root.glob("runs/*/attempt_*"))
 
@@ -87,7 +96,9 @@ def test_agreeing_nodes_run_with_what_they_detect(two: LabPlace) -> None:
         lines = (root / f"runs/1/attempt_1/node_{rank}.log").read_text().splitlines()
         assert {"NCCL_IB_GID_INDEX=1", "NCCL_IB_HCA=rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7"} < set(lines)
         record = json.loads((root / f"nodes/{two.nodes[rank]}/network.json").read_bytes())
-        assert [line for line in record["container"] if line.startswith("device")] == [f"device rdma{n}" for n in range(8)]
+        assert [line for line in record["container"] if line.startswith("device")] == [
+            f"device rdma{n}" for n in range(8)
+        ]
 
 
 def test_a_container_that_lacks_devices_stops_the_set(two: LabPlace) -> None:
@@ -96,5 +107,7 @@ def test_a_container_that_lacks_devices_stops_the_set(two: LabPlace) -> None:
     two.tree(other, renamed_broadcom(), renamed_broadcom()[:6])
     job, _, root = two.run()
     assert job["state"] == "failed"
-    assert job["reason"].startswith(f"network: node {other} (rank 1): rdma6,rdma7: on the node, but not in the container")
+    assert job["reason"].startswith(
+        f"network: node {other} (rank 1): rdma6,rdma7: on the node, but not in the container"
+    )
     assert not list(root.glob("runs/*/attempt_*"))

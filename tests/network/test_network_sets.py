@@ -21,8 +21,12 @@ def test_nodes_that_agree_run_with_what_each_detects(place: Place) -> None:
     assert (ended.code, ended.job["state"], ended.job["reason"], ended.job["warnings"]) == (0, "complete", "", [])
     for rank in (0, 1):
         assert ended.log(rank).splitlines()[:5] == [
-            "GLOO_SOCKET_IFNAME=lo", "NCCL_IB_GID_INDEX=1", "NCCL_IB_HCA=rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7",
-            "NCCL_PXN_DISABLE=0", "NCCL_SOCKET_IFNAME=lo"]
+            "GLOO_SOCKET_IFNAME=lo",
+            "NCCL_IB_GID_INDEX=1",
+            "NCCL_IB_HCA=rdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7",
+            "NCCL_PXN_DISABLE=0",
+            "NCCL_SOCKET_IFNAME=lo",
+        ]
         table = (ended.root / f"nodes/local{rank}/network.tsv").read_text()
         assert "NCCL_IB_GID_INDEX\t1\tdetected\n" in table
         assert "NCCL_PXN_DISABLE\t0\tdescriptor\n" in table
@@ -32,14 +36,22 @@ def test_nodes_that_agree_run_with_what_each_detects(place: Place) -> None:
 CASES = {
     "other GID index": (renamed_broadcom(1), r"rdma0,rdma1,.*rdma7: GID index 1 instead of 3"),
     "fewer devices": (renamed_broadcom()[:7], r"node local1 \(rank 1\): 7 RDMA devices for 8 GPUs.*: no rdma7"),
-    "other names": ([replace(port, name=f"bnxt_re{n}") for n, port in enumerate(renamed_broadcom())],
-                    r"no rdma0 rdma1 .*; but bnxt_re0 bnxt_re1"),
-    "a port down": ([*renamed_broadcom()[:5], down(renamed_broadcom()[5]), *renamed_broadcom()[6:]],
-                    r"node local1 \(rank 1\): rdma5: the port is DOWN"),
-    "missing netdev": ([replace(renamed_broadcom()[0], netdev=""), *renamed_broadcom()[1:]],
-                       r"node local1 \(rank 1\): rdma0: no network interface"),
-    "other rate": ([replace(port, rate="200 Gb/sec (4X HDR)") for port in renamed_broadcom()],
-                   r"rdma0,rdma1,.*rdma7: Gb/s 200 instead of 400"),
+    "other names": (
+        [replace(port, name=f"bnxt_re{n}") for n, port in enumerate(renamed_broadcom())],
+        r"no rdma0 rdma1 .*; but bnxt_re0 bnxt_re1",
+    ),
+    "a port down": (
+        [*renamed_broadcom()[:5], down(renamed_broadcom()[5]), *renamed_broadcom()[6:]],
+        r"node local1 \(rank 1\): rdma5: the port is DOWN",
+    ),
+    "missing netdev": (
+        [replace(renamed_broadcom()[0], netdev=""), *renamed_broadcom()[1:]],
+        r"node local1 \(rank 1\): rdma0: no network interface",
+    ),
+    "other rate": (
+        [replace(port, rate="200 Gb/sec (4X HDR)") for port in renamed_broadcom()],
+        r"rdma0,rdma1,.*rdma7: Gb/s 200 instead of 400",
+    ),
     "no RDMA on one": ([], r"no RDMA device \(/sys/class/infiniband\) on local1; local0 has 8"),
 }
 
@@ -58,7 +70,9 @@ def test_two_nodes_that_disagree_stop_the_set(place: Place, case: str) -> None:
 
 
 def test_the_site_may_allow_it(place: Place) -> None:
-    ended = run_set(place, {"local0": renamed_broadcom(3), "local1": renamed_broadcom(1)}, network="{allow_differences: true}")
+    ended = run_set(
+        place, {"local0": renamed_broadcom(3), "local1": renamed_broadcom(1)}, network="{allow_differences: true}"
+    )
     assert (ended.code, ended.job["state"], ended.job["reason"]) == (0, "complete", "")
     [warning] = ended.job["warnings"]  # type: ignore[misc]
     assert "node local1 (rank 1) is not like local0: " in warning
@@ -98,12 +112,15 @@ def test_off_means_off(place: Place) -> None:
     assert "NCCL_IB_HCA" not in ended.log(0)
 
 
-@pytest.mark.parametrize(("words", "found"), [
-    (["x:1:1 [0] NCCL INFO NET/IB : No device found.", "x:1:1 [0] NCCL INFO Using network Socket"], True),
-    (["x:1:1 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [receive] via NET/Socket/0"], True),
-    (["x:1:1 [0] NCCL INFO Using network IB", "x:1:1 [0] NCCL INFO NET/Socket : Using [0]eno0:10.0.0.1<0>"], False),
-    (["RCCL version 2.26.6"], False),
-])
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["x:1:1 [0] NCCL INFO NET/IB : No device found.", "x:1:1 [0] NCCL INFO Using network Socket"], True),
+        (["x:1:1 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [receive] via NET/Socket/0"], True),
+        (["x:1:1 [0] NCCL INFO Using network IB", "x:1:1 [0] NCCL INFO NET/Socket : Using [0]eno0:10.0.0.1<0>"], False),
+        (["RCCL version 2.26.6"], False),
+    ],
+)
 def test_sockets_in_the_log_are_a_finding_where_rdma_is(place: Place, words: list[str], found: bool) -> None:
     ended = run_set(place, {"local0": renamed_broadcom(), "local1": renamed_broadcom()}, *words)
     assert (ended.code, ended.run()["state"]) == (0, "success")

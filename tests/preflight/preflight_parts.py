@@ -12,8 +12,24 @@ from typing import Any
 
 LIB = Path(__file__).resolve().parents[2] / "templates/lib"
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
-NAMES = ("engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links", "rdma", "data", "log_dir",
-         "free_space", "clock", "limits", "leftovers", "versions")
+NAMES = (
+    "engine",
+    "image",
+    "gpu_count",
+    "gpu_model",
+    "gpu_memory",
+    "gpu_processes",
+    "gpu_errors",
+    "gpu_links",
+    "rdma",
+    "data",
+    "log_dir",
+    "free_space",
+    "clock",
+    "limits",
+    "leftovers",
+    "versions",
+)
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
 Max open files            {nofile:<20} 1048576              files
 Max locked memory         {memlock:<20} unlimited            bytes
@@ -50,17 +66,53 @@ class Node:
         (self.top / "environment.sh").touch()
         self.limits(nofile="1048576", memlock="unlimited")
         self.settings = {
-            "node": "n1", "rank": 0, "node_dir": self.top / "nodes/n1", "owner": "7-n1", "channel": self.channel("7"),
-            "ORCH_SET_DIR": self.top, "ORCH_JOB_ID": "7", "ENGINE": "docker", "ENGINE_COMMAND": ["docker"], "ENGINE_STATE": "up",
-            "IMAGE_ID": "sha256:0123456789abcdef", "CONT": "rocm/training:6.0", "PULL": "never", "CODE_SOURCE": "",
-            "DATADIR": self.top / "data", "MOUNTS": ["DATADIR\t.\t/data\tro"], "CONTAINER_OPTIONS": [],
-            "GPUS_PER_NODE": 8, "GPU_MODEL": "MI300X", "GPU_GFX": "gfx942", "SYSTEM": "MI300X_2x8x1", "WORKLOAD": "flux1",
-            "FABRIC": "none", "FABRIC_DRIVERS": ["mlx5_core"], "FABRIC_NAMES": [], "FABRIC_GBPS": 400, "FABRIC_DEVICES": 2,
-            "FABRIC_LINK_LAYER": "InfiniBand", "NETWORK_RDMA": "required", "NETWORK_ORIGINS": [], "NETWORK_REMOVED": [], "PASS_ENV": [],
-            "NNODES": 2, "SUDO": [], "LOGDIR": self.top / "logs", "PREFLIGHT_SKIP": [], "PREFLIGHT_WARN": [], "PREFLIGHT_CHECK_S": 5,
-            "PREFLIGHT_FREE_GB": 0, "ORCH_MARKER": self.top / "logs/.marker", "ORCH_MARKER_TEXT": "job 7",
-            "ORCH_SYS_ROOT": self.top / "sys", "ORCH_PROC_ROOT": self.top / "proc", "ORCH_DEV_ROOT": self.top / "dev",
-            "ORCH_RUN_ROOT": self.top / "run", "ORCH_TUNABLES_ROOT": self.top, "ORCH_SMI_PATH": self.top / "bin",
+            "node": "n1",
+            "rank": 0,
+            "node_dir": self.top / "nodes/n1",
+            "owner": "7-n1",
+            "channel": self.channel("7"),
+            "ORCH_SET_DIR": self.top,
+            "ORCH_JOB_ID": "7",
+            "ENGINE": "docker",
+            "ENGINE_COMMAND": ["docker"],
+            "ENGINE_STATE": "up",
+            "IMAGE_ID": "sha256:0123456789abcdef",
+            "CONT": "rocm/training:6.0",
+            "PULL": "never",
+            "CODE_SOURCE": "",
+            "DATADIR": self.top / "data",
+            "MOUNTS": ["DATADIR\t.\t/data\tro"],
+            "CONTAINER_OPTIONS": [],
+            "GPUS_PER_NODE": 8,
+            "GPU_MODEL": "MI300X",
+            "GPU_GFX": "gfx942",
+            "SYSTEM": "MI300X_2x8x1",
+            "WORKLOAD": "flux1",
+            "FABRIC": "none",
+            "FABRIC_DRIVERS": ["mlx5_core"],
+            "FABRIC_NAMES": [],
+            "FABRIC_GBPS": 400,
+            "FABRIC_DEVICES": 2,
+            "FABRIC_LINK_LAYER": "InfiniBand",
+            "NETWORK_RDMA": "required",
+            "NETWORK_ORIGINS": [],
+            "NETWORK_REMOVED": [],
+            "PASS_ENV": [],
+            "NNODES": 2,
+            "SUDO": [],
+            "LOGDIR": self.top / "logs",
+            "PREFLIGHT_SKIP": [],
+            "PREFLIGHT_WARN": [],
+            "PREFLIGHT_CHECK_S": 5,
+            "PREFLIGHT_FREE_GB": 0,
+            "ORCH_MARKER": self.top / "logs/.marker",
+            "ORCH_MARKER_TEXT": "job 7",
+            "ORCH_SYS_ROOT": self.top / "sys",
+            "ORCH_PROC_ROOT": self.top / "proc",
+            "ORCH_DEV_ROOT": self.top / "dev",
+            "ORCH_RUN_ROOT": self.top / "run",
+            "ORCH_TUNABLES_ROOT": self.top,
+            "ORCH_SMI_PATH": self.top / "bin",
             "ORCH_ENGINE_STORAGE": self.top / "docker",
         } | self.settings
         self.write("logs/.marker", "job 7\n")
@@ -87,7 +139,9 @@ class Node:
         for command, output in outputs.items():
             text = output if isinstance(output, str) else json.dumps(output, indent=4)
             cases.append(f"{command}) cat {shlex.quote(str(self.write(f'bin/{command}.json', text)))} ;;")
-        self.tool("amd-smi", 'case $1 in ' + " ".join(cases) + ' *) echo "amd-smi: error: invalid choice: $1"; exit 2 ;; esac')
+        self.tool(
+            "amd-smi", "case $1 in " + " ".join(cases) + ' *) echo "amd-smi: error: invalid choice: $1"; exit 2 ;; esac'
+        )
 
     def driver(self, gpus: int = 8, device: int = 0x74A1, links: int = 7) -> None:
         """What amdgpu and amdkfd show of idle MI300X GPUs, and of the two processors."""
@@ -97,7 +151,9 @@ class Node:
         for number in range(gpus):
             at = f"{kfd}/{number + 2}"
             self.write(f"{at}/gpu_id", f"{28851 + number}\n")
-            self.write(f"{at}/properties", f"cpu_cores_count 0\nvendor_id 4098\ndevice_id {device}\ngfx_target_version 90402\n")
+            self.write(
+                f"{at}/properties", f"cpu_cores_count 0\nvendor_id 4098\ndevice_id {device}\ngfx_target_version 90402\n"
+            )
             for link in range(links):
                 self.write(f"{at}/io_links/{link}/properties", "type 11\nversion_major 0\n")
             pci = f"sys/bus/pci/drivers/amdgpu/0000:{number + 5:02x}:00.0"
@@ -128,8 +184,13 @@ class Node:
         for name, value in self.settings.items():
             words = f"({shlex.join(map(str, value))})" if isinstance(value, list) else shlex.quote(str(value))
             lines.append(f"{name}={words}")
-        lines += [f". {LIB}/common.sh", f". {LIB}/network.sh", f". {LIB}/preflight_node.sh",
-                  r"report() { printf '%s\t%s\t%s\t%s\n' "'"$1" "$rank" "$node" "${2:-}"; }', call]
+        lines += [
+            f". {LIB}/common.sh",
+            f". {LIB}/network.sh",
+            f". {LIB}/preflight_node.sh",
+            r"report() { printf '%s\t%s\t%s\t%s\n' " '"$1" "$rank" "$node" "${2:-}"; }',
+            call,
+        ]
         return "\n".join(lines) + "\n"
 
     @property
@@ -139,8 +200,15 @@ class Node:
     def check(self, **settings: Any) -> Answer:
         """Run all checks; settings are laid over those of the node."""
         self.settings |= settings
-        done = subprocess.run(["bash", "-c", self.script()], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=60, check=True)
+        done = subprocess.run(
+            ["bash", "-c", self.script()],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         rows, same = {}, []
         for line in done.stdout.splitlines():
             word, _, node, detail = line.split("\t")
@@ -158,7 +226,9 @@ class Node:
 def recorded(name: str) -> Any:
     """A recorded output, without what the tool prints in front of the JSON."""
     text = (FIXTURES / name).read_text()
-    return json.loads(text[min(at for at in (text.find("\n["), text.find("\n{"), 0 if text[0] in "[{" else -1) if at >= 0):])
+    return json.loads(
+        text[min(at for at in (text.find("\n["), text.find("\n{"), 0 if text[0] in "[{" else -1) if at >= 0) :]
+    )
 
 
 def repeated(entry: dict[str, Any], count: int = 8, **changes: dict[int, Any]) -> list[dict[str, Any]]:

@@ -23,17 +23,26 @@ def links(states: dict[int, list[str]] | None = None) -> dict[str, Any]:
 
 
 def healthy(node: Node, **commands: Any) -> None:
-    node.amd_smi(**{"static": repeated(STATIC), "metric": {"gpu_data": repeated(METRIC)}, "process": IDLE, "xgmi": links()} | commands)
+    node.amd_smi(
+        **{"static": repeated(STATIC), "metric": {"gpu_data": repeated(METRIC)}, "process": IDLE, "xgmi": links()}
+        | commands
+    )
 
 
 # ---- versions of the tools ----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("version, gpus, model, target, name, idle", [
-    ("rocm6.1", 1, "MI300X", "gfx942", "MI300X-O", "0.2 GiB"),
-    ("rocm6.4", 1, "MI300X", "gfx942", "AMD Instinct MI300X VF", "0.2 GiB"),
-    ("rocm7.2", 1, "R9700", "gfx1201", "AMD Radeon AI PRO R9700", "0.1 GiB"),
-])
-def test_amd_smi_of_each_version_is_read(node: Node, version: str, gpus: int, model: str, target: str, name: str, idle: str) -> None:
+
+@pytest.mark.parametrize(
+    "version, gpus, model, target, name, idle",
+    [
+        ("rocm6.1", 1, "MI300X", "gfx942", "MI300X-O", "0.2 GiB"),
+        ("rocm6.4", 1, "MI300X", "gfx942", "AMD Instinct MI300X VF", "0.2 GiB"),
+        ("rocm7.2", 1, "R9700", "gfx1201", "AMD Radeon AI PRO R9700", "0.1 GiB"),
+    ],
+)
+def test_amd_smi_of_each_version_is_read(
+    node: Node, version: str, gpus: int, model: str, target: str, name: str, idle: str
+) -> None:
     folder = FIXTURES / f"amd-smi-{version}"
     node.amd_smi(**{file.stem: file.read_text() for file in folder.iterdir() if file.stem in ("static", "metric")})
     rows = node.check(GPUS_PER_NODE=gpus, GPU_MODEL=model, GPU_GFX=target).rows
@@ -43,13 +52,21 @@ def test_amd_smi_of_each_version_is_read(node: Node, version: str, gpus: int, mo
     assert (rows["gpu_errors"].verdict, rows["gpu_errors"].text) == ("pass", "no errors counted")
 
 
-@pytest.mark.parametrize("version, gpus, device, target, model", [
-    ("rocm5.7", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
-    ("rocm6.0", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
-    ("rocm7", 1, "RX7900", "gfx1100", "Radeon RX 7900 XT"),
-])
-def test_rocm_smi_of_each_version_is_read(node: Node, version: str, gpus: int, device: str, target: str, model: str) -> None:
-    node.tool("rocm-smi", f'[[ $* == *showpids* ]] && echo "WARNING: No JSON data to report" || cat {FIXTURES}/rocm-smi-{version}.json')
+@pytest.mark.parametrize(
+    "version, gpus, device, target, model",
+    [
+        ("rocm5.7", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
+        ("rocm6.0", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
+        ("rocm7", 1, "RX7900", "gfx1100", "Radeon RX 7900 XT"),
+    ],
+)
+def test_rocm_smi_of_each_version_is_read(
+    node: Node, version: str, gpus: int, device: str, target: str, model: str
+) -> None:
+    node.tool(
+        "rocm-smi",
+        f'[[ $* == *showpids* ]] && echo "WARNING: No JSON data to report" || cat {FIXTURES}/rocm-smi-{version}.json',
+    )
     rows = node.check(GPUS_PER_NODE=gpus, GPU_MODEL=device, GPU_GFX=target).rows
     assert (rows["gpu_count"].verdict, rows["gpu_count"].text) == ("pass", f"{gpus} GPUs (rocm-smi)")
     assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == ("pass", model)
@@ -66,11 +83,14 @@ def test_a_rocm_smi_without_names_leaves_the_model_open(node: Node) -> None:
     assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == ("fail", "GPU 0: 1.5 GiB of 11.9 in use")
 
 
-@pytest.mark.parametrize("version, fails, opened", [
-    ("rocm6.1", ["python (pid 4242, 2.0 GiB)"], []),
-    ("rocm6.4", ["sleep (pid 2266127, 1.8 GiB)"], []),
-    ("rocm7.2", ["python3.12 (pid 1883505, 27.4 GiB)", "python3.12 (pid 1883506, 26.9 GiB)"], []),
-])
+@pytest.mark.parametrize(
+    "version, fails, opened",
+    [
+        ("rocm6.1", ["python (pid 4242, 2.0 GiB)"], []),
+        ("rocm6.4", ["sleep (pid 2266127, 1.8 GiB)"], []),
+        ("rocm7.2", ["python3.12 (pid 1883505, 27.4 GiB)", "python3.12 (pid 1883506, 26.9 GiB)"], []),
+    ],
+)
 def test_processes_of_amd_smi_are_named_once(node: Node, version: str, fails: list[str], opened: list[str]) -> None:
     node.write("proc/2266127/comm", "sleep\n")
     healthy(node, process=(FIXTURES / f"amd-smi-{version}/process.json").read_text())
@@ -80,7 +100,10 @@ def test_processes_of_amd_smi_are_named_once(node: Node, version: str, fails: li
 
 
 def test_processes_of_rocm_smi(node: Node) -> None:
-    node.tool("rocm-smi", f'[[ $* == *showpids* ]] && cat {FIXTURES}/rocm-smi-pids.json || cat {FIXTURES}/rocm-smi-rocm5.7.json')
+    node.tool(
+        "rocm-smi",
+        f"[[ $* == *showpids* ]] && cat {FIXTURES}/rocm-smi-pids.json || cat {FIXTURES}/rocm-smi-rocm5.7.json",
+    )
     row = node.check().rows["gpu_processes"]
     assert (row.verdict, row.text) == ("fail", "in use by llama-server (pid 28389, 2.1 GiB)")
 
@@ -91,6 +114,7 @@ def test_link_states_by_port(node: Node) -> None:
 
 
 # ---- each check fails ---------------------------------------------------------------------------------------------------------
+
 
 def test_a_healthy_node_passes(node: Node) -> None:
     healthy(node)
@@ -129,9 +153,14 @@ def test_memory_in_use(node: Node) -> None:
     node.kfd_process(4711, "python3", 66 << 30)
     rows = node.check().rows
     assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == (
-        "fail", "GPU 2: 61.4 GiB of 191.6 in use by python3 (pid 4711, 66.0 GiB)")
+        "fail",
+        "GPU 2: 61.4 GiB of 191.6 in use by python3 (pid 4711, 66.0 GiB)",
+    )
     assert rows["gpu_memory"].remedy.startswith("end that process")
-    assert (rows["gpu_processes"].verdict, rows["gpu_processes"].text) == ("fail", "in use by python3 (pid 4711, 66.0 GiB)")
+    assert (rows["gpu_processes"].verdict, rows["gpu_processes"].text) == (
+        "fail",
+        "in use by python3 (pid 4711, 66.0 GiB)",
+    )
 
 
 def test_a_monitor_with_the_device_open_is_a_warning(node: Node) -> None:
@@ -141,11 +170,14 @@ def test_a_monitor_with_the_device_open_is_a_warning(node: Node) -> None:
     assert (row.verdict, row.text) == ("warn", "opened without memory by metrics-exporter (pid 812)")
 
 
-@pytest.mark.parametrize("count, verdict, text", [
-    ("total_uncorrectable_count", "fail", "uncorrectable errors since the driver was loaded: GPU 5: 2"),
-    ("total_correctable_count", "warn", "corrected or deferred errors: GPU 5: 2"),
-    ("total_deferred_count", "warn", "corrected or deferred errors: GPU 5: 2"),
-])
+@pytest.mark.parametrize(
+    "count, verdict, text",
+    [
+        ("total_uncorrectable_count", "fail", "uncorrectable errors since the driver was loaded: GPU 5: 2"),
+        ("total_correctable_count", "warn", "corrected or deferred errors: GPU 5: 2"),
+        ("total_deferred_count", "warn", "corrected or deferred errors: GPU 5: 2"),
+    ],
+)
 def test_memory_errors(node: Node, count: str, verdict: str, text: str) -> None:
     healthy(node, metric=repeated(METRIC, ecc={5: {count: 2}}))
     row = node.check().rows["gpu_errors"]
@@ -153,11 +185,14 @@ def test_memory_errors(node: Node, count: str, verdict: str, text: str) -> None:
     assert row.remedy
 
 
-@pytest.mark.parametrize("states, text", [
-    (["U", "U", "SELF", "D", "U", "U", "U", "U"], "GPU 2: 1 of 7 links down"),
-    (["U/U", "U/D", "SELF", "U/U", "U/U", "U/U", "U/U", "U/U"], "GPU 2: 1 of 14 links down"),
-    (["N/A", "N/A", "SELF", "N/A", "N/A", "N/A", "N/A", "N/A"], "GPU 2: no link is up, other GPUs have theirs"),
-])
+@pytest.mark.parametrize(
+    "states, text",
+    [
+        (["U", "U", "SELF", "D", "U", "U", "U", "U"], "GPU 2: 1 of 7 links down"),
+        (["U/U", "U/D", "SELF", "U/U", "U/U", "U/U", "U/U", "U/U"], "GPU 2: 1 of 14 links down"),
+        (["N/A", "N/A", "SELF", "N/A", "N/A", "N/A", "N/A", "N/A"], "GPU 2: no link is up, other GPUs have theirs"),
+    ],
+)
 def test_a_link_down(node: Node, states: list[str], text: str) -> None:
     healthy(node, xgmi=links({2: states}))
     row = node.check().rows["gpu_links"]
@@ -166,11 +201,14 @@ def test_a_link_down(node: Node, states: list[str], text: str) -> None:
 
 
 def test_a_port_that_leads_nowhere_is_no_link_down(node: Node) -> None:
-    node.amd_smi(static=repeated(STATIC), xgmi=[{"gpu": gpu, "bdf": "", "link_status": ["U"] * 7 + ["D"]} for gpu in range(8)])
+    node.amd_smi(
+        static=repeated(STATIC), xgmi=[{"gpu": gpu, "bdf": "", "link_status": ["U"] * 7 + ["D"]} for gpu in range(8)]
+    )
     assert node.check().rows["gpu_links"].verdict == "pass"
 
 
 # ---- without a tool -----------------------------------------------------------------------------------------------------------
+
 
 def test_the_driver_alone(node: Node) -> None:
     node.driver()
@@ -196,7 +234,13 @@ def test_what_the_driver_alone_finds_wrong(node: Node) -> None:
     (node.top / "sys/class/kfd/kfd/topology/nodes/4/io_links/6/properties").write_text("type 2\n")
     rows = node.check().rows
     assert {name: rows[name].verdict for name in GPU_ROWS} == {
-        "gpu_count": "pass", "gpu_model": "fail", "gpu_memory": "fail", "gpu_processes": "pass", "gpu_errors": "fail", "gpu_links": "fail"}
+        "gpu_count": "pass",
+        "gpu_model": "fail",
+        "gpu_memory": "fail",
+        "gpu_processes": "pass",
+        "gpu_errors": "fail",
+        "gpu_links": "fail",
+    }
     assert rows["gpu_model"].text.startswith("GPU 0: MI355X, GPU 1: MI355X") and "and 2 more" in rows["gpu_model"].text
     assert rows["gpu_memory"].text == "GPU 2: 9.0 GiB of 191.9 in use"
     assert rows["gpu_errors"].text.endswith("GPU 2: 4")
@@ -205,24 +249,29 @@ def test_what_the_driver_alone_finds_wrong(node: Node) -> None:
 
 def test_a_tool_that_fails_leaves_it_to_the_driver(node: Node) -> None:
     node.driver()
-    node.tool("amd-smi", 'echo "ModuleNotFoundError: No module named \'amdsmi\'" >&2; exit 1')
+    node.tool("amd-smi", "echo \"ModuleNotFoundError: No module named 'amdsmi'\" >&2; exit 1")
     rows = node.check().rows
     assert {name: rows[name].verdict for name in GPU_ROWS} == dict.fromkeys(GPU_ROWS, "pass")
 
 
 def test_a_tool_without_gpus(node: Node) -> None:
-    node.tool("amd-smi", 'echo "ERROR: Unable to detect any GPU devices, check amdgpu version and module status" >&2; exit 255')
+    node.tool(
+        "amd-smi",
+        'echo "ERROR: Unable to detect any GPU devices, check amdgpu version and module status" >&2; exit 255',
+    )
     rows = node.check().rows
     assert rows["gpu_count"].verdict == "fail"
     assert rows["gpu_count"].text == (
-        "no GPU, the system has 8 (ERROR: Unable to detect any GPU devices, check amdgpu version and module status)")
+        "no GPU, the system has 8 (ERROR: Unable to detect any GPU devices, check amdgpu version and module status)"
+    )
     assert {rows[name].verdict for name in GPU_ROWS} <= {"fail", "warn", "skip"}
 
 
 def test_neither_tool_nor_driver(node: Node) -> None:
     rows = node.check().rows
     assert {(rows[name].verdict, rows[name].text) for name in GPU_ROWS} == {
-        ("warn", "cannot be checked: no amd-smi, rocm-smi or amdgpu driver")}
+        ("warn", "cannot be checked: no amd-smi, rocm-smi or amdgpu driver")
+    }
 
 
 def test_a_system_without_gpus(node: Node) -> None:
@@ -232,15 +281,22 @@ def test_a_system_without_gpus(node: Node) -> None:
 
 # ---- JSON ---------------------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("text, values", [
-    (r'{"a": {"b c": [1, -2.5, null, true]}}', {"/a/b_c/0": "1", "/a/b_c/1": "-2.5", "/a/b_c/2": "null", "/a/b_c/3": "true"}),
-    ('[{"x":"a, b: {c} [d]"},{"y":{}},[]]', {"/0/x": "a, b: {c} [d]"}),
-    (r'{"q": "say \"hi\"", "r": "back\\", "s": 1}', {"/q": r'say \"hi\"', "/r": r"back\\", "/s": "1"}),
-    ('WARNING: [x]\nnone\n[{"a": 1}]\n[{"a": 2}]\n\nLegend:\n  * = Current\n', {"/0/a": "2"}),
-    ("Traceback (most recent call last):\n  File x", {}),
-    ("", {}),
-    ('{"cut": [1, {"b": "un', {"/cut/0": "1", "/cut/1/b": "un\n"}),
-])
+
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        (
+            r'{"a": {"b c": [1, -2.5, null, true]}}',
+            {"/a/b_c/0": "1", "/a/b_c/1": "-2.5", "/a/b_c/2": "null", "/a/b_c/3": "true"},
+        ),
+        ('[{"x":"a, b: {c} [d]"},{"y":{}},[]]', {"/0/x": "a, b: {c} [d]"}),
+        (r'{"q": "say \"hi\"", "r": "back\\", "s": 1}', {"/q": r"say \"hi\"", "/r": r"back\\", "/s": "1"}),
+        ('WARNING: [x]\nnone\n[{"a": 1}]\n[{"a": 2}]\n\nLegend:\n  * = Current\n', {"/0/a": "2"}),
+        ("Traceback (most recent call last):\n  File x", {}),
+        ("", {}),
+        ('{"cut": [1, {"b": "un', {"/cut/0": "1", "/cut/1/b": "un\n"}),
+    ],
+)
 def test_json(node: Node, text: str, values: dict[str, str]) -> None:
     call = 'read_json "$1"; for i in "${!JSON_PATHS[@]}"; do printf "%s\\0%s\\0" "${JSON_PATHS[i]}" "${JSON_VALUES[i]}"; done'
     done = subprocess.run(["bash", "-c", node.script(call), "bash", text], capture_output=True, text=True, check=False)
@@ -253,27 +309,47 @@ def test_json_of_the_fixtures_is_what_python_reads(node: Node) -> None:
 
     def flat(value: Any, path: str = "") -> dict[str, str]:
         if isinstance(value, dict):
-            return {k: v for key, one in value.items() for k, v in flat(one, f"{path}/{key.lower().replace(' ', '_').replace('/', '_')}").items()}
+            return {
+                k: v
+                for key, one in value.items()
+                for k, v in flat(one, f"{path}/{key.lower().replace(' ', '_').replace('/', '_')}").items()
+            }
         if isinstance(value, list):
             return {k: v for at, one in enumerate(value) for k, v in flat(one, f"{path}/{at}").items()}
         return {path: value if isinstance(value, str) else json.dumps(value)}
 
     call = 'read_json "$(<"$1")"; for i in "${!JSON_PATHS[@]}"; do printf "%s\\0%s\\0" "${JSON_PATHS[i]}" "${JSON_VALUES[i]}"; done'
     for file in sorted(FIXTURES.rglob("*.json")):
-        done = subprocess.run(["bash", "-c", node.script(call), "bash", str(file)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["bash", "-c", node.script(call), "bash", str(file)], capture_output=True, text=True, check=True
+        )
         parts = done.stdout.split("\0")[:-1]
         assert dict(zip(parts[::2], parts[1::2], strict=True)) == flat(recorded(str(file.relative_to(FIXTURES)))), file
 
 
 # ---- a GPU that has fallen silent ---------------------------------------------------------------------------------------------
 
+
 def test_a_gpu_that_tells_nothing_beside_others_that_do(node: Node) -> None:
     silent = {3: {"device_id": "N/A", "market_name": "N/A", "target_graphics_version": "N/A"}}
-    healthy(node, static=repeated(STATIC, asic=silent), metric=repeated(
-        METRIC, mem_usage={3: {"used_vram": "N/A", "total_vram": "N/A"}}, ecc={3: dict.fromkeys(METRIC["ecc"], "N/A")}))
+    healthy(
+        node,
+        static=repeated(STATIC, asic=silent),
+        metric=repeated(
+            METRIC,
+            mem_usage={3: {"used_vram": "N/A", "total_vram": "N/A"}},
+            ecc={3: dict.fromkeys(METRIC["ecc"], "N/A")},
+        ),
+    )
     rows = node.check().rows
-    assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == ("fail", "GPU 3 does not tell what it is, the others do")
-    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == ("fail", "GPU 3 does not tell its memory in use, the others do")
+    assert (rows["gpu_model"].verdict, rows["gpu_model"].text) == (
+        "fail",
+        "GPU 3 does not tell what it is, the others do",
+    )
+    assert (rows["gpu_memory"].verdict, rows["gpu_memory"].text) == (
+        "fail",
+        "GPU 3 does not tell its memory in use, the others do",
+    )
     assert rows["gpu_errors"].verdict == "warn"
 
 
@@ -284,8 +360,7 @@ def test_some_gpus_in_partitions(node: Node) -> None:
 
 
 def test_words_before_the_json_are_no_json(node: Node) -> None:
-    node.tool("rocm-smi", "echo '[WARNING] low power state'; echo '{not json'; "
-              f"cat {FIXTURES}/rocm-smi-rocm5.7.json")
+    node.tool("rocm-smi", f"echo '[WARNING] low power state'; echo '{{not json'; cat {FIXTURES}/rocm-smi-rocm5.7.json")
     assert node.check(GPUS_PER_NODE=1).rows["gpu_count"].text.startswith(("1 GPU", "no GPU", "8 GPU", "2 GPU", "4 GPU"))
     node.tool("rocm-smi", f"echo '[WARNING] low power state'; cat {FIXTURES}/rocm-smi-rocm5.7.json")
     with_words = node.check().rows["gpu_count"].text

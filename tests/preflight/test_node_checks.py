@@ -52,6 +52,7 @@ def test_a_cut_text_keeps_whole_characters(node: Node) -> None:
 
 # ---- time ---------------------------------------------------------------------------------------------------------------------
 
+
 def test_a_hung_tool_is_ended_with_its_children(node: Node) -> None:
     node.tool("amd-smi", f"sleep 300 {node.top}/child & bash -c 'sleep 300; : {node.top}'")
     begin = time.monotonic()
@@ -73,12 +74,19 @@ def test_a_hung_engine_costs_only_its_own_check(node: Node) -> None:
 
 def test_the_end_of_run_checks_is_the_end_of_its_jobs(node: Node) -> None:
     node.tool("amd-smi", f"touch {node.top}/began; sleep 300; : {node.top}")
-    process = subprocess.Popen(["bash", "-c", node.script("( run_checks ) & wait")], env=node.env, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        ["bash", "-c", node.script("( run_checks ) & wait")],
+        env=node.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     end = time.monotonic() + 10
     while not (node.top / "began").exists() and time.monotonic() < end:
         time.sleep(0.02)
-    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False).stdout.split()
+    children = subprocess.run(
+        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False
+    ).stdout.split()
     assert len(children) == 1
     os.kill(int(children[0]), signal.SIGTERM)
     process.wait(timeout=5)
@@ -87,9 +95,15 @@ def test_the_end_of_run_checks_is_the_end_of_its_jobs(node: Node) -> None:
 
 # ---- switched off, softened ---------------------------------------------------------------------------------------------------
 
+
 def test_skipped_and_softened_checks(node: Node) -> None:
     node.limits(nofile="1024", memlock="65536")
-    rows = node.check(ENGINE_STATE="silent", IMAGE_ID="", PREFLIGHT_SKIP=["limits", "gpu_count", "leftovers"], PREFLIGHT_WARN=["engine"]).rows
+    rows = node.check(
+        ENGINE_STATE="silent",
+        IMAGE_ID="",
+        PREFLIGHT_SKIP=["limits", "gpu_count", "leftovers"],
+        PREFLIGHT_WARN=["engine"],
+    ).rows
     assert {rows[name].verdict for name in ("limits", "gpu_count", "leftovers")} == {"skip"}
     assert rows["limits"].text == "switched off (preflight.skip)"
     assert (rows["engine"].verdict, rows["engine"].text) == ("warn", "the container engine (docker) does not answer")
@@ -103,6 +117,7 @@ def test_a_softened_check_that_hangs_is_a_warning(node: Node) -> None:
 
 # ---- engine, image, clock, versions -------------------------------------------------------------------------------------------
 
+
 def test_silent_engine(node: Node) -> None:
     rows = node.check(ENGINE_STATE="silent", IMAGE_ID="").rows
     assert (rows["engine"].verdict, rows["engine"].text) == ("fail", "the container engine (docker) does not answer")
@@ -110,10 +125,13 @@ def test_silent_engine(node: Node) -> None:
     assert rows["image"].verdict == "skip"
 
 
-@pytest.mark.parametrize("pull, verdict, text", [
-    ("never", "fail", "image rocm/training:6.0 is not on this node"),
-    ("missing", "warn", "image rocm/training:6.0 is not on this node yet"),
-])
+@pytest.mark.parametrize(
+    "pull, verdict, text",
+    [
+        ("never", "fail", "image rocm/training:6.0 is not on this node"),
+        ("missing", "warn", "image rocm/training:6.0 is not on this node yet"),
+    ],
+)
 def test_missing_image(node: Node, pull: str, verdict: str, text: str) -> None:
     row = node.check(IMAGE_ID="", PULL=pull).rows["image"]
     assert (row.verdict, row.text) == (verdict, text)
@@ -143,6 +161,7 @@ def test_versions(node: Node) -> None:
 
 # ---- limits -------------------------------------------------------------------------------------------------------------------
 
+
 def test_limits(node: Node) -> None:
     node.limits(nofile="1024", memlock="8388608")
     row = node.check(FABRIC="infiniband").rows["limits"]
@@ -153,7 +172,9 @@ def test_limits(node: Node) -> None:
 
 def test_limits_of_the_container_count_where_it_has_its_own(node: Node) -> None:
     node.limits(nofile="1024", memlock="8388608")
-    row = node.check(FABRIC="infiniband", CONTAINER_OPTIONS=["--ulimit", "memlock=-1:-1", "--ulimit=nofile=1048576:1048576"]).rows["limits"]
+    row = node.check(
+        FABRIC="infiniband", CONTAINER_OPTIONS=["--ulimit", "memlock=-1:-1", "--ulimit=nofile=1048576:1048576"]
+    ).rows["limits"]
     assert (row.verdict, row.text) == ("pass", "memlock unlimited, nofile 1048576")
 
 
@@ -163,6 +184,7 @@ def test_locked_memory_does_not_matter_without_rdma(node: Node) -> None:
 
 
 # ---- storage ------------------------------------------------------------------------------------------------------------------
+
 
 def test_log_folder(node: Node) -> None:
     row = node.check().rows["log_dir"]
@@ -176,10 +198,14 @@ def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
     assert node.check().rows["log_dir"].verdict == "pass"
 
 
-@pytest.mark.parametrize("change, text", [
-    ("older", "an older marker is there"), ("none", "the marker that the batch host wrote is not there"),
-    ("folder", "the folder is not on this node"),
-])
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        ("older", "an older marker is there"),
+        ("none", "the marker that the batch host wrote is not there"),
+        ("folder", "the folder is not on this node"),
+    ],
+)
 def test_a_marker_that_is_never_seen(node: Node, change: str, text: str) -> None:
     if change == "older":
         node.write("logs/.marker", "job 6\n")
@@ -217,11 +243,14 @@ def test_data_value_is_that_of_the_content(node: Node) -> None:
     assert node.check().same not in (first, second)
 
 
-@pytest.mark.parametrize("value, verdict, text", [
-    ("", "fail", "DATADIR is not set"),
-    ("/no/such/folder", "fail", "DATADIR: /no/such/folder does not exist on this node"),
-    ("{top}/run", "warn", "{top}/run: empty"),
-])
+@pytest.mark.parametrize(
+    "value, verdict, text",
+    [
+        ("", "fail", "DATADIR is not set"),
+        ("/no/such/folder", "fail", "DATADIR: /no/such/folder does not exist on this node"),
+        ("{top}/run", "warn", "{top}/run: empty"),
+    ],
+)
 def test_missing_data(node: Node, value: str, verdict: str, text: str) -> None:
     row = node.check(DATADIR=value.format(top=node.top)).rows["data"]
     assert (row.verdict, row.text) == (verdict, text.format(top=node.top))
@@ -241,6 +270,7 @@ def test_free_space(node: Node) -> None:
 
 
 # ---- RDMA ---------------------------------------------------------------------------------------------------------------------
+
 
 def test_rdma_is_left_out_where_there_is_none(node: Node) -> None:
     assert node.check(FABRIC="none").rows["rdma"].verdict == "skip"
@@ -271,6 +301,7 @@ def test_rdma_ports(node: Node) -> None:
 
 # ---- leftovers ----------------------------------------------------------------------------------------------------------------
 
+
 def dead_pid() -> int:
     process = subprocess.Popen(["true"])
     process.wait()
@@ -290,11 +321,14 @@ def containers(node: Node, listed: str, inspected: str = "", user: int | None = 
     for line in listed.splitlines():
         identity, job, at, _ = line.split("|")
         node.write(f"folder-{identity}", f"{node.top}/tmp/orch-{os.getuid() if user is None else user}-{job}-{at}\n")
-    node.tool("docker", f"""cd {node.top}; case $1 in
+    node.tool(
+        "docker",
+        f"""cd {node.top}; case $1 in
         ps) cat listed ;;
         inspect) if [[ $3 == *Mounts* ]]; then cat "folder-$4"; else cat inspected; fi ;;
         rm) echo "$3" >>removed ;;
-    esac""")
+    esac""",
+    )
 
 
 def removed(node: Node) -> list[str]:
@@ -315,18 +349,27 @@ def test_folders_of_dead_holders_are_removed(node: Node) -> None:
 
 def test_shared_memory_of_dead_holders_is_removed(node: Node) -> None:
     hold(node, "6", os.getpid())
-    mine = [node.write(f"dev/shm/orch-{os.getuid()}-{job}-n1{end}", "x") for job, end in (("5", ".ring"), ("6", ""), ("7", ""))]
+    mine = [
+        node.write(f"dev/shm/orch-{os.getuid()}-{job}-n1{end}", "x")
+        for job, end in (("5", ".ring"), ("6", ""), ("7", ""))
+    ]
     other = node.write("dev/shm/nccl-abcdef", "x")
     row = node.check().rows["leftovers"]
     assert row.verdict == "pass" and "5-n1.ring" in row.text
     assert [path.exists() for path in mine] == [False, True, True] and other.exists()
 
 
-@pytest.mark.parametrize("squeue, verdict", [
-    ('echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1', "pass"),
-    ("echo COMPLETED", "pass"), ("exit 0", "pass"), ("echo RUNNING", "warn"), ("echo COMPLETING", "warn"),
-    ('echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1', "warn"),
-])
+@pytest.mark.parametrize(
+    "squeue, verdict",
+    [
+        ('echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1', "pass"),
+        ("echo COMPLETED", "pass"),
+        ("exit 0", "pass"),
+        ("echo RUNNING", "warn"),
+        ("echo COMPLETING", "warn"),
+        ('echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1', "warn"),
+    ],
+)
 def test_a_container_of_an_ended_job_is_removed(node: Node, squeue: str, verdict: str) -> None:
     node.tool("squeue", squeue)
     containers(node, "aaa|5|n1|orch-5-n1-1\nbbb|7|n1|orch-7-n1-1\nccc|5|n2|orch-5-n2-1\n")
@@ -355,7 +398,10 @@ def test_a_container_of_another_user_is_left_alone(node: Node) -> None:
 
 def test_a_container_of_a_local_job(node: Node) -> None:
     start = Path("/proc/self/stat").read_text().rsplit(") ", 1)[1].split()[19]
-    containers(node, f"aaa|local-{dead_pid()}-123456|n1|a\nbbb|local-{os.getpid()}-{start}|n1|b\nccc|local-{os.getpid()}-1234567|n1|c\n")
+    containers(
+        node,
+        f"aaa|local-{dead_pid()}-123456|n1|a\nbbb|local-{os.getpid()}-{start}|n1|b\nccc|local-{os.getpid()}-1234567|n1|c\n",
+    )
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("warn", "in use by another job of ours: container b")
     assert sorted(removed(node)) == ["aaa", "ccc"]
@@ -370,7 +416,10 @@ def test_containers_of_others_are_only_told(node: Node) -> None:
 
 def test_a_container_that_cannot_be_removed(node: Node) -> None:
     node.tool("squeue", "exit 0")
-    node.tool("docker", f'case $1 in ps) echo "aaa|5|n1|orch-5-n1-1" ;; inspect) echo {node.channel("5")} ;; *) exit 1 ;; esac')
+    node.tool(
+        "docker",
+        f'case $1 in ps) echo "aaa|5|n1|orch-5-n1-1" ;; inspect) echo {node.channel("5")} ;; *) exit 1 ;; esac',
+    )
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("fail", "of an earlier job, and could not be removed: container orch-5-n1-1")
     assert row.remedy == "remove them by hand on this node"

@@ -89,10 +89,12 @@ mkdir .nv-meta
 echo x >.nv-meta/split.yaml
 """
 FILES = {
-    "usr/local/bin/curl": CURL, "workspace/code/scripts/prepare_data_and_model.sh": LLAMA2,
-    "workspace/code/scripts/to_webdataset.py": TO_WEBDATASET, "usr/local/bin/energon": ENERGON,
+    "usr/local/bin/curl": CURL,
+    "workspace/code/scripts/prepare_data_and_model.sh": LLAMA2,
+    "workspace/code/scripts/to_webdataset.py": TO_WEBDATASET,
+    "usr/local/bin/energon": ENERGON,
     "usr/local/bin/pip": "#!/bin/sh\n[ \"$*\" = 'install datasets' ] && touch /tmp/datasets-installed\n",
-    "usr/local/bin/python": "#!/bin/sh\nexec python3 \"$@\"\n",
+    "usr/local/bin/python": '#!/bin/sh\nexec python3 "$@"\n',
 }
 
 
@@ -129,9 +131,11 @@ class Data:
 
     def __post_init__(self) -> None:
         data = self.top / "data"
-        self.site.write_text(f"kind: site\nname: test\nlog_dir: {self.top}/results\ndata:\n"
-                             f"  flux1: {{DATADIR: {data}/flux1}}\n  llama2_70b_lora: {{DATADIR: {data}/llama2}}\n"
-                             f"  llama31_8b: {{DATADIR: {data}/8b/data, MODEL: {data}/8b/model}}\n")
+        self.site.write_text(
+            f"kind: site\nname: test\nlog_dir: {self.top}/results\ndata:\n"
+            f"  flux1: {{DATADIR: {data}/flux1}}\n  llama2_70b_lora: {{DATADIR: {data}/llama2}}\n"
+            f"  llama31_8b: {{DATADIR: {data}/8b/data, MODEL: {data}/8b/model}}\n"
+        )
 
     @property
     def site(self) -> Path:
@@ -146,8 +150,19 @@ class Data:
 
     def command(self, workload: str, *words: str) -> list[str]:
         run = [] if {"--check", "--dry-run"} & set(words) else ["--engine", self.engine]
-        return [sys.executable, "-m", "orchestrator", "prepare", workload, "--site", str(self.site), "--image", IMAGE,
-                *run, *words]
+        return [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "prepare",
+            workload,
+            "--site",
+            str(self.site),
+            "--image",
+            IMAGE,
+            *run,
+            *words,
+        ]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -155,12 +170,27 @@ class Data:
         return {**kept, **self.env}
 
     def prepare(self, workload: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(workload, *words), env=self.environment, text=True, cwd=TOP, timeout=300,
-                              stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        return subprocess.run(
+            self.command(workload, *words),
+            env=self.environment,
+            text=True,
+            cwd=TOP,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
 
     def start(self, workload: str, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.command(workload, *words), env=self.environment, text=True, cwd=TOP,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            self.command(workload, *words),
+            env=self.environment,
+            text=True,
+            cwd=TOP,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
 
 @contextmanager

@@ -17,12 +17,14 @@ from orchestrator.errors import UsageError
 from orchestrator.prepare.secret import HIDDEN, Redactor, Secret, read_secret
 
 
-@given(st.lists(st.binary(max_size=20) | st.sampled_from([b"abcdabce", b"abcd", b"ab", b"abce"]), max_size=30),
-       st.integers(1, 7))
+@given(
+    st.lists(st.binary(max_size=20) | st.sampled_from([b"abcdabce", b"abcd", b"ab", b"abce"]), max_size=30),
+    st.integers(1, 7),
+)
 def test_the_secret_never_passes_however_the_stream_is_cut(pieces: list[bytes], width: int) -> None:
     stream = b"".join(pieces)
     redactor = Redactor(Secret("T", "abcdabce"))
-    shown = b"".join(redactor.feed(stream[at:at + width]) for at in range(0, len(stream), width)) + redactor.rest()
+    shown = b"".join(redactor.feed(stream[at : at + width]) for at in range(0, len(stream), width)) + redactor.rest()
     assert b"abcdabce" not in shown
     assert shown == stream.replace(b"abcdabce", HIDDEN)
 
@@ -31,10 +33,17 @@ def test_a_token_shows_itself_in_no_text() -> None:
     assert TOKEN not in f"{Secret('HF_TOKEN', TOKEN)} {Secret('HF_TOKEN', TOKEN)!r}"
 
 
-@pytest.mark.parametrize(("mode", "content", "says"), [
-    (0o644, TOKEN, "others may read"), (0o640, TOKEN, "others may read"), (0o600, "", "no token"),
-    (0o600, "two words", "no token"), (0o600, "line\nline-two", "no token"), (0o600, "tökentöken", "other characters"),
-])
+@pytest.mark.parametrize(
+    ("mode", "content", "says"),
+    [
+        (0o644, TOKEN, "others may read"),
+        (0o640, TOKEN, "others may read"),
+        (0o600, "", "no token"),
+        (0o600, "two words", "no token"),
+        (0o600, "line\nline-two", "no token"),
+        (0o600, "tökentöken", "other characters"),
+    ],
+)
 def test_a_token_file_that_is_no_good_is_refused(tmp_path: Path, mode: int, content: str, says: str) -> None:
     path = tmp_path / "token"
     path.write_text(content)

@@ -23,10 +23,12 @@ def test_there_is_one_for_each_published_workload() -> None:
     assert tuple(names()) == WORKLOADS
 
 
-@pytest.mark.parametrize(("workload", "bytes_needed"),
-                         [("llama2_70b_lora", 270e9), ("llama31_8b", 110e9), ("flux1", 6e12)])
-def test_the_published_sizes_are_refused_where_they_do_not_fit(folders: Data, workload: str,
-                                                               bytes_needed: float) -> None:
+@pytest.mark.parametrize(
+    ("workload", "bytes_needed"), [("llama2_70b_lora", 270e9), ("llama31_8b", 110e9), ("flux1", 6e12)]
+)
+def test_the_published_sizes_are_refused_where_they_do_not_fit(
+    folders: Data, workload: str, bytes_needed: float
+) -> None:
     folders.env["HF_TOKEN"] = TOKEN
     shown = json.loads(folders.prepare(workload, "--dry-run", "--json").stdout)["space"]
     assert sum(one["need_bytes"] for one in shown) == bytes_needed
@@ -50,25 +52,45 @@ def test_the_check_looks_for_what_the_runs_need() -> None:
 
 def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: Data) -> None:
     text = folders.prepare("flux1", "--dry-run").stdout
-    for published in ("https://training.mlcommons-storage.org/metadata/flux-1-cc12m-preprocessed.uri",
-                      "to_webdataset.py --input_path /dataset/coco_preprocessed --output_path /dataset/energon/val",
-                      f"--volume={folders.folder('flux1')}:/dataset"):
+    for published in (
+        "https://training.mlcommons-storage.org/metadata/flux-1-cc12m-preprocessed.uri",
+        "to_webdataset.py --input_path /dataset/coco_preprocessed --output_path /dataset/energon/val",
+        f"--volume={folders.folder('flux1')}:/dataset",
+    ):
         assert published in text
     assert "rm -rf /dataset/cc12m" not in text
     assert "rm -rf /dataset/cc12m" in folders.prepare("flux1", "--dry-run", "--with", "reclaim").stdout
     assert not folders.folder("").exists()
 
 
-@pytest.mark.parametrize(("change", "says"), [
-    ({"steps": [{"name": "a", "what": "b", "run": "c", "leaves": [{"variable": "OTHER", "path": "x"}]}]},
-     "is not mounted"),
-    ({"steps": [{"name": "a", "what": "b", "run": "c", "clean": [{"variable": "D", "path": "."}]}]}, "never deleted"),
-    ({"steps": [{"name": "a", "what": "b", "run": "c"}] * 2}, "stands twice"), ({"stepps": []}, "unknown key"),
-    ({"steps": [{"name": "a", "what": "b", "run": "c", "clean": [{"variable": "D", "path": "../x"}]}]}, "without '..'"),
-])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"steps": [{"name": "a", "what": "b", "run": "c", "leaves": [{"variable": "OTHER", "path": "x"}]}]},
+            "is not mounted",
+        ),
+        (
+            {"steps": [{"name": "a", "what": "b", "run": "c", "clean": [{"variable": "D", "path": "."}]}]},
+            "never deleted",
+        ),
+        ({"steps": [{"name": "a", "what": "b", "run": "c"}] * 2}, "stands twice"),
+        ({"stepps": []}, "unknown key"),
+        (
+            {"steps": [{"name": "a", "what": "b", "run": "c", "clean": [{"variable": "D", "path": "../x"}]}]},
+            "without '..'",
+        ),
+    ],
+)
 def test_a_wrong_document_is_refused_with_file_and_line(tmp_path: Path, change: dict[str, object], says: str) -> None:
-    part = {"source": "s", "mounts": [{"variable": "D", "container": "/d"}], "workdir": "/d",
-            "steps": [{"name": "a", "what": "b", "run": "c"}], "tree": [{"variable": "D", "path": "x"}], **change}
+    part = {
+        "source": "s",
+        "mounts": [{"variable": "D", "container": "/d"}],
+        "workdir": "/d",
+        "steps": [{"name": "a", "what": "b", "run": "c"}],
+        "tree": [{"variable": "D", "path": "x"}],
+        **change,
+    }
     path = tmp_path / "own.yaml"
     path.write_text(json.dumps({"kind": "preparation", "name": "own", "rounds": {"6.0": part}}))  # JSON is YAML
     with pytest.raises(DescriptorError, match=r"own.yaml:\d+: ") as caught:
@@ -77,6 +99,7 @@ def test_a_wrong_document_is_refused_with_file_and_line(tmp_path: Path, change: 
 
 
 # ---- with an engine ----
+
 
 @pytest.mark.lab
 def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:

@@ -18,11 +18,19 @@ def test_the_example_of_the_documentation() -> None:
     assert compare(8.31, result) == "8.31 min, +0.5 % against the published 8.27; within 1 %"
 
 
-@pytest.mark.parametrize(("percent", "words"), [
-    (0.0, ("+0.0 %", "within 1 %")), (-0.04, ("+0.0 %", "within 1 %")), (1.0, ("+1.0 %", "within 1 %")),
-    (-1.7, ("-1.7 %", "within 2 %")), (4.9, ("+4.9 %", "within 5 %")), (-9.9, ("-9.9 %", "within 10 %")),
-    (18.4, ("+18.4 %", "18 % slower")), (-18.4, ("-18.4 %", "18 % faster")),
-])
+@pytest.mark.parametrize(
+    ("percent", "words"),
+    [
+        (0.0, ("+0.0 %", "within 1 %")),
+        (-0.04, ("+0.0 %", "within 1 %")),
+        (1.0, ("+1.0 %", "within 1 %")),
+        (-1.7, ("-1.7 %", "within 2 %")),
+        (4.9, ("+4.9 %", "within 5 %")),
+        (-9.9, ("-9.9 %", "within 10 %")),
+        (18.4, ("+18.4 %", "18 % slower")),
+        (-18.4, ("-18.4 %", "18 % faster")),
+    ],
+)
 def test_the_words_of_a_difference(percent: float, words: tuple[str, str]) -> None:
     assert wording(percent) == words
 
@@ -62,17 +70,28 @@ def test_every_submitted_system_of_the_catalogue_is_where_its_result_points() ->
             assert part.submitter == one.submitter
 
 
-@pytest.mark.parametrize(("query", "count"), [
-    ({"system": "MI355X", "round": "6.0"}, 2), ({"system": "MI355X_EPYC_9575F_primus"}, 2), ({"round": "v5.0"}, 11),
-    ({"benchmark": "flux1"}, 2), ({"system": "nothing"}, 0),
-])
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ({"system": "MI355X", "round": "6.0"}, 2),
+        ({"system": "MI355X_EPYC_9575F_primus"}, 2),
+        ({"round": "v5.0"}, 11),
+        ({"benchmark": "flux1"}, 2),
+        ({"system": "nothing"}, 0),
+    ],
+)
 def test_finding_by_any_name(query: dict[str, str], count: int) -> None:
     assert len(find(**query)) == count
 
 
 def call(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "orchestrator", "published", *words], text=True, capture_output=True,
-                          check=False, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", "published", *words],
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
 
 
 def test_the_command() -> None:
@@ -84,18 +103,24 @@ def test_the_command() -> None:
     assert "* computed from the published logs" in text and "training_results_v6.0" in text
 
 
-@pytest.mark.parametrize(("words", "says"), [
-    (("--system", "MI355X_1x8"), "did you mean MI355X_1x8x1"), (("--benchmark", "gpt"), "benchmarks: bert, flux1"),
-    (("--round", "4.1"), "rounds: 5.0, 5.1, 6.0"),
-])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--system", "MI355X_1x8"), "did you mean MI355X_1x8x1"),
+        (("--benchmark", "gpt"), "benchmarks: bert, flux1"),
+        (("--round", "4.1"), "rounds: 5.0, 5.1, 6.0"),
+    ],
+)
 def test_nothing_found_says_what_there_is(words: tuple[str, str], says: str) -> None:
     done = call(*words)
     assert done.returncode == 2 and says in done.stderr
 
 
 def test_nothing_heavy_is_imported_for_a_comparison() -> None:
-    code = ("import sys; from orchestrator.published import find, compare; compare(8, find(system='MI355X')[0]);"
-            "print([one for one in ('yaml', 'pydantic', 'docker', 'rich', 'fabric') if one in sys.modules])")
+    code = (
+        "import sys; from orchestrator.published import find, compare; compare(8, find(system='MI355X')[0]);"
+        "print([one for one in ('yaml', 'pydantic', 'docker', 'rich', 'fabric') if one in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -104,7 +129,9 @@ def test_score_names_the_published_result_of_the_same_system(tmp_path: Path) -> 
     from orchestrator.cli.score import against_published
 
     (tmp_path / "set.json").write_text('{"benchmark": "llama2_70b_lora", "round": "6.0", "system": "MI355X_1x8x1"}')
-    assert against_published(str(tmp_path), 8.31) == ["8.31 min, +0.5 % against the published 8.27; within 1 % (AMD, round 6.0)"]
+    assert against_published(str(tmp_path), 8.31) == [
+        "8.31 min, +0.5 % against the published 8.27; within 1 % (AMD, round 6.0)"
+    ]
     assert against_published(str(tmp_path), None) == []
     (tmp_path / "set.json").write_text("[1]")
     assert against_published(str(tmp_path), 8.31) == []

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from render_parts import ENGINES, NEXP, an_entry, assert_environment, pairs, put, triples, zero_separated
 
-from orchestrator.model import Entry
 from orchestrator.errors import RenderError
+from orchestrator.model import Entry
 from orchestrator.render import render_bundle
 
 Bundles = Mapping[tuple[str, str, str, str], tuple[Entry, dict[str, bytes]]]
@@ -27,7 +27,11 @@ def bundles() -> Bundles:
         for engine in ENGINES
     }
     # What was published without an image runs without an engine only.
-    return {key: (entry, render_bundle(entry, nexp=NEXP)) for key, entry in entries.items() if entry.image or key[3] == "none"}
+    return {
+        key: (entry, render_bundle(entry, nexp=NEXP))
+        for key, entry in entries.items()
+        if entry.image or key[3] == "none"
+    }
 
 
 def test_without_an_image_an_engine_is_refused() -> None:

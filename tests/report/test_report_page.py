@@ -259,7 +259,7 @@ def test_thinning_keeps_ends_and_dips() -> None:
 
 
 def test_declared_variables() -> None:
-    text = 'declare -x A="x\\"y\\$z\\\\"\ndeclare -x B=$\'a\\n\\x41\\101\\\'\'\n'
+    text = "declare -x A=\"x\\\"y\\$z\\\\\"\ndeclare -x B=$'a\\n\\x41\\101\\''\n"
     text += 'declare -x C\ndeclare -x D="two\nlines"\nrm -rf /\n'
     assert declared(text) == {"A": 'x"y$z\\', "B": "a\nAA'", "C": "", "D": "two\nlines"}
 
@@ -275,25 +275,55 @@ def test_the_settings_of_the_nodes_are_read_from_the_file_that_nodes_write(whole
 
 
 def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
-        whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    aside = {"node": "node-c", "reason": f"check gpu_count: 7 of 8 GPUs {HOSTILE}", "run": 2, "attempt": 1, "time_ms": 1777000000000}
-    (whole_set / "jobs/900.json").write_text(json.dumps(
-        {"job_id": "900", "state": "complete", "started_ms": 5, "nodes": ["node-a", "node-b"], "spares": ["node-d"],
-         "set_aside": [aside]}))
+    whole_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aside = {
+        "node": "node-c",
+        "reason": f"check gpu_count: 7 of 8 GPUs {HOSTILE}",
+        "run": 2,
+        "attempt": 1,
+        "time_ms": 1777000000000,
+    }
+    (whole_set / "jobs/900.json").write_text(
+        json.dumps(
+            {
+                "job_id": "900",
+                "state": "complete",
+                "started_ms": 5,
+                "nodes": ["node-a", "node-b"],
+                "spares": ["node-d"],
+                "set_aside": [aside],
+            }
+        )
+    )
     (whole_set / "preflight").mkdir()
     (whole_set / "preflight/900.tsv").write_text(
-        "node\tcheck\tverdict\tms\ttext\tremedy\nnode-a\tengine\tpass\t1\t\t\nnode-c\tgpu_count\tfail\t1\t7 of 8\tdmesg\n")
+        "node\tcheck\tverdict\tms\ttext\tremedy\nnode-a\tengine\tpass\t1\t\t\nnode-c\tgpu_count\tfail\t1\t7 of 8\tdmesg\n"
+    )
     (whole_set / "preflight/deep-900.tsv").write_text(
         "round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\nall\tnode-a,node-b,node-d\trccl\t1\t1\t90.5\t0\t\n"
-        "pairs\tnode-a,node-b\trccl\t1\t1\t91.25\t0\t\npairs\tnode-a,node-d\trccl\t1\t1\t310.0\t0\t\n")
+        "pairs\tnode-a,node-b\trccl\t1\t1\t91.25\t0\t\npairs\tnode-a,node-d\trccl\t1\t1\t310.0\t0\t\n"
+    )
     report = read_report(str(whole_set))
     parsed = structure(page(report))
-    for expected in ("Nodes that were set aside", "run 2, attempt 1", "7 of 8 GPUs", "What each node did", "fail: gpu_count: 7 of 8",
-                     "node-b reached 91.2 GB/s in the deep step, the middle node 310.0 GB/s", "node-a, node-b, node-d", "90.5"):
+    for expected in (
+        "Nodes that were set aside",
+        "run 2, attempt 1",
+        "7 of 8 GPUs",
+        "What each node did",
+        "fail: gpu_count: 7 of 8",
+        "node-b reached 91.2 GB/s in the deep step, the middle node 310.0 GB/s",
+        "node-a, node-b, node-d",
+        "90.5",
+    ):
         assert expected in parsed.text, expected
     assert not parsed.named("script") and not parsed.named("img")
     pasted = markdown(report)
-    assert "## Nodes set aside" in pasted and "## What points at a slow node" in pasted and "<script" not in pasted.replace("\\<script", "")
+    assert (
+        "## Nodes set aside" in pasted
+        and "## What points at a slow node" in pasted
+        and "<script" not in pasted.replace("\\<script", "")
+    )
     assert main(["report", str(whole_set), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     told = {one["node"]: one for one in data["nodes"]}

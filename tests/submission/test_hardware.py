@@ -42,7 +42,9 @@ def a_machine(root: Path) -> Path:
         "sys/block/loop0/size": "8\n",
         "sys/module/amdgpu/version": "6.16.6\n",
     }
-    for index, (level, kind, size) in enumerate((("1", "Data", "48K"), ("2", "Unified", "1024K"), ("3", "Unified", "32768K"))):
+    for index, (level, kind, size) in enumerate(
+        (("1", "Data", "48K"), ("2", "Unified", "1024K"), ("3", "Unified", "32768K"))
+    ):
         cache = f"sys/devices/system/cpu/cpu0/cache/index{index}"
         files |= {f"{cache}/level": level, f"{cache}/type": kind, f"{cache}/size": size}
     for index in range(1536):
@@ -75,7 +77,10 @@ def hardware(root: Path, set_dir: Path, node: str = "n1") -> Path:
             (tools / name).symlink_to(str(shutil.which(name)))
     done = subprocess.run(
         [str(shutil.which("bash")), "-c", SCRIPT, "_", data_dir("templates") / "lib", node, folder],
-        env={"PATH": str(tools), "ORCH_TUNABLES_ROOT": str(root)}, capture_output=True, text=True, timeout=30,
+        env={"PATH": str(tools), "ORCH_TUNABLES_ROOT": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return folder / "hardware.json"
@@ -103,7 +108,7 @@ def test_a_node_says_what_it_is_made_of(tmp_path: Path) -> None:
         "accelerator_frequency": "2100 MHz",
         "operating_system": "Ubuntu 24.04.4 LTS, kernel 5.15.0-157-generic",
         "other_software_stack": "container image rocm/amd-mlperf:flux1_training_6.0, docker, ROCm 7.2.2 on the host, "
-                                "amdgpu driver 6.16.6",
+        "amdgpu driver 6.16.6",
         "hw_notes": 'Supermicro AS -8126GS-TNMR "A"',
     }
 

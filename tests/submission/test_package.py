@@ -177,7 +177,7 @@ def test_the_built_in_workload_is_no_benchmark(tmp_path: Path) -> None:
 
 def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:
     assert "give --system NAME" in refused(sets.MI355X)
-    given = {name: "1" for name in MEMBERS}
+    given = dict.fromkeys(MEMBERS, "1")
     members = {**given, "status": "Preview", "division": "closed"}
     made = make_package(
         [str(sets.MI355X)], Options(submitter="AMD", status="", system="X", framework="f", given=members)

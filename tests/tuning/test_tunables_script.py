@@ -17,7 +17,9 @@ NMI = "proc/sys/kernel/nmi_watchdog"
 GPU_LEVEL = "sys/bus/pci/drivers/amdgpu/0000:05:00.0/power_dpm_force_performance_level"
 
 
-def of_kind(kind: str, target: str, wanted: str, *, need: bool = True, change: bool = True, name: str = "knob") -> Tunable:
+def of_kind(
+    kind: str, target: str, wanted: str, *, need: bool = True, change: bool = True, name: str = "knob"
+) -> Tunable:
     return Tunable(name, kind, change, target, wanted, need, change, "for a test", "")
 
 
@@ -28,7 +30,9 @@ def host_with(folder: Path, *tunables: Tunable, **shape: object) -> Host:
 def test_apply_verify_revert(host: Host) -> None:
     planned = host.rows("plan")
     assert host.is_as_before
-    assert {planned[name].result for name in ("cpu_idle_state2", "cpu_governor", "nmi_watchdog", "thp_enabled")} == {"change"}
+    assert {planned[name].result for name in ("cpu_idle_state2", "cpu_governor", "nmi_watchdog", "thp_enabled")} == {
+        "change"
+    }
     applied = host.rows("apply", "job-1")
     assert applied["cpu_governor"].before == "powersave,schedutil" and applied["cpu_governor"].after == "performance"
     assert {row.result for row in applied.values() if row.need == "required"} == {"ok"}
@@ -99,7 +103,13 @@ def test_the_watchdog_reverts_for_a_killed_owner(host: Host, sleeper: subprocess
 
 def test_the_watchdog_ends_with_a_normal_revert_and_holds_nothing(host: Host) -> None:
     # If it kept one of these pipes open, reading them to their end would take until the lease is over.
-    answer = subprocess.run(["bash", host.script, "apply", "job"], env=host.env(ORCH_LEASE_S="600"), capture_output=True, timeout=300, check=True)
+    answer = subprocess.run(
+        ["bash", host.script, "apply", "job"],
+        env=host.env(ORCH_LEASE_S="600"),
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
     assert answer.stdout
     wait_for(lambda: [os.getsid(pid) for pid in watchdogs(host.state)] == watchdogs(host.state) != [])
     host.rows("revert", "job")
@@ -126,8 +136,11 @@ def test_killed_while_it_writes(tmp_path: Path, sleeper: subprocess.Popen[bytes]
     """Whenever the script is killed, a later revert gives the first values back."""
     host = Host(tmp_path, cpus=64)
     for delay in (0.002, 0.01, 0.02, 0.03, 0.04, 0.06):
-        process = subprocess.Popen(["bash", host.script, "apply", "job"], env=host.env(ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="600"),
-                                   stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            ["bash", host.script, "apply", "job"],
+            env=host.env(ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="600"),
+            stdout=subprocess.DEVNULL,
+        )
         try:
             process.wait(delay)
         except subprocess.TimeoutExpired:
@@ -223,7 +236,7 @@ def test_host_checks_are_never_changed(tmp_path: Path) -> None:
     assert host.is_as_before
 
 
-@pytest.mark.parametrize(("control", "found"), [(0x1d, "on: 0000:00:01.0"), (0, "off")])
+@pytest.mark.parametrize(("control", "found"), [(0x1D, "on: 0000:00:01.0"), (0, "off")])
 def test_access_control_services_of_bridges(tmp_path: Path, control: int, found: str) -> None:
     host = host_with(tmp_path, of_kind("acs", "-", "off", need=False, change=False))
     device = host.root / "sys/bus/pci/devices/0000:00:01.0"
@@ -231,7 +244,7 @@ def test_access_control_services_of_bridges(tmp_path: Path, control: int, found:
     (device / "class").write_text("0x060400\n")
     space = bytearray(4096)
     space[0x100:0x104] = (0x0001 | 2 << 16 | 0x140 << 20).to_bytes(4, "little")  # error reporting, then at 0x140:
-    space[0x140:0x144] = (0x000d | 1 << 16).to_bytes(4, "little")
+    space[0x140:0x144] = (0x000D | 1 << 16).to_bytes(4, "little")
     space[0x146:0x148] = control.to_bytes(2, "little")
     (device / "config").write_bytes(space)
     assert host.rows("verify")["knob"].after == found
@@ -239,7 +252,10 @@ def test_access_control_services_of_bridges(tmp_path: Path, control: int, found:
 
 def test_a_module_is_loaded_and_unloaded(tmp_path: Path) -> None:
     host = host_with(tmp_path, of_kind("module", "some-module", "loaded"))
-    host.tool("modprobe", 'case $* in *--dry-run*) ;; *--remove*) rmdir $ROOT/sys/module/some_module ;; *) mkdir $ROOT/sys/module/some_module ;; esac')
+    host.tool(
+        "modprobe",
+        "case $* in *--dry-run*) ;; *--remove*) rmdir $ROOT/sys/module/some_module ;; *) mkdir $ROOT/sys/module/some_module ;; esac",
+    )
     row = host.rows("apply", "job")["knob"]
     assert (row.before, row.after, row.result) == ("absent", "loaded", "ok")
     assert host.rows("revert", "job")["knob"].after == "absent"
@@ -250,7 +266,7 @@ def test_the_gpu_driver_is_never_unloaded(tmp_path: Path) -> None:
     host = Host(tmp_path, "published")
     (host.root / "sys/module/amdgpu/version").unlink()
     (host.root / "sys/module/amdgpu").rmdir()
-    host.tool("modprobe", 'case $* in *--dry-run*) ;; *) mkdir -p $ROOT/sys/module/amdgpu ;; esac')
+    host.tool("modprobe", "case $* in *--dry-run*) ;; *) mkdir -p $ROOT/sys/module/amdgpu ;; esac")
     assert host.rows("apply", "job")["amdgpu"].result == "ok"
     host.rows("revert", "job")
     assert (host.root / "sys/module/amdgpu").is_dir() and not [call for call in host.calls() if "--remove" in call]
@@ -258,13 +274,18 @@ def test_the_gpu_driver_is_never_unloaded(tmp_path: Path) -> None:
 
 def test_a_service_is_stopped_and_started(tmp_path: Path) -> None:
     group, unit = "sys/fs/cgroup/system.slice/irqbalance.service", "usr/lib/systemd/system/irqbalance.service"
-    host = host_with(tmp_path, of_kind("service", "irqbalance", "inactive"), files={f"{group}/cgroup.procs": "7\n", unit: "[Unit]\n"})
+    host = host_with(
+        tmp_path, of_kind("service", "irqbalance", "inactive"), files={f"{group}/cgroup.procs": "7\n", unit: "[Unit]\n"}
+    )
     (host.root / "run/systemd/system").mkdir(parents=True)
-    host.tool("systemctl", f'case $1 in stop) rm -r $ROOT/{group} ;; start) mkdir -p $ROOT/{group} ;; esac')
+    host.tool("systemctl", f"case $1 in stop) rm -r $ROOT/{group} ;; start) mkdir -p $ROOT/{group} ;; esac")
     assert host.rows("apply", "job")["knob"].result == "ok"
     assert host.rows("verify")["knob"].after == "inactive"
     assert host.rows("revert", "job")["knob"].after == "active"
-    assert [call for call in host.calls() if "systemctl" in call] == ["systemctl stop irqbalance", "systemctl start irqbalance"]
+    assert [call for call in host.calls() if "systemctl" in call] == [
+        "systemctl stop irqbalance",
+        "systemctl start irqbalance",
+    ]
 
 
 @pytest.mark.parametrize("tool", ["sysfs", "amd-smi", "rocm-smi"])
@@ -277,19 +298,30 @@ def test_a_gpu_setting(tmp_path: Path, tool: str) -> None:
             path = host.root / f"sys/bus/pci/drivers/amdgpu/0000:0{k}:00.0/power_dpm_force_performance_level"
             path.unlink()
             path.symlink_to(STUBBORN)
-        words = {"amd-smi": 'dev=$3 level=$5', "rocm-smi": 'dev=0000:0$(($2 + 5)):00.0 level=$4'}[tool]
-        host.tool(tool, f'{words}\nfile=$ROOT/sys/bus/pci/drivers/amdgpu/$dev/power_dpm_force_performance_level\n'
-                        'rm $file; echo ${level,,} >$file')
+        words = {"amd-smi": "dev=$3 level=$5", "rocm-smi": "dev=0000:0$(($2 + 5)):00.0 level=$4"}[tool]
+        host.tool(
+            tool,
+            f"{words}\nfile=$ROOT/sys/bus/pci/drivers/amdgpu/$dev/power_dpm_force_performance_level\n"
+            "rm $file; echo ${level,,} >$file",
+        )
     assert host.rows("apply", "job")["knob"].result == "ok"
-    assert host.calls()[-1:] == {"sysfs": [], "amd-smi": ["amd-smi set --gpu 0000:06:00.0 --perf-level HIGH"],
-                                 "rocm-smi": ["rocm-smi -d 1 --setperflevel high"]}[tool]
+    assert (
+        host.calls()[-1:]
+        == {
+            "sysfs": [],
+            "amd-smi": ["amd-smi set --gpu 0000:06:00.0 --perf-level HIGH"],
+            "rocm-smi": ["rocm-smi -d 1 --setperflevel high"],
+        }[tool]
+    )
     host.run("revert-all")
 
 
 def test_many_at_once(host: Host) -> None:
     """Twelve jobs come and go on one host at the same time; the last one out leaves it as it was."""
     line = '"$1" "$2" apply "$3" >/dev/null && "$1" "$2" verify >/dev/null && "$1" "$2" revert "$3" >/dev/null 2>&1'
-    jobs = [subprocess.Popen(["bash", "-c", line, "_", "bash", host.script, f"job-{k}"], env=host.env()) for k in range(12)]
+    jobs = [
+        subprocess.Popen(["bash", "-c", line, "_", "bash", host.script, f"job-{k}"], env=host.env()) for k in range(12)
+    ]
     assert [job.wait(300) for job in jobs] == [0] * 12
     assert host.is_as_before
 
@@ -301,7 +333,9 @@ def test_without_root() -> None:
         host = Host(Path(folder))
         drop = ["setpriv", "--reuid=65534", "--clear-groups", "bash", str(host.script)]
         env = host.env(ORCH_TUNABLES_STATE="/run/orchestrator-tunables-test")
-        answer = subprocess.run([*drop, "apply", "job"], env=env, text=True, capture_output=True, timeout=300, check=False)
+        answer = subprocess.run(
+            [*drop, "apply", "job"], env=env, text=True, capture_output=True, timeout=300, check=False
+        )
         assert answer.returncode == 3 and "root is needed" in answer.stderr
         looked = subprocess.run([*drop, "verify"], env=env, text=True, capture_output=True, timeout=300, check=False)
         assert len(looked.stdout.splitlines()) == len(load_profile("recommended").tunables)

@@ -26,9 +26,21 @@ SECRET = "correct horse; touch {}"
 
 
 def tune(env: dict[str, str], *words: str, fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | {"PYTHONPATH": str(TOP)} | env
-    return subprocess.run([sys.executable, "-m", "orchestrator", "tune", *words], env=env, text=True, capture_output=True, timeout=300,
-                          check=False, stdin=subprocess.DEVNULL, pass_fds=fds)
+    env = (
+        {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+        | {"PYTHONPATH": str(TOP)}
+        | env
+    )
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", "tune", *words],
+        env=env,
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        pass_fds=fds,
+    )
 
 
 def test_plan_apply_verify_revert_here(host: Host) -> None:
@@ -58,14 +70,20 @@ def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
     assert rows["nmi_watchdog"]["result"] == "failed" and rows["thp_enabled"]["result"] == "ok"
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["plan", "--profile", "nope"], "there is no tuning profile nope; there are: host_checks, published, recommended"),
-    (["plan", "--nodes", "a,a"], "stands twice"),
-    (["apply", "--owner", "a b"], "is not a name"),
-    (["verify", "some-set"], "takes no set"),
-    (["apply", "--sudo-password-fd", "77"], "--sudo-password-fd 77"),
-    (["plan", "--via", "srun"], "needs hosts"),
-])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["plan", "--profile", "nope"],
+            "there is no tuning profile nope; there are: host_checks, published, recommended",
+        ),
+        (["plan", "--nodes", "a,a"], "stands twice"),
+        (["apply", "--owner", "a b"], "is not a name"),
+        (["verify", "some-set"], "takes no set"),
+        (["apply", "--sudo-password-fd", "77"], "--sudo-password-fd 77"),
+        (["plan", "--via", "srun"], "needs hosts"),
+    ],
+)
 def test_messages(host: Host, words: list[str], message: str) -> None:
     answer = tune(host.env(), *words)
     assert answer.returncode == 2 and message in answer.stderr and "Traceback" not in answer.stderr
@@ -77,16 +95,27 @@ def test_the_sudo_password_is_only_for_sudo(host: Host, tmp_path: Path, asks: bo
     """A sudo that asks takes its line; one that does not ask leaves it, and then it must not be run as a command."""
     trap = tmp_path / "trap"
     secret = SECRET.format(trap)
-    host.tool("sudo", 'while [[ $1 != -- ]]; do shift; done; shift\n'
-              + ('IFS= read -r line; [[ $line == ' + repr(secret) + ' ]] || { echo "sudo: 1 incorrect password attempt" >&2; exit 1; }\n' if asks else "")
-              + 'exec "$@"')
+    host.tool(
+        "sudo",
+        "while [[ $1 != -- ]]; do shift; done; shift\n"
+        + (
+            "IFS= read -r line; [[ $line == "
+            + repr(secret)
+            + ' ]] || { echo "sudo: 1 incorrect password attempt" >&2; exit 1; }\n'
+            if asks
+            else ""
+        )
+        + 'exec "$@"',
+    )
     read, write = os.pipe()
     os.write(write, f"{secret}\n".encode())
     os.close(write)
     answer = tune(host.env(), "apply", "--json", "--sudo-password-fd", str(read), fds=(read,))
     os.close(read)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert host.calls()[0].startswith("sudo -S -p") and secret not in "".join(host.calls()) + answer.stdout + answer.stderr
+    assert (
+        host.calls()[0].startswith("sudo -S -p") and secret not in "".join(host.calls()) + answer.stdout + answer.stderr
+    )
     assert not trap.exists()
     wrong = tune(host.env(), "revert", "--sudo")
     assert ("incorrect password" in wrong.stderr) == asks
@@ -121,12 +150,29 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     key = (folder / "host.key.pub").read_text()
     addresses = [f"127.0.0.{k}" for k in range(2, 7)]
     (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {key}" for address in addresses))
-    (folder / "ssh_config").write_text(f"Host *\n  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n")
-    (folder / "sshd_config").write_text("\n".join([
-        *(f"ListenAddress {address}:{port}" for address in addresses), f"HostKey {folder}/host.key", f"AuthorizedKeysFile {folder}/user.key.pub",
-        "StrictModes no", "UsePAM no", "PasswordAuthentication no", "KbdInteractiveAuthentication no", "PidFile none", "MaxStartups 100",
-        f"SetEnv HOME={folder}", ""]))
-    server = subprocess.Popen([SSHD, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    (folder / "ssh_config").write_text(
+        f"Host *\n  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n"
+    )
+    (folder / "sshd_config").write_text(
+        "\n".join(
+            [
+                *(f"ListenAddress {address}:{port}" for address in addresses),
+                f"HostKey {folder}/host.key",
+                f"AuthorizedKeysFile {folder}/user.key.pub",
+                "StrictModes no",
+                "UsePAM no",
+                "PasswordAuthentication no",
+                "KbdInteractiveAuthentication no",
+                "PidFile none",
+                "MaxStartups 100",
+                f"SetEnv HOME={folder}",
+                "",
+            ]
+        )
+    )
+    server = subprocess.Popen(
+        [SSHD, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     assert server.stderr is not None
     for _ in addresses:
         assert "Server listening" in server.stderr.readline()

@@ -25,9 +25,20 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 STATE = Path("/run/orchestrator-tunables")
-KNOBS = [path for path in map(Path, (
-    "/proc/sys/kernel/nmi_watchdog", "/proc/sys/kernel/numa_balancing", "/proc/sys/kernel/randomize_va_space",
-    "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/transparent_hugepage/defrag")) if path.exists()]
+KNOBS = [
+    path
+    for path in map(
+        Path,
+        (
+            "/proc/sys/kernel/nmi_watchdog",
+            "/proc/sys/kernel/numa_balancing",
+            "/proc/sys/kernel/randomize_va_space",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "/sys/kernel/mm/transparent_hugepage/defrag",
+        ),
+    )
+    if path.exists()
+]
 NMI = "proc/sys/kernel/nmi_watchdog"
 
 
@@ -39,25 +50,50 @@ class Place:
         self.log_dir.mkdir(parents=True)
         self.site = folder / "site.yaml"
         text = lab.run(TOP / "lab/site").stdout
-        self.site.write_text("".join(f"log_dir: {self.log_dir}\n" if line.startswith("log_dir:") else line
-                                     for line in text.splitlines(keepends=True)) + "limits: {attempts: 2}\n")
+        self.site.write_text(
+            "".join(
+                f"log_dir: {self.log_dir}\n" if line.startswith("log_dir:") else line
+                for line in text.splitlines(keepends=True)
+            )
+            + "limits: {attempts: 2}\n"
+        )
         self.env = lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.site)}
 
     def fake_roots(self) -> dict[str, Path]:
-        self.env |= {"ORCH_TUNABLES_ROOT": str(self.folder / "host/%n"), "ORCH_TUNABLES_STATE": str(self.folder / "state/%n")}
+        self.env |= {
+            "ORCH_TUNABLES_ROOT": str(self.folder / "host/%n"),
+            "ORCH_TUNABLES_STATE": str(self.folder / "state/%n"),
+        }
         return {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.lab.nodes}
 
     def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "orchestrator", *map(str, words)], env=self.env, text=True, cwd=self.folder,
-                              capture_output=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *map(str, words)],
+            env=self.env,
+            text=True,
+            cwd=self.folder,
+            capture_output=True,
+            timeout=300,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
     def submit(self, nexp: int, fault: str = "", tuning: str = "{lease_seconds: 3600}") -> str:
         lines = [line for line in self.site.read_text().splitlines() if not line.startswith("tuning:")]
         self.site.write_text("\n".join([*lines, f"tuning: {tuning}", ""]))
         words = ["--env", f"BUILTIN_FAULT={fault}"] if fault else []
-        answer = self.orchestrator("render", "MI325X_08x08x32", "flux1", "--nexp", str(nexp), "--force", "-o", self.bundle, *words)
+        answer = self.orchestrator(
+            "render", "MI325X_08x08x32", "flux1", "--nexp", str(nexp), "--force", "-o", self.bundle, *words
+        )
         assert answer.returncode == 0, answer.stderr
-        job = subprocess.run(["sbatch", "--parsable", "job.sh"], cwd=self.bundle, env=self.env, text=True, capture_output=True, check=True)
+        job = subprocess.run(
+            ["sbatch", "--parsable", "job.sh"],
+            cwd=self.bundle,
+            env=self.env,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
         return job.stdout.strip()
 
     def running(self) -> str:
@@ -94,7 +130,6 @@ class Place:
                 found.append(int(path.parent.name))
         return found
 
-
     def rows(self) -> list[Row]:
         """What the nodes wrote down about their knobs."""
         files = self.set_dir().glob("nodes/*/tunables.tsv")
@@ -103,9 +138,20 @@ class Place:
     def revert(self) -> None:
         """`tune revert` on every node. A node of a rehearsal is a folder, which its own environment names."""
         for node in self.lab.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
-            env = {name: text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text for name, text in self.env.items()}
-            answer = subprocess.run([sys.executable, "-m", "orchestrator", "tune", "revert", "--json"], env=env, text=True, cwd=self.folder,
-                                    capture_output=True, timeout=300, check=False, stdin=subprocess.DEVNULL)
+            env = {
+                name: text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text
+                for name, text in self.env.items()
+            }
+            answer = subprocess.run(
+                [sys.executable, "-m", "orchestrator", "tune", "revert", "--json"],
+                env=env,
+                text=True,
+                cwd=self.folder,
+                capture_output=True,
+                timeout=300,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
             assert answer.returncode == 0, answer.stderr
 
     def kill(self, *words: str) -> None:
@@ -141,7 +187,14 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     set_dir = place.set_dir()
     assert place.job()["state"] == "complete", place.job()
     [drift] = drifts(set_dir)
-    assert (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found) == (1, 1, third, "nmi_watchdog", "0", "1")
+    assert (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found) == (
+        1,
+        1,
+        third,
+        "nmi_watchdog",
+        "0",
+        "1",
+    )
     refused = json.loads((set_dir / "runs/2/attempt_1/state.json").read_text())
     assert refused["outcome"] == "infrastructure"
     assert refused["reason"] == f"node {third} (rank 2): nmi_watchdog wanted 0, found 1"
@@ -151,12 +204,19 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     for key, start in starts.items():
         attempt = set_dir / f"runs/{key[0]}/attempt_{key[1]}"
         log = "".join((attempt / name).read_text() for name in ("cache_clear.log", "node_0.log"))
-        times = {word: json.loads(line.split(":::MLLOG ", 1)[1])["time_ms"] for line in log.splitlines() for word in ("cache_clear", "run_start")
-                 if f'"key": "{word}"' in line}
+        times = {
+            word: json.loads(line.split(":::MLLOG ", 1)[1])["time_ms"]
+            for line in log.splitlines()
+            for word in ("cache_clear", "run_start")
+            if f'"key": "{word}"' in line
+        }
         assert set(start.caches) == set(place.lab.nodes)
         assert all(cache.ready_ms <= times["cache_clear"] <= times["run_start"] for cache in start.caches.values())
         first, fifth, last = (place.lab.nodes[k] for k in (0, 4, 7))
-        assert start.value("kernel", fifth) == "6.8.0-60-generic" and start.value("gpu.firmware.smc", first) == "0x00557101"
+        assert (
+            start.value("kernel", fifth) == "6.8.0-60-generic"
+            and start.value("gpu.firmware.smc", first) == "0x00557101"
+        )
         assert start.value("image", last).startswith("sha256:") and start.value("knob.nmi_watchdog", third) == "0"
     for node, root in roots.items():
         assert (root / "proc/sys/vm/drop_caches").read_text() == "3\n"
@@ -176,7 +236,10 @@ def test_a_knob_that_refuses_and_nodes_that_differ(place: Place) -> None:
     place.end()
     record = place.job()
     assert record["state"] == "failed"
-    assert record["reason"] == f"node {fourth} (rank 3): tunables: nmi_watchdog wanted 0, found {STUBBORN.read_text().strip()}"
+    assert (
+        record["reason"]
+        == f"node {fourth} (rank 3): tunables: nmi_watchdog wanted 0, found {STUBBORN.read_text().strip()}"
+    )
     assert {node: snapshot(root) for node, root in roots.items()} == before
 
     (roots[fourth] / NMI).unlink()
@@ -185,10 +248,13 @@ def test_a_knob_that_refuses_and_nodes_that_differ(place: Place) -> None:
     shutil.rmtree(place.set_dir())
     place.submit(1)
     place.end()
-    assert place.job()["reason"].startswith(f"the nodes differ: node {seventh} (rank 6): driver is 6.10.5, elsewhere 6.12.12")
+    assert place.job()["reason"].startswith(
+        f"the nodes differ: node {seventh} (rank 6): driver is 6.10.5, elsewhere 6.12.12"
+    )
 
 
 # ---- five endings: the values before and after are the same, byte for byte ----
+
 
 class Knobs:
     """What a set tunes: the knobs that this machine's kernel has (shared by all nodes), or a folder per node."""
@@ -201,8 +267,12 @@ class Knobs:
     def now(self) -> dict[str, bytes]:
         if not self.roots:
             return {str(path): path.read_bytes() for path in KNOBS}
-        return {f"{node} {name}": text for node, root in self.roots.items() for name, text in snapshot(root).items()
-                if name != "proc/sys/vm/drop_caches"}  # which is no knob, but told to do something
+        return {
+            f"{node} {name}": text
+            for node, root in self.roots.items()
+            for name, text in snapshot(root).items()
+            if name != "proc/sys/vm/drop_caches"
+        }  # which is no knob, but told to do something
 
     def changed_nodes(self) -> set[str]:
         """The nodes whose values are not those of the beginning; real knobs belong to all of them."""
@@ -259,7 +329,9 @@ def test_put_back_after_scancel(place: Place, knobs: Knobs) -> None:
 @pytest.mark.parametrize("by", ["watchdog", "tune revert"])
 def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: str) -> None:
     """SIGKILL for the driver, its steps and the nodes' processes, as after a crash."""
-    job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning="{lease_seconds: %d}" % (1 if by == "watchdog" else 3600))
+    job = place.submit(
+        1, "slow:run=1:attempt=1:ms=100", tuning="{lease_seconds: %d}" % (1 if by == "watchdog" else 3600)
+    )
     place.in_run(1)
     assert tuned(knobs)
     set_dir = str(place.set_dir())

@@ -27,49 +27,70 @@ def test_the_published_profile_is_the_published_script() -> None:
     wanted = {one.name: (one.target, one.wanted) for one in load_profile("published").tunables}
     cpus = "/sys/devices/system/cpu/cpu[0-9]*"
     assert wanted == {
-        "amdgpu": ("amdgpu!", "loaded"), "cpu_idle_state2": (f"{cpus}/cpuidle/state2/disable", "1"),
-        "cpu_governor": (f"{cpus}/cpufreq/scaling_governor", "performance"), "nmi_watchdog": ("/proc/sys/kernel/nmi_watchdog", "0"),
-        "numa_balancing": ("/proc/sys/kernel/numa_balancing", "0"), "randomize_va_space": ("/proc/sys/kernel/randomize_va_space", "0"),
+        "amdgpu": ("amdgpu!", "loaded"),
+        "cpu_idle_state2": (f"{cpus}/cpuidle/state2/disable", "1"),
+        "cpu_governor": (f"{cpus}/cpufreq/scaling_governor", "performance"),
+        "nmi_watchdog": ("/proc/sys/kernel/nmi_watchdog", "0"),
+        "numa_balancing": ("/proc/sys/kernel/numa_balancing", "0"),
+        "randomize_va_space": ("/proc/sys/kernel/randomize_va_space", "0"),
         "thp_enabled": ("/sys/kernel/mm/transparent_hugepage/enabled", "always"),
-        "thp_defrag": ("/sys/kernel/mm/transparent_hugepage/defrag", "always")}
+        "thp_defrag": ("/sys/kernel/mm/transparent_hugepage/defrag", "always"),
+    }
 
 
 def test_host_checks_change_nothing() -> None:
     checks = load_profile("host_checks").tunables
     assert len(checks) >= 8 and not any(one.set for one in checks)
     assert [one.name for one in load_profile("recommended").tunables] == [
-        one.name for one in (*load_profile("published").tunables, *checks)]
+        one.name for one in (*load_profile("published").tunables, *checks)
+    ]
 
 
 def test_which_profile_a_workload_gets() -> None:
     assert choose_profile("flux1", "6.0") == choose_profile() == "recommended"
     assert choose_profile("builtin", "1.0") == "host_checks"
-    entry = load_entry("MI325X_08x08x32", "flux1", site=Site.model_validate({"log_dir": "/x", "tuning": {"profile": "published"}}))
+    entry = load_entry(
+        "MI325X_08x08x32", "flux1", site=Site.model_validate({"log_dir": "/x", "tuning": {"profile": "published"}})
+    )
     assert profile_for(entry).name == "published"
     assert profile_names() == ["host_checks", "published", "recommended"]
 
 
 def test_a_profile_of_the_site_extends_ours(tmp_path: Path) -> None:
-    path = write(tmp_path, "extends: [published]\n" + KNOB.replace("one", "nmi_watchdog") + 'kind: sysctl, key: kernel.nmi_watchdog, value: "1"}')
+    path = write(
+        tmp_path,
+        "extends: [published]\n"
+        + KNOB.replace("one", "nmi_watchdog")
+        + 'kind: sysctl, key: kernel.nmi_watchdog, value: "1"}',
+    )
     profile = load_profile(path)
     assert [one.wanted for one in profile.tunables if one.name == "nmi_watchdog"] == ["1"]
     assert len(profile.tunables) == len(load_profile("published").tunables)
 
 
-@pytest.mark.parametrize(("rest", "message"), [
-    (KNOB + "kind: file, path: /etc/passwd, value: x}", "6: knobs[0].path: '/etc/passwd' is not a file or pattern below /proc or /sys"),
-    (KNOB + "kind: file, path: /sys/../etc/passwd, value: x}", "is not a file or pattern below /proc or /sys"),
-    (KNOB + "kind: file, path: '/sys/$(reboot)', value: x}", "is not a file or pattern below /proc or /sys"),
-    (KNOB + "kind: file, value: x}", "a knob of kind file needs the key path"),
-    (KNOB + "kind: sysctl, key: a.b, state: 2, value: x}", "a knob of kind sysctl has no key state"),
-    (KNOB + "kind: sysctl, key: a.b}", "needs either value (to be set) or any_of"),
-    (KNOB + "kind: cmdline, value: iommu=pt}", "can only be looked at"),
-    (KNOB + "kind: service, unit: x, value: stopped}", "a service is active or inactive"),
-    (KNOB + "kind: sysctl, key: a.b, value: 'a|b'}", "write several accepted values as the list any_of"),
-    (KNOB + "kind: sysctls, key: a.b, value: '1'}", "is not accepted; accepted: file, sysctl"),
-    (KNOB + "kind: sysctl, key: a.b, valeu: '1'}", 'knobs[0].valeu: unknown key'),
-    (KNOB + "kind: cpu_governor, value: a}\n" + KNOB.partition("\n")[2] + "kind: cpu_governor, value: a}", "the knob one stands twice"),
-])
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        (
+            KNOB + "kind: file, path: /etc/passwd, value: x}",
+            "6: knobs[0].path: '/etc/passwd' is not a file or pattern below /proc or /sys",
+        ),
+        (KNOB + "kind: file, path: /sys/../etc/passwd, value: x}", "is not a file or pattern below /proc or /sys"),
+        (KNOB + "kind: file, path: '/sys/$(reboot)', value: x}", "is not a file or pattern below /proc or /sys"),
+        (KNOB + "kind: file, value: x}", "a knob of kind file needs the key path"),
+        (KNOB + "kind: sysctl, key: a.b, state: 2, value: x}", "a knob of kind sysctl has no key state"),
+        (KNOB + "kind: sysctl, key: a.b}", "needs either value (to be set) or any_of"),
+        (KNOB + "kind: cmdline, value: iommu=pt}", "can only be looked at"),
+        (KNOB + "kind: service, unit: x, value: stopped}", "a service is active or inactive"),
+        (KNOB + "kind: sysctl, key: a.b, value: 'a|b'}", "write several accepted values as the list any_of"),
+        (KNOB + "kind: sysctls, key: a.b, value: '1'}", "is not accepted; accepted: file, sysctl"),
+        (KNOB + "kind: sysctl, key: a.b, valeu: '1'}", "knobs[0].valeu: unknown key"),
+        (
+            KNOB + "kind: cpu_governor, value: a}\n" + KNOB.partition("\n")[2] + "kind: cpu_governor, value: a}",
+            "the knob one stands twice",
+        ),
+    ],
+)
 def test_wrong_profiles(tmp_path: Path, rest: str, message: str) -> None:
     with pytest.raises(DescriptorError) as caught:
         load_profile(write(tmp_path, rest))

@@ -28,13 +28,39 @@ def run_set(folder: Path, *, allow: bool = False, nexp: int = 1) -> tuple[dict[s
     folder.mkdir(exist_ok=True)
     (folder / "site.yaml").write_text(SITE.format(sets=folder / "sets", allow=str(allow).lower()))
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | {
-        "PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(folder / "site.yaml"),
-        "ORCH_TUNABLES_ROOT": str(folder / "host/%n"), "ORCH_TUNABLES_STATE": str(folder / "state/%n"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    rendered = subprocess.run([sys.executable, "-m", "orchestrator", "render", "local_2x2x8", "builtin", "--nexp", str(nexp), "-o", folder / "bundle"],
-                              env=env, text=True, capture_output=True, check=False)
+        "PYTHONPATH": str(TOP),
+        "ORCHESTRATOR_SITE": str(folder / "site.yaml"),
+        "ORCH_TUNABLES_ROOT": str(folder / "host/%n"),
+        "ORCH_TUNABLES_STATE": str(folder / "state/%n"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    rendered = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "render",
+            "local_2x2x8",
+            "builtin",
+            "--nexp",
+            str(nexp),
+            "-o",
+            folder / "bundle",
+        ],
+        env=env,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert rendered.returncode == 0, rendered.stderr
-    done = subprocess.run(["bash", folder / "bundle/run_with_docker.sh"], env=env, text=True, capture_output=True, timeout=300, check=False)
+    done = subprocess.run(
+        ["bash", folder / "bundle/run_with_docker.sh"],
+        env=env,
+        text=True,
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
     [set_dir] = (folder / "sets").iterdir()
     [record] = (set_dir / "jobs").iterdir()
     return json.loads(record.read_text()), set_dir, done.stderr
@@ -54,7 +80,9 @@ def test_a_set_leaves_its_hosts_as_they_were(tmp_path: Path) -> None:
     # A folder's meminfo does not change: 10 + 500 + 40 - 100.
     assert {(one.before_kib, one.after_kib) for one in start.caches.values()} == {(450, 450)}
     assert start.value("gpu.count", "local1") == "2" and start.value("gpu.max_sclk", "local0") == "2100Mhz"
-    assert start.value("knob.cpu_governor", "local0") == "performance" and len(start.value("environment", "local0")) == 64
+    assert (
+        start.value("knob.cpu_governor", "local0") == "performance" and len(start.value("environment", "local0")) == 64
+    )
     assert not differences(set_dir) and not drifts(set_dir)
     for root, then in zip(roots, before, strict=True):
         assert (root / "proc/sys/vm/drop_caches").read_text() == "3\n"
@@ -86,7 +114,11 @@ def write_start(set_dir: Path, run: int, rows: str, attempt: int = 1) -> Path:
 
 def test_differences_across_runs(tmp_path: Path) -> None:
     for run in range(1, 12):
-        write_start(tmp_path, run, "*\tdriver\t6.10\n" if run == 10 else "*\tdriver\t6.12\n" + ("n2\tdriver\t6.11\n" if run == 3 else ""))
+        write_start(
+            tmp_path,
+            run,
+            "*\tdriver\t6.10\n" if run == 10 else "*\tdriver\t6.12\n" + ("n2\tdriver\t6.11\n" if run == 3 else ""),
+        )
     found = [(one.field, one.node, one.run, one.value, one.usual) for one in differences(tmp_path)]
     assert found == [("driver", "n2", 3, "6.11", "6.12"), ("driver", "*", 10, "6.10", "6.12")]
 
@@ -100,7 +132,9 @@ def test_a_fact_that_one_run_did_not_tell(tmp_path: Path) -> None:
 
 def test_damaged_records(tmp_path: Path) -> None:
     folder = write_start(tmp_path, 1, "n1\tready_ms\t12\nn1\tcache_before_kib\tx\nhalf a li")
-    (folder / "node_0.json").write_text('{"node": "n1", "drift": [{"knob": "a", "wanted": "0", "found": "1", "need": "required"}, 7]}')
+    (folder / "node_0.json").write_text(
+        '{"node": "n1", "drift": [{"knob": "a", "wanted": "0", "found": "1", "need": "required"}, 7]}'
+    )
     (folder / "node_1.json").write_text('{"node": "n2", "dri')
     [start] = attempt_starts(tmp_path)
     assert start.caches == {"n1": Cache(12, 0, None)}

@@ -23,22 +23,37 @@ def fill(root: Path, *, cpus: int = 4, gpus: int = 2, files: Mapping[str, str] =
         "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 iommu=pt amd_iommu=on quiet\n",
         "proc/meminfo": "MemTotal: 1000 kB\nBuffers: 10 kB\nCached: 500 kB\nShmem: 100 kB\nSReclaimable: 40 kB\n",
         "proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 9575F 64-Core Processor\nmicrocode\t: 0xb002116\n",
-        "proc/sys/kernel/osrelease": "6.8.0-60-generic\n", "proc/sys/kernel/nmi_watchdog": "1\n",
-        "proc/sys/kernel/numa_balancing": "1\n", "proc/sys/kernel/randomize_va_space": "2\n", "proc/sys/vm/drop_caches": "0\n",
-        "sys/kernel/mm/transparent_hugepage/enabled": "madvise\n", "sys/kernel/mm/transparent_hugepage/defrag": "madvise\n",
-        "sys/module/amdgpu/version": "6.12.12\n", "sys/class/dmi/id/bios_version": "1.4\n",
+        "proc/sys/kernel/osrelease": "6.8.0-60-generic\n",
+        "proc/sys/kernel/nmi_watchdog": "1\n",
+        "proc/sys/kernel/numa_balancing": "1\n",
+        "proc/sys/kernel/randomize_va_space": "2\n",
+        "proc/sys/vm/drop_caches": "0\n",
+        "sys/kernel/mm/transparent_hugepage/enabled": "madvise\n",
+        "sys/kernel/mm/transparent_hugepage/defrag": "madvise\n",
+        "sys/module/amdgpu/version": "6.12.12\n",
+        "sys/class/dmi/id/bios_version": "1.4\n",
         **{f"sys/devices/system/node/node{k}/cpulist": f"{k}\n" for k in range(2)},
     }
     for k in range(cpus):
         cpu = f"sys/devices/system/cpu/cpu{k}"
-        made |= {f"{cpu}/cpuidle/state2/disable": "0\n", f"{cpu}/topology/physical_package_id": f"{k % 2}\n",
-                 f"{cpu}/cpufreq/scaling_governor": "schedutil\n" if k % 2 else "powersave\n"}
+        made |= {
+            f"{cpu}/cpuidle/state2/disable": "0\n",
+            f"{cpu}/topology/physical_package_id": f"{k % 2}\n",
+            f"{cpu}/cpufreq/scaling_governor": "schedutil\n" if k % 2 else "powersave\n",
+        }
     for k in range(gpus):
         gpu = f"sys/bus/pci/drivers/amdgpu/0000:{k + 5:02x}:00.0"
-        made |= {f"{gpu}/current_link_speed": "32.0 GT/s PCIe\n", f"{gpu}/current_link_width": "16\n", f"{gpu}/device": "0x74a5\n",
-                 f"{gpu}/current_compute_partition": "SPX\n", f"{gpu}/current_memory_partition": "NPS1\n",
-                 f"{gpu}/power_dpm_force_performance_level": "auto\n", f"{gpu}/vbios_version": "113-M3250102-100\n",
-                 f"{gpu}/fw_version/smc_fw_version": "0x00557101\n", f"{gpu}/pp_dpm_sclk": "0: 132Mhz *\n1: 2100Mhz\n"}
+        made |= {
+            f"{gpu}/current_link_speed": "32.0 GT/s PCIe\n",
+            f"{gpu}/current_link_width": "16\n",
+            f"{gpu}/device": "0x74a5\n",
+            f"{gpu}/current_compute_partition": "SPX\n",
+            f"{gpu}/current_memory_partition": "NPS1\n",
+            f"{gpu}/power_dpm_force_performance_level": "auto\n",
+            f"{gpu}/vbios_version": "113-M3250102-100\n",
+            f"{gpu}/fw_version/smc_fw_version": "0x00557101\n",
+            f"{gpu}/pp_dpm_sclk": "0: 132Mhz *\n1: 2100Mhz\n",
+        }
     for name, text in {**made, **files}.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,12 +88,25 @@ class Host:
         return path.read_text().splitlines() if path.exists() else []
 
     def env(self, **more: str) -> dict[str, str]:
-        return {"PATH": f"{self.bin}:{os.environ['PATH']}", "ORCH_TUNABLES_ROOT": str(self.root), "ORCH_TUNABLES_STATE": str(self.state),
-                "ORCH_OWNER_PID": str(os.getpid()), "ORCH_LEASE_S": "1", **more}
+        return {
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            "ORCH_TUNABLES_ROOT": str(self.root),
+            "ORCH_TUNABLES_STATE": str(self.state),
+            "ORCH_OWNER_PID": str(os.getpid()),
+            "ORCH_LEASE_S": "1",
+            **more,
+        }
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["bash", self.script, *words], env=self.env(**more), text=True, capture_output=True, timeout=300,
-                              check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            ["bash", self.script, *words],
+            env=self.env(**more),
+            text=True,
+            capture_output=True,
+            timeout=300,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
 
     def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, Row]:
         """Run an action; the rows by knob (for files put back, the last of each knob)."""

@@ -37,7 +37,9 @@ class Training:
     def load(self) -> None:
         """This node's shards of the data. Part of the timed run: the rules let nobody touch data before run_start."""
         first = self.node * self.plan.ranks_per_node
-        self.shards = [Shard(rank, self.plan.world, self.seed) for rank in range(first, first + self.plan.ranks_per_node)]
+        self.shards = [
+            Shard(rank, self.plan.world, self.seed) for rank in range(first, first + self.plan.ranks_per_node)
+        ]
 
     def share(self) -> float:
         return self.steps / self.expected

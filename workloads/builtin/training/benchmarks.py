@@ -47,8 +47,12 @@ class Plan:
         self.keys: Keys = {}
         self.train_samples: int | None = None  # None: logged at the end, as the published logs of llama31_8b do
         self.skipped_evals = 0
-        {BUILTIN: self.read_builtin, "flux1": self.read_flux1, "llama31_8b": self.read_llama31_8b,
-         "llama2_70b_lora": self.read_llama2_70b_lora}[benchmark]()
+        {
+            BUILTIN: self.read_builtin,
+            "flux1": self.read_flux1,
+            "llama31_8b": self.read_llama31_8b,
+            "llama2_70b_lora": self.read_llama2_70b_lora,
+        }[benchmark]()
         # Evaluations stand where a step ends.
         self.eval_every = -(-self.eval_interval // self.global_batch) * self.global_batch
         self.samples_per_step = self.pace()
@@ -65,7 +69,9 @@ class Plan:
         self.org = env.text("BUILTIN_ORG", default="local")
         self.platform = env.text("BUILTIN_PLATFORM", default=f"{self.nodes}x{self.ranks_per_node}")
         self.keys = {
-            "gradient_accumulation_steps": 1, "opt_name": "sgd", "opt_base_learning_rate": self.learning_rate,
+            "gradient_accumulation_steps": 1,
+            "opt_name": "sgd",
+            "opt_base_learning_rate": self.learning_rate,
             "micro_batch_size": self.micro_batch,
         }
 
@@ -79,8 +85,12 @@ class Plan:
         self.keys = {
             "evaluation_frequency": self.eval_interval,
             "gradient_accumulation_steps": self.accumulation(micro, self.world),
-            "opt_name": "adamw", "opt_adamw_beta_1": 0.9, "opt_adamw_beta_2": 0.95, "opt_adamw_epsilon": 1e-08,
-            "opt_adamw_weight_decay": 0.1, "opt_gradient_clip_norm": 1.0,
+            "opt_name": "adamw",
+            "opt_adamw_beta_1": 0.9,
+            "opt_adamw_beta_2": 0.95,
+            "opt_adamw_epsilon": 1e-08,
+            "opt_adamw_weight_decay": 0.1,
+            "opt_gradient_clip_norm": 1.0,
             "opt_base_learning_rate": env.number("LEARNING_RATE"),
             "opt_learning_rate_warmup_steps": env.integer("WARMUP_STEPS", default=0, low=0),
             "opt_learning_rate_training_steps": env.integer("MAX_STEPS", default=-1, low=-1),
@@ -98,12 +108,20 @@ class Plan:
         steps = env.integer("PRIMUS_TRAIN_ITERS", default=1_200_000)
         warmup = env.integer("PRIMUS_LR_WARMUP_ITERS", default=0, low=0)
         self.keys = {
-            "max_sequence_length": 8192, "gradient_accumulation_steps": self.accumulation(micro, self.world),
-            "opt_name": "adamw", "opt_adamw_beta_1": 0.9, "opt_adamw_beta_2": 0.95, "opt_adamw_epsilon": 1e-05,
-            "opt_adamw_weight_decay": 0.1, "opt_gradient_clip_norm": 1.0,
-            "opt_base_learning_rate": env.number("PRIMUS_LR"), "opt_end_learning_rate": env.number("PRIMUS_MIN_LR"),
-            "opt_learning_rate_warmup_steps": warmup, "opt_learning_rate_decay_steps": steps - warmup,
-            "opt_learning_rate_decay_schedule": "cosine with linear warmup", "max_steps": steps,
+            "max_sequence_length": 8192,
+            "gradient_accumulation_steps": self.accumulation(micro, self.world),
+            "opt_name": "adamw",
+            "opt_adamw_beta_1": 0.9,
+            "opt_adamw_beta_2": 0.95,
+            "opt_adamw_epsilon": 1e-05,
+            "opt_adamw_weight_decay": 0.1,
+            "opt_gradient_clip_norm": 1.0,
+            "opt_base_learning_rate": env.number("PRIMUS_LR"),
+            "opt_end_learning_rate": env.number("PRIMUS_MIN_LR"),
+            "opt_learning_rate_warmup_steps": warmup,
+            "opt_learning_rate_decay_steps": steps - warmup,
+            "opt_learning_rate_decay_schedule": "cosine with linear warmup",
+            "max_steps": steps,
         }
         self.publish(micro, steps)
 
@@ -121,9 +139,13 @@ class Plan:
         steps = env.integer("MAX_STEPS", default=1024)
         self.keys = {
             "gradient_accumulation_steps": self.accumulation(micro, self.world // split),
-            "opt_gradient_clip_norm": 0.3, "opt_adamw_weight_decay": 0.0001,
-            "opt_base_learning_rate": env.number("LR"), "opt_learning_rate_training_steps": steps,
-            "opt_learning_rate_warmup_factor": 0.0, "lora_rank": 16, "lora_alpha": 32,
+            "opt_gradient_clip_norm": 0.3,
+            "opt_adamw_weight_decay": 0.0001,
+            "opt_base_learning_rate": env.number("LR"),
+            "opt_learning_rate_training_steps": steps,
+            "opt_learning_rate_warmup_factor": 0.0,
+            "lora_rank": 16,
+            "lora_alpha": 32,
         }
         self.publish(micro, steps)
 
@@ -141,8 +163,9 @@ class Plan:
         self.learning_rate = REAL_RATE
         # Twice the reference is far outside of what any seed needs; a run beyond it will not converge.
         limit = int(2 * self.reference())
-        self.max_samples = env.integer("BUILTIN_MAX_SAMPLES", default=min(limit, steps * self.global_batch)
-                                       if steps > 0 else limit)
+        self.max_samples = env.integer(
+            "BUILTIN_MAX_SAMPLES", default=min(limit, steps * self.global_batch) if steps > 0 else limit
+        )
         self.org = env.text("MLLOG_SUBMISSION_ORG", "MLPERF_SUBMISSION_ORG", default="SUBMISSION_ORG_PLACEHOLDER")
         self.platform = env.text("MLLOG_SUBMISSION_PLATFORM", "MLPERF_SUBMISSION_PLATFORM", default="stand-in")
         self.keys["micro_batch_size"] = micro
@@ -181,10 +204,15 @@ class Plan:
     def agreement(self) -> dict[str, str]:
         """What all nodes of a run must have been started with, by the name of the setting."""
         return {
-            "benchmark": self.benchmark, "nodes": str(self.nodes), "ranks per node": str(self.ranks_per_node),
-            "micro batch": str(self.micro_batch), "global batch": str(self.global_batch),
-            "learning rate": repr(self.learning_rate), "target": repr(self.target),
-            "evaluation interval": str(self.eval_every), "sample limit": str(self.max_samples),
+            "benchmark": self.benchmark,
+            "nodes": str(self.nodes),
+            "ranks per node": str(self.ranks_per_node),
+            "micro batch": str(self.micro_batch),
+            "global batch": str(self.global_batch),
+            "learning rate": repr(self.learning_rate),
+            "target": repr(self.target),
+            "evaluation interval": str(self.eval_every),
+            "sample limit": str(self.max_samples),
         }
 
 

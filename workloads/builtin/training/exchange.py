@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 
 from training.failures import Disagreement, NoRendezvous, PeerLost
 from training.wire import (
-    ABORT, HELLO, REFUSE, SUM, WELCOME, NotOurs, Peer, Settings, decode, differences, encode, frame, packed, resolve,
+    ABORT,
+    HELLO,
+    REFUSE,
+    SUM,
+    WELCOME,
+    NotOurs,
+    Peer,
+    Settings,
+    decode,
+    differences,
+    encode,
+    frame,
+    packed,
+    resolve,
     unpacked,
 )
 

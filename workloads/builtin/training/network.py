@@ -83,8 +83,8 @@ class Network:
         self.velocity = velocity = [MOMENTUM * v - learning_rate * g for v, g in zip(self.velocity, gradient)]
         width = INPUTS + 1
         for unit, row in enumerate(self.hidden):
-            self.hidden[unit] = [w + v for w, v in zip(row, velocity[unit * width:])]
-        self.output = [w + v for w, v in zip(self.output, velocity[HIDDEN * width:])]
+            self.hidden[unit] = [w + v for w, v in zip(row, velocity[unit * width :])]
+        self.output = [w + v for w, v in zip(self.output, velocity[HIDDEN * width :])]
 
 
 def starting_point(seed: int) -> Network:

@@ -68,7 +68,7 @@ class Peer:
         end = HEADER.size + length
         if len(self.buffer) < end:
             return None
-        payload, self.buffer = self.buffer[HEADER.size:end], self.buffer[end:]
+        payload, self.buffer = self.buffer[HEADER.size : end], self.buffer[end:]
         return kind, sequence, payload
 
     def drain(self, deadline: float) -> None:
@@ -102,7 +102,8 @@ def differences(node: int, theirs: Settings, ours: Settings) -> str:
     """What node `node` was started with that node 0 was not, as one sentence; empty when they agree."""
     found = [
         f"{name} is {theirs.get(name, 'not set')} on node {node} and {value} on node 0"
-        for name, value in ours.items() if theirs.get(name) != value
+        for name, value in ours.items()
+        if theirs.get(name) != value
     ]
     return "; ".join(found)
 
