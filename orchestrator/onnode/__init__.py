@@ -1,0 +1,12 @@
+"""What runs on the nodes and the batch host, and what the controller shares with it: records, events, decisions.
+
+Standard library only, Python 3.9 or newer. A bundle carries this package as it is, as its folder `lib/`; the
+controller imports it as `orchestrator.onnode`. So every import in here is relative, and nothing in here imports ours from
+elsewhere.
+
+    layout, records, events, settings     files: where, what is in them, reading and writing
+    policy/                               decisions: pure functions of events and settings
+    loop/                                 on the batch host: the job, its nodes, its runs
+    agent/                                on a node: one process that holds it for the life of the job
+    measure/                              in the container: bandwidth of an all-reduce
+"""

@@ -1,0 +1,112 @@
+"""The event file of a job: what its nodes said and what its loop saw and decided, in order. Appended by the loop alone.
+
+One event is one line of five cells: Unix milliseconds, from (`node`, `loop` or `slurm`), word, node ("" where it is about none),
+detail. Fields of a detail are separated by UNIT. docs/events.md lists the words. What a node says is data: it is cut to size and its
+control characters become blanks before it is written, and nothing of it is evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .records import PathLike
+
+UNIT = "\x1f"
+MAX_WORD_BYTES = 4096
+"""A longer line of a node is garbage. (srun keeps a line whole only up to about a kilobyte; nodes keep theirs below that.)"""
+MAX_FILE_BYTES = 1 << 30
+_CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the event file. `ms` is Unix milliseconds."""
+
+    ms: int
+    source: str
+    word: str
+    node: str
+    detail: str
+
+    @property
+    def parts(self) -> list[str]:
+        """The fields of the detail; [""] for an empty one."""
+        return self.detail.split(UNIT)
+
+    def part(self, index: int) -> str:
+        """Return field `index` of the detail, "" where there is none."""
+        parts = self.parts
+        return parts[index] if index < len(parts) else ""
+
+    def data(self) -> Any:
+        """Return the detail as JSON; None where it is none. The loop writes its decisions so."""
+        try:
+            return json.loads(self.detail)
+        except (ValueError, RecursionError):
+            return None
+
+
+def clean(text: str, limit: int) -> str:
+    """Return `text` without control characters (but UNIT), at most `limit` characters."""
+    return text.translate(_CONTROL)[:limit]
+
+
+def number(text: str, digits: int = 15) -> int | None:
+    """Return what a node gave as a whole number, or None where it is something else."""
+    bare = text[1:] if text[:1] == "-" else text
+    return int(text) if bare.isascii() and bare.isdigit() and len(bare) <= digits else None
+
+
+def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str, str] | None:
+    """Return (word, node, detail) of a line that a node wrote; None for anything else, and for nodes that are not `known`."""
+    if len(line) > MAX_WORD_BYTES:
+        return None
+    cells = line.decode("utf-8", "replace").split("\t", 2)
+    if len(cells) != 3 or cells[1] not in known or not cells[0].isascii() or not cells[0].replace("+", "a").isalpha():
+        return None
+    return cells[0][:20], cells[1], clean(cells[2], MAX_WORD_BYTES)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class EventLog:
+    """Appends to one event file. A disk that is full does not stop the loop: what cannot be written is counted in `lost`."""
+
+    def __init__(self, path: PathLike) -> None:
+        # A torn last line of a job that was killed must not swallow our first one.
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        if os.fstat(self._fd).st_size:
+            os.write(self._fd, b"\n")
+        self.lost = 0
+
+    def append(self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = "") -> Event:
+        """Write one event and return it. `detail` as a dict becomes JSON."""
+        text = json.dumps(detail, separators=(",", ":")) if isinstance(detail, dict) else clean(detail, MAX_WORD_BYTES)
+        event = Event(now_ms(), source, word, node, text)
+        line = f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
+        try:
+            if os.write(self._fd, line) != len(line):
+                self.lost += 1
+        except OSError:
+            self.lost += 1
+        return event
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def read_events(path: PathLike) -> Iterator[Event]:
+    """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
+    with open(path, "rb") as file:
+        for line in file:
+            cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
+            ms = number(cells[0])
+            if len(cells) == 5 and ms is not None and line.endswith(b"\n"):
+                yield Event(ms, *cells[1:])

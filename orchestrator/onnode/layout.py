@@ -1,0 +1,119 @@
+"""Where things are in a set folder (docs/set-folder.md). Paths only; nothing here reads or writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The paths of one set. `root` is the set folder."""
+
+    root: Path
+
+    @property
+    def set_file(self) -> Path:
+        return self.root / "set.json"
+
+    @property
+    def bundle(self) -> Path:
+        return self.root / "bundle"
+
+    @property
+    def submissions(self) -> Path:
+        return self.root / "submissions"
+
+    @property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def results(self) -> Path:
+        return self.root / "results"
+
+    @property
+    def nodes(self) -> Path:
+        return self.root / "nodes"
+
+    @property
+    def preflight(self) -> Path:
+        return self.root / "preflight"
+
+    @property
+    def environment(self) -> Path:
+        """The evaluated environment of the runs, as `declare -x` lines."""
+        return self.root / "environment.sh"
+
+    @property
+    def lock(self) -> Path:
+        """Of the controller while it submits."""
+        return self.root / ".controller.lock"
+
+    @property
+    def loop_lock(self) -> Path:
+        """Holds the id of the job that works on the set."""
+        return self.root / "loop.lock"
+
+    def submission(self, number: int) -> Path:
+        return self.submissions / f"{number}.json"
+
+    def job(self, job_id: str) -> Path:
+        return self.jobs / f"{job_id}.json"
+
+    def events(self, job_id: str) -> Path:
+        """What the nodes of a job said and what its loop decided."""
+        return self.root / f"events-{job_id}.tsv"
+
+    def checks(self, job_id: str) -> Path:
+        return self.preflight / f"{job_id}.tsv"
+
+    def bandwidth(self, job_id: str) -> Path:
+        return self.preflight / f"deep-{job_id}.tsv"
+
+    def job_output(self, job_id: str) -> Path:
+        """What the job printed; `%j` for all jobs, as sbatch --output wants it."""
+        return self.root / f"job_{job_id}.out"
+
+    def node(self, node: str) -> Path:
+        """What one node says about itself: hold.log, tunables.tsv, network.json, hardware.json, scratch/."""
+        return self.nodes / node
+
+    def run(self, run: int) -> Path:
+        return self.runs / str(run)
+
+    def run_state(self, run: int) -> Path:
+        return self.run(run) / "state.json"
+
+    def result(self, run: int) -> Path:
+        return self.run(run) / f"result_{run}.txt"
+
+    def result_link(self, run: int) -> Path:
+        return self.results / f"result_{run}.txt"
+
+    def attempt(self, run: int, attempt: int) -> Path:
+        return self.run(run) / f"attempt_{attempt}"
+
+    def attempt_state(self, run: int, attempt: int) -> Path:
+        return self.attempt(run, attempt) / "state.json"
+
+    def start_table(self, run: int, attempt: int) -> Path:
+        return self.attempt(run, attempt) / "start.tsv"
+
+    def cache_log(self, run: int, attempt: int) -> Path:
+        """The MLLOG event that all caches were dropped; the result begins with it."""
+        return self.attempt(run, attempt) / "cache_clear.log"
+
+    def node_log(self, run: int, attempt: int, rank: int) -> Path:
+        return self.attempt(run, attempt) / f"node_{rank}.log"
+
+    def node_state(self, run: int, attempt: int, rank: int) -> Path:
+        return self.attempt(run, attempt) / f"node_{rank}.json"
+
+    def node_files(self, run: int, attempt: int, node: str) -> Path:
+        """What the run left in /results on one node."""
+        return self.attempt(run, attempt) / "files" / node

@@ -1,0 +1,1 @@
+"""On the batch host: the job, the nodes that it holds, and its runs."""

@@ -1,0 +1,183 @@
+"""The values of a bundle: settings.sh evaluated once by bash, where the caller's environment may override them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from .events import number
+
+# Prints every value as NAME, how many, and the values, each ended by NUL; `@` names are arrays. %s puts in the names.
+_TELL = r"""
+. "$1/settings.sh" || exit 1
+for one in %s; do
+  declare -n value=$one
+  printf '%%s\0%%d\0' "$one" "${#value[@]}"
+  ((${#value[@]} == 0)) || printf '%%s\0' "${value[@]}"
+done
+for one in "${MOUNTS[@]}"; do
+  one=${one%%%%$'\t'*}
+  printf '%%s\0%%d\0%%s\0' "=$one" 1 "${!one:-}"
+done
+"""
+
+
+class SettingsError(Exception):
+    """settings.sh cannot be used; the message says which value."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of settings.sh under their names in small letters; arrays are tuples. What each means stands there."""
+
+    system: str
+    workload: str
+    benchmark: str
+    round: str
+    ruleset: str
+    nnodes: int
+    gpus_per_node: int
+    nexp: int
+    target: str
+    metric: str
+    target_is_upper_bound: str
+    logdir: str
+    python: str
+    max_attempts: int
+    run_timeout_s: int
+    container_start_s: int
+    node_silence_s: int
+    sudo: tuple[str, ...]
+    runtime_tunables: int
+    orch_lease_s: int
+    tuning_differences: str
+    clear_caches: int
+    gpu_model: str
+    gpu_gfx: str
+    preflight_run: int
+    preflight_check_s: int
+    preflight_skip: tuple[str, ...]
+    preflight_warn: tuple[str, ...]
+    preflight_free_gb: str
+    preflight_clock_s: str
+    preflight_deep: int
+    preflight_deep_gbps: str
+    spares: int
+    fabric: str
+    fabric_drivers: tuple[str, ...]
+    fabric_names: tuple[str, ...]
+    fabric_link_layer: str
+    fabric_gbps: int
+    fabric_devices: int
+    network_rdma: str
+    network_differences: str
+    network_origins: tuple[str, ...]
+    network_removed: tuple[str, ...]
+    engine: str
+    engine_command: tuple[str, ...]
+    cont: str
+    pull: str
+    container_options: tuple[str, ...]
+    mounts: tuple[str, ...]
+    config_file: str
+    code_dir: str
+    code_source: str
+    command: tuple[str, ...]
+    pass_env: tuple[str, ...]
+    data: dict[str, str] = field(default_factory=dict)
+    """The folders of MOUNTS by the variable that names them."""
+
+
+_LIMITS = {
+    "nexp": 9999,
+    "max_attempts": 999,
+    "run_timeout_s": 9_999_999,
+    "container_start_s": 99_999,
+    "node_silence_s": 99_999,
+    "preflight_check_s": 999,
+}
+"""Numbers that the caller's environment may give, from 1 to these."""
+
+
+def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of `bundle`. Raises SettingsError with what is wrong with which value."""
+    wanted = [item for item in fields(Settings) if item.name != "data"]
+    script = _TELL % " ".join(item.name.upper() for item in wanted)
+    argv = ["bash", "--noprofile", "--norc", "-c", script, "settings", str(bundle)]
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=None if environment is None else dict(environment),
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingsError(f"{bundle}/settings.sh cannot be evaluated: {error}") from error
+    if done.returncode:
+        words = done.stderr.decode("utf-8", "replace").strip()
+        raise SettingsError(
+            f"{bundle}/settings.sh cannot be evaluated: {words or f'bash ended with {done.returncode}'}"
+        )
+    told, data = _take_apart(done.stdout.decode("utf-8", "surrogateescape"))
+    values: dict[str, object] = {}
+    for item in wanted:
+        name, kind = item.name.upper(), str(item.type)
+        found = told.get(name, ())
+        if kind == "tuple[str, ...]":
+            values[item.name] = tuple(found)
+        elif kind == "str":
+            values[item.name] = found[0] if found else ""
+        else:
+            values[item.name] = _number(item.name, found[0] if found else "")
+    return Settings(**values, data=data)  # type: ignore[arg-type]
+
+
+def _take_apart(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
+    words = text.split("\0")
+    told: dict[str, list[str]] = {}
+    data, at = {}, 0
+    while at + 1 < len(words):
+        name, count = words[at], int(words[at + 1])
+        values = words[at + 2 : at + 2 + count]
+        at += 2 + count
+        if name.startswith("="):
+            data[name[1:]] = values[0]
+        else:
+            told[name] = values
+    return told, data
+
+
+def _number(name: str, text: str) -> int:
+    value, limit = number(text, 9), _LIMITS.get(name)
+    if limit is not None and (value is None or not 1 <= value <= limit):
+        raise SettingsError(f"{name.upper()}={text} must be a number from 1 to {limit}")
+    if value is None:
+        raise SettingsError(f"{name.upper()}={text} in settings.sh must be a number")
+    return value
+
+
+def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:
+    """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
+
+    Raises SettingsError with bash's own words.
+    """
+    script = 'NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
+    argv = ["bash", "--noprofile", "--norc", "-eu", "-c", script, "_", str(bundle / settings.config_file), str(nexp)]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env={}, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingsError(f"{settings.config_file} cannot be evaluated: {error}") from error
+    if done.returncode:
+        raise SettingsError(
+            f"{settings.config_file} cannot be evaluated: {done.stderr.decode('utf-8', 'replace').strip()}"
+        )
+    return done.stdout
+
+
+def rehearsed(name: str, default: str, node: str) -> str:
+    """Return a folder that stands for one of the host's in rehearsals (ORCH_SYS_ROOT and the like); %n is the node's name."""
+    return os.environ.get(name, default).replace("%n", node)
