@@ -67,7 +67,7 @@ def manifest_hash(files: Mapping[str, bytes]) -> str:
 def _environment(templates: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from orchestrator.render import quoting
+    from orchestrator.model import quoting
 
     environment = Environment(
         loader=FileSystemLoader(templates),

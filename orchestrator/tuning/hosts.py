@@ -12,8 +12,8 @@ from orchestrator.tuning.rows import HostState, Row, parse_rows, parse_status
 from orchestrator.tuning.script import SCRIPT
 
 if TYPE_CHECKING:
-    from orchestrator.nodes.fanout import NodeAnswer, Transport
     from orchestrator.nodes.names import Node
+    from orchestrator.nodes.transport import NodeAnswer, Transport
 
 ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
 _BEGIN = "#begin"

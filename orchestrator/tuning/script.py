@@ -15,7 +15,7 @@ SCRIPT = "runtime_tunables.sh"
 
 def tunables_script(profile: TuningProfile) -> bytes:
     """Return the script: the profile's settings as data, then the logic. The same profile gives the same bytes."""
-    from orchestrator.render.quoting import comment, quote
+    from orchestrator.model.quoting import comment, quote
 
     head = [
         "#!/usr/bin/env bash",

@@ -25,9 +25,9 @@ from render_parts import (
 )
 
 from orchestrator.errors import RenderError
-from orchestrator.model import Minutes, Mount, Origin, Text, Unique
+from orchestrator.model import Minutes, Mount, Origin, Text, Unique, quoting
 from orchestrator.render import bundle as rendering
-from orchestrator.render import quoting, render_bundle
+from orchestrator.render import render_bundle
 
 ENTRY = an_entry("local_2x2x8", "builtin", container={"engine": "none"})
 REAL_BASH = settings(
