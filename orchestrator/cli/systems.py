@@ -281,7 +281,7 @@ def _validate(args: Namespace) -> ExitCode:
     if args.json:
         print_json(
             {
-                "problems": problems,
+                "problems": [str(problem) for problem in problems],
                 "files": [{"file": name, "kind": kind, "warnings": warnings} for name, kind, warnings in fine],
             }
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import DescriptorError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning
@@ -91,15 +91,11 @@ def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_na
 
 
 def _check_rounds(document: Document, workload: Workload, wanted: set[str], key: Key) -> None:
+    # Only a workload given as a file can lack one: those of the catalogue were checked with the system.
     for one in sorted(wanted - set(workload.rounds)):
-        # Only a workload given as a file can lack it: those of the catalogue were checked with the system.
-        raise DescriptorError(
-            [
-                f"{shown(document.path)}:{document.line(('workloads', *key))}: "
-                f"workloads.{key[0]}.{key[1]}: {workload.name} has no round {one}; "
-                f"it has: {', '.join(sorted(workload.rounds))}"
-            ]
-        )
+        has = ", ".join(sorted(workload.rounds))
+        document.add(("workloads", *key), f"{workload.name} has no round {one}; it has: {has}")
+    document.check()
 
 
 def _fabric_home(catalogue: Catalogue, document: Document, system: System) -> tuple[Document, Key]:
