@@ -240,7 +240,7 @@ class SiteLimits(Part):
 
 
 class SiteTuning(Part):
-    """How nodes are tuned. `profile` null: what tuning/choice.yaml gives the workload; a path is a profile of the site."""
+    """How nodes are tuned. `profile` null: what tuning/choice.yaml gives the workload. A path: the site's own."""
 
     profile: Name | AbsolutePath | None = None
     lease_seconds: Annotated[int, Field(ge=1, le=3600)] = 15

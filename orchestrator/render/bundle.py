@@ -33,11 +33,9 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
 
     Raises RenderError when the site gives no log directory, or a value cannot be written into a script.
     """
-    if not entry.site.log_dir:
-        raise RenderError(
-            "the site file gives no log_dir, the folder on shared storage for the sets",
-            hint="add `log_dir: /shared/results` to the site file",
-        )
+    from orchestrator.model.sites import sets_folder
+
+    sets_folder(entry.site, RenderError)
     if not entry.image and entry.container.engine != "none":
         raise RenderError(
             f"{entry.workload} of round {entry.round} was published without a container image",
@@ -67,7 +65,7 @@ def manifest_hash(files: Mapping[str, bytes]) -> str:
 def _environment(templates: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from orchestrator.render import quoting
+    from orchestrator.model import quoting
 
     environment = Environment(
         loader=FileSystemLoader(templates),
