@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..settings import Settings
 from .judge import usual
 from .said import Report
+
+if TYPE_CHECKING:
+    from ..settings import Settings
 
 FactRow = tuple[str, str, str]
 """(node, or * for all of them; field; value)"""
@@ -40,33 +43,6 @@ def agree_on_image(images: Mapping[str, str], nodes: Sequence[str], digest: str,
     differing = {node: f"{cont} is {image} there and {best} elsewhere" for node, image in others.items()}
     problems = [f"{cont} is {image} on {node} and {best} elsewhere" for node, image in others.items()]
     return Agreement(problems[0], differing) if problems else Agreement(image=best)
-
-
-def agree(
-    reports: Mapping[str, Report], nodes: Sequence[str], settings: Settings, digest: str, *, image: bool = True
-) -> Agreement:
-    """Compare image, network and facts, up to the first in which they differ. Without `image`: before a container started."""
-    images = {node: report.image for node, report in reports.items()}
-    first = agree_on_image(images, nodes, digest, settings.cont) if image else Agreement(image=digest)
-    if first.problem:
-        return first
-    network = agree_on_network(reports, nodes, settings)
-    if network.problem:
-        return network
-    facts = agree_on_facts(reports, nodes, settings)
-    warnings = [*network.warnings, *facts.warnings]
-    return Agreement(facts.problem, facts.differing, warnings, first.image, network.rdma_expected, facts.rows)
-
-
-def agree_on_candidates(reports: Mapping[str, Report], nodes: Sequence[str], settings: Settings) -> Agreement:
-    """Before anybody is chosen: who of `nodes`, which have not failed, is unlike the others and no candidate.
-
-    A `problem` is one for which no node is to blame.
-    """
-    if settings.nnodes < 2 or len(nodes) < 2:
-        return Agreement()
-    found = agree(reports, nodes, settings, "", image=False)
-    return Agreement("" if found.differing else found.problem, found.differing, found.warnings)
 
 
 # ---- network ----

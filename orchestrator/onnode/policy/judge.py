@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..events import number
-from ..settings import Settings
 from .said import OUTCOMES, Check, Report, line, place
+
+if TYPE_CHECKING:
+    from ..settings import Settings
 
 Rows = dict[str, dict[str, Check]]
 
@@ -37,22 +40,8 @@ def judge_checks(reports: Mapping[str, Report], settings: Settings, *, rdma: boo
         judge.clocks(reports)
         failed = judge.failed(() if rdma else ("rdma",))
         warnings = judge.warnings()
-    return Judgement({node: _ordered(rows.values()) for node, rows in judge.rows.items()}, failed, warnings)
-
-
-def row_of_failure(reason: str, kind: str = "") -> Check:
-    """Return what became of a node after its checks as one more row of them."""
-    known = "verdict" if reason.startswith("check ") else "tunables" if kind == "tunables" else "container"
-    return Check("tunables" if reason.startswith("tunables:") else known, "fail", 0, line(reason))
-
-
-def with_row(rows: Iterable[Check], row: Check) -> list[Check]:
-    """Return `rows` with `row` in the place of one of its name, in the order in which they are told."""
-    return _ordered([*(one for one in rows if one.name != row.name), row])
-
-
-def _ordered(rows: Iterable[Check]) -> list[Check]:
-    return sorted(rows, key=lambda row: place(row.name))
+    ordered = {node: sorted(rows.values(), key=lambda row: place(row.name)) for node, rows in judge.rows.items()}
+    return Judgement(ordered, failed, warnings)
 
 
 def failing(name: str, text: str, remedy: str, settings: Settings) -> Check | None:
@@ -60,18 +49,6 @@ def failing(name: str, text: str, remedy: str, settings: Settings) -> Check | No
     if name in settings.preflight_skip:
         return None
     return Check(name, "warn" if name in settings.preflight_warn else "fail", 0, line(text), remedy)
-
-
-def tell_failed(failed: Mapping[str, str], nodes: Iterable[str], ranks: Sequence[str]) -> str:
-    """Return one sentence about those of `nodes` that failed, in that order; what several say alike is said once."""
-    rank_of = {node: rank for rank, node in enumerate(ranks)}
-    alike: dict[str, list[str]] = {}
-    for node in nodes:
-        if failed.get(node):
-            alike.setdefault(failed[node], []).append(
-                f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
-            )
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in alike.items())
 
 
 def usual(values: Iterable[str]) -> str:

@@ -38,11 +38,6 @@ class Check:
         """Return text and remedy as one."""
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
-    @property
-    def detail(self) -> str:
-        """Return the row as the detail of an event."""
-        return UNIT.join((self.name, self.verdict, str(self.ms), self.text, self.remedy))
-
 
 def parse_check(detail: str) -> Check | None:
     """Return the row in a detail, or None where its name or its verdict is none."""
@@ -61,14 +56,6 @@ def place(name: str) -> tuple[int, int, str]:
     """Return what sorts the names of checks: those that we know as they stand in CHECKS, OUTCOMES last."""
     first, second = _PLACE.get(name, (1, 0))
     return first, second, name
-
-
-def clock_difference(told_ms: int, started_ms: int, now_ms: int) -> int:
-    """Return by how many ms a node's clock is off, for sure: it said `told_ms` after its step had started and before now.
-
-    The delay of a message is not taken for a difference of the clocks.
-    """
-    return told_ms - now_ms if told_ms > now_ms else min(0, told_ms - started_ms)
 
 
 @dataclass

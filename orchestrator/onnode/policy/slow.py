@@ -1,6 +1,6 @@
 """Which node is slow: the one rule of the deep step, of `orchestrator nodes` and of the report.
 
-Bandwidth: less than MARGIN_PERCENT of what good ones reach. Where the deep step has judged a node, its word counts and nothing is
+Bandwidth: less than MARGIN per cent of what good ones reach. Where the deep step has judged a node, its word counts and nothing is
 concluded from the numbers again. Time: notably later or longer, which is a second and 2 %.
 """
 
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-MARGIN_PERCENT = {"torch": 85, "rccl-tests": 85, "tcp": 50}
-"""By the way of measuring: sockets share their hosts with everything else."""
+MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
+"""Good is what reaches so many per cent of the others' bandwidth; sockets share their hosts with everything else."""
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
 """How the deep step's words about a node begin that makes the others slow; other words are about all nodes, or about silence."""
 NOTABLE_S, NOTABLE_SHARE = 1.0, 0.02
 
+Rate = TypeVar("Rate", int, float)
 
-def upper_quartile(rates: Iterable[float]) -> float:
+
+def upper_quartile(rates: Iterable[Rate]) -> Rate:
     """Return what good ones reach; slow ones do not pull it down as long as a quarter is good. 0 without any."""
     ordered = sorted(rates)
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
@@ -24,7 +27,7 @@ def upper_quartile(rates: Iterable[float]) -> float:
 
 def too_slow(rate: float, good: float, way: str) -> bool:
     """Return whether a bandwidth is that of a slow node; both in the same unit."""
-    return rate * 100 < good * MARGIN_PERCENT.get(way, 85)
+    return rate * 100 < good * MARGIN.get(way, 85)
 
 
 def notable(more_s: float, of_s: float) -> bool:

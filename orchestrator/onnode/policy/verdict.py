@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from .said import Check, line
+from .agree import agree_on_facts, agree_on_network
+from .judge import failing, judge_checks
+from .said import Check, Report, line
+
+if TYPE_CHECKING:
+    from ..settings import Settings
 
 COLUMNS = ("node", "check", "verdict", "ms", "text", "remedy")
 """Of the table that preflight.sh writes with --tsv, and of a set's preflight/<job>.tsv."""
@@ -126,6 +132,14 @@ class Verdicts:
         silent = [Row(one.node, "answer", "untested", 0, one.untested) for one in self.nodes if one.untested]
         return [*(row for one in self.nodes for row in one.rows), *silent, *self.together]
 
+    def with_checks(self, checks: Mapping[str, Check]) -> Verdicts:
+        """Return these with one more row for some of the nodes."""
+        nodes = (
+            replace(one, rows=(*one.rows, _row(one.node, checks[one.node]))) if one.node in checks else one
+            for one in self.nodes
+        )
+        return replace(self, nodes=tuple(nodes))
+
     def to_json(self) -> dict[str, object]:
         return {
             "schema": 1,
@@ -158,23 +172,42 @@ def judge(
     )
 
 
-def rows_of(rows: Mapping[str, Iterable[Check]]) -> list[Row]:
-    """Return the rows of all nodes, as a set's table has them."""
-    return [Row(node, one.name, one.verdict, one.ms, one.text, one.remedy) for node, own in rows.items() for one in own]
+def judge_preflight(
+    given: Sequence[str], reports: Mapping[str, Report], untested: Mapping[str, str], settings: Settings
+) -> Verdicts:
+    """Return the verdicts of preflight.sh on the nodes `given`; `untested` says why some were not there, or went silent.
+
+    Who is not like the others fails the check `versions`; what no single node is to blame for is about all together.
+    """
+    settings = replace(settings, preflight_run=1)
+    answered = [node for node in given if node not in untested and node in reports and "checked" in reports[node].words]
+    judged = judge_checks({node: reports[node] for node in answered}, settings, rdma=True)
+    rows = {node: {one.name: one for one in own} for node, own in judged.rows.items()}
+    fit, together = [node for node in answered if node not in judged.failed], []
+    for agree_on in (agree_on_network, agree_on_facts):
+        found = agree_on(reports, fit, settings)
+        together += [Row("*", "agreement", "warn", 0, line(text)) for text in found.warnings]
+        for node, text in found.differing.items():
+            row = failing("versions", text, "make it like the others, or leave it out", settings)
+            rows[node].update({row.name: row} if row else {})
+        if found.problem and not found.differing:
+            together.insert(0, Row("*", "agreement", "fail", 0, line(found.problem)))
+        if found.problem:
+            break
+    silent = {node: untested.get(node, "no answer") for node in given if node not in rows}
+    return judge(given, [_row(node, one) for node, own in rows.items() for one in own.values()] + together, silent)
 
 
-def agreement_rows(problem: str, warnings: Iterable[str] = ()) -> list[Row]:
-    """Return rows about all nodes together: what they must agree on, and what was noticed."""
-    found = [("fail", problem)] if problem else []
-    return [Row("*", "agreement", verdict, 0, text) for verdict, text in [*found, *(("warn", one) for one in warnings)]]
+def _row(node: str, one: Check) -> Row:
+    return Row(node, one.name, one.verdict, one.ms, one.text, one.remedy)
 
 
-def table_text(rows: Iterable[Row]) -> str:
-    """Return a table with COLUMNS, without a line end after its last row."""
+def table(rows: Iterable[Row]) -> str:
+    """Return a table with COLUMNS."""
     lines = ["\t".join(COLUMNS)]
     for row in rows:
         lines.append("\t".join((row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy))))
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def parse_table(text: str) -> list[Row]:
