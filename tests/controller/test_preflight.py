@@ -17,7 +17,7 @@ from controller_parts import Commands, until
 
 from orchestrator.nodes.names import Node
 from orchestrator.nodes.transport import NodeAnswer, Until
-from orchestrator.nodes.verdict import Row, judge, parse_table
+from orchestrator.onnode.policy.verdict import Row, judge, parse_table
 
 # Says of every node that is fit, except of those called `bad...` and `warm...`; silent nodes say nothing.
 SCRIPT = r"""#!/usr/bin/env bash
