@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .records import PathLike
+from .records import PathLike, open_regular
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
@@ -102,11 +102,19 @@ class EventLog:
         os.close(self._fd)
 
 
+def parse_event(line: bytes) -> Event | None:
+    """Return the event in a whole line of an event file; None for anything else."""
+    if not line.endswith(b"\n"):
+        return None
+    cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
+    ms = number(cells[0])
+    return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
+
+
 def read_events(path: PathLike) -> Iterator[Event]:
     """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         for line in file:
-            cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
-            ms = number(cells[0])
-            if len(cells) == 5 and ms is not None and line.endswith(b"\n"):
-                yield Event(ms, *cells[1:])
+            event = parse_event(line)
+            if event is not None:
+                yield event
