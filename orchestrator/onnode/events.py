@@ -1,8 +1,8 @@
 """The event file of a job: what its nodes said and what its loop saw and decided, in order. Appended by the loop alone.
 
 One event is one line of five cells: Unix milliseconds, from (`node`, `loop` or `slurm`), word, node ("" where it is about none),
-detail. Fields of a detail are separated by UNIT. docs/events.md lists the words. What a node says is data: it is cut to size and its
-control characters become blanks before it is written, and nothing of it is evaluated.
+detail. Fields of a detail are separated by UNIT. docs/events.md lists the words. What a node says is data: it is cut to size
+and its control characters become blanks before it is written, and nothing of it is evaluated.
 """
 
 from __future__ import annotations

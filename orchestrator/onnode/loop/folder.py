@@ -191,7 +191,9 @@ class Folder:
             state = RunRecord(run=run, attempt=attempt, state="running")
         if state.state != "running":
             return state
-        stops = {rank: last_status(self.layout.node_log(run, attempt, rank)) for rank in range(max(len(state.nodes), 1))}
+        stops = {
+            rank: last_status(self.layout.node_log(run, attempt, rank)) for rank in range(max(len(state.nodes), 1))
+        }
         good = next((rank for rank, status in stops.items() if status == "success"), None)
         reason = state.reason or f"job {state.job_id or 'unknown'} ended without closing this attempt"
         outcome = "interrupted"
@@ -224,7 +226,9 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, envi
     name = f"{settings.system}-{settings.workload}-{stamp}-{os.urandom(2).hex()}"
     root = Path(named) if named else Path(settings.logdir) / name
     if named and not root.is_dir():
-        raise SetError(f"ORCH_SET_DIR={root} does not exist on {os.uname().nodename}; is the log directory on shared storage?")
+        raise SetError(
+            f"ORCH_SET_DIR={root} does not exist on {os.uname().nodename}; is the log directory on shared storage?"
+        )
     layout = Layout(root)
     try:
         for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
@@ -236,7 +240,9 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, envi
             _describe(bundle, settings, scheduler, layout, environment)
         record = records.read(SetRecord, layout.set_file)
         if not isinstance(record, SetRecord) or not record.root_seed:
-            raise SetError(f"{layout.set_file} is damaged: {record if record and not isinstance(record, SetRecord) else 'it has no root_seed'}")
+            raise SetError(
+                f"{layout.set_file} is damaged: {record if record and not isinstance(record, SetRecord) else 'it has no root_seed'}"
+            )
         if not layout.bundle.is_dir():
             # Nodes run from this copy: what ran stays on record, and an edit of the original cannot reach a running set.
             temporary = layout.root / f".bundle.tmp.{os.getpid()}"
@@ -247,7 +253,9 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, envi
     return Folder(layout, record, scheduler.job_id)
 
 
-def _describe(bundle: Path, settings: Settings, scheduler: Slurm | Local, layout: Layout, environment: dict[str, str]) -> None:
+def _describe(
+    bundle: Path, settings: Settings, scheduler: Slurm | Local, layout: Layout, environment: dict[str, str]
+) -> None:
     given = environment.get("ROOT_SEED", "")
     seed = number(given, 10) if given else int.from_bytes(os.urandom(8), "big") % MAX_SEED + 1
     if seed is None or not 1 <= seed <= MAX_SEED:

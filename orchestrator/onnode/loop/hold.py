@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import UNIT, Event, clean, number, parse_word
 from ..policy import place
-from ..policy.agree import Agreement, agree, agree_on_candidates, agree_on_facts
-from ..policy.judge import judge_checks, row_of_failure, tell_failed, with_row
-from ..policy.said import Check, clock_difference
-from ..policy.verdict import rows_of, table_text
+from ..policy.agree import Agreement, agree, agree_on_facts
+from ..policy.judge import judge_checks
+from ..policy.said import OUTCOMES, Check
+from ..policy.verdict import Row, table
 from ..records import write_bytes
 from .nodes import DeepStep, Flow, Step, node_command
 
@@ -41,7 +41,7 @@ class Group:
         self.problem = ""
         """Why the nodes could not be made ready."""
         self.too_few = False
-        self.rows: dict[str, list[Check]] = {}
+        self.rows: dict[str, dict[str, Check]] = {}
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
@@ -89,7 +89,9 @@ class Group:
     def _look_at_clock(self, event: Event) -> None:
         told = number(event.part(0))
         if told is not None:
-            self.note("clock", event.node, str(clock_difference(told, self.step_started_ms, event.ms)))
+            # It said so after its step had started and before now: the delay of a message is no difference of the clocks.
+            off = told - event.ms if told > event.ms else min(0, told - self.step_started_ms)
+            self.note("clock", event.node, str(off))
 
     def _complain(self, line: bytes) -> None:
         """Keep what the step says about itself, and look for a node whose process has ended."""
@@ -116,7 +118,9 @@ class Group:
         while not self.job.ending:
             self.look_for_ended()
             silent = [
-                node for node in nodes if word not in self.standing.reports[node].words and node not in self.standing.failed
+                node
+                for node in nodes
+                if word not in self.standing.reports[node].words and node not in self.standing.failed
             ]
             if not silent:
                 return True
@@ -135,7 +139,7 @@ class Group:
 
     # ---- having nodes ready ----
 
-    def place(self) -> Flow:
+    def have_ready(self) -> Flow:
         """Have as many nodes ready as the system has; who is not fit is set aside as long as others can take its rank.
 
         True, or False: `problem` says why not.
@@ -238,9 +242,9 @@ class Group:
                 if self.settings.preflight_run == 1 and not (yield from self.hear("checked", workers)):
                     return False
                 yield from self._judge(workers)
-            if not any(node in self.standing.failed for node in workers) and not self._agree(workers):
-                if not self.choosing:
-                    return False
+            fit = not any(node in self.standing.failed for node in workers)
+            if fit and not self._agree(workers) and not self.choosing:
+                return False
             if not any(node in self.standing.failed for node in workers):
                 break
             self.problem = self._tell_failed(nodes)
@@ -268,7 +272,9 @@ class Group:
             marker.write_text(f"{self.marker_text}\n")
             self.marker = str(marker)
         except OSError as error:
-            self.job.log(f"WARNING: cannot write {marker} ({error.strerror}); the nodes' view of shared storage is not checked")
+            self.job.log(
+                f"WARNING: cannot write {marker} ({error.strerror}); the nodes' view of shared storage is not checked"
+            )
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
         """What each node wrote on shared storage can be seen here too, within the limit of a check."""
@@ -276,7 +282,11 @@ class Group:
             return
         deadline = time.monotonic() + self.settings.preflight_check_s
         reports = self.standing.reports
-        missing = [node for node in nodes if "log_dir" in reports[node].checks and reports[node].checks["log_dir"].verdict == "pass"]
+        missing = [
+            node
+            for node in nodes
+            if "log_dir" in reports[node].checks and reports[node].checks["log_dir"].verdict == "pass"
+        ]
         while missing and not self.job.ending:
             os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
             missing = [node for node in missing if not self._sees(node)]
@@ -305,7 +315,9 @@ class Group:
         if self.settings.preflight_run == 1:
             yield from self.see_markers(nodes)
             judged = judge_checks({node: self.standing.reports[node] for node in nodes}, self.settings, rdma=False)
-            self.rows.update({node: list(rows) for node, rows in judged.rows.items()})
+            for node, rows in judged.rows.items():
+                kept = {name: row for name, row in self.rows.get(node, {}).items() if name in OUTCOMES}
+                self.rows[node] = {**{row.name: row for row in rows}, **kept}
             for warning in judged.warnings:
                 self.job.warn(warning)
             for node, reason in judged.failed.items():
@@ -313,9 +325,11 @@ class Group:
 
     def _compare(self, nodes: Sequence[str]) -> str:
         """Before anybody is chosen: who is not like the others is no candidate. Return what stops the set, or ""."""
-        found = agree_on_candidates(self.standing.reports, nodes, self.settings)
+        if self.settings.nnodes < 2 or len(nodes) < 2:
+            return ""
+        found = agree(self.standing.reports, nodes, self.settings, None)
         self._differ(found)
-        return found.problem
+        return "" if found.differing else found.problem
 
     def _agree(self, nodes: Sequence[str]) -> bool:
         """Whether the nodes in use are one experiment: the same image, network and facts."""
@@ -340,11 +354,10 @@ class Group:
         return self._facts
 
     def _tell_failed(self, nodes: Sequence[str]) -> str:
-        failed = {node: reason for node, (_, reason) in self.standing.failed.items()}
-        return tell_failed(failed, nodes, self.standing.ranks)
+        return place.tell_failed(self.standing, nodes)
 
     def _measure(self, nodes: Sequence[str]) -> Flow:
-        """Measure the bandwidth between the nodes. Slow ones get a rank last; where others can take all ranks they are set aside."""
+        """Measure the bandwidth between the nodes. Slow ones get a rank last, and none where others can take all."""
         if "deep" in self.settings.preflight_skip or not nodes:
             return True
         verdict = yield from measure(self.job, nodes, lambda: bool(self.job.ending))
@@ -353,8 +366,8 @@ class Group:
         self.job.log(f"deep: {verdict.summary}")
         for node, row in verdict.rows.items():
             check = Check("deep", row[0], verdict.ms, row[1], row[2])
-            self.note("deep", node, check.detail)
-            self.rows[node] = with_row(self.rows.get(node, []), check)
+            self.note("deep", node, UNIT.join((check.name, check.verdict, str(check.ms), check.text, check.remedy)))
+            self.rows.setdefault(node, {})["deep"] = check
         fast = [node for node in nodes if node not in verdict.slow]
         for node in verdict.slow:
             self.note("slow", node)
@@ -370,8 +383,8 @@ class Group:
         if self.rows:
             try:
                 self.job.layout.preflight.mkdir(exist_ok=True)
-                text = table_text(rows_of(self.rows)) + "\n"
-                write_bytes(self.job.layout.checks(self.job.job_id), text.encode(), sync=False)
+                rows = [Row(node, *vars(row).values()) for node, own in self.rows.items() for row in own.values()]
+                write_bytes(self.job.layout.checks(self.job.job_id), table(rows).encode(), sync=False)
             except OSError as error:
                 self.job.log(f"error: cannot write the checks: {error.strerror}")
 
@@ -384,7 +397,8 @@ class Group:
             if node not in self.standing.aside:
                 self.note("aside", node, UNIT.join((kind, reason, *self.job.where)))
                 self.job.put_aside(node, kind, reason)
-                self.rows[node] = with_row(self.rows.get(node, []), row_of_failure(reason, kind))
+                name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
+                self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
         self.job.write()
         return bool(failed)
 
@@ -412,7 +426,9 @@ class Group:
         deadline = time.monotonic() + LET_GO_S
         while step.alive and time.monotonic() < deadline:
             waiting = [
-                node for node in step.nodes if node not in self.standing.silent and "left" not in self.standing.reports[node].words
+                node
+                for node in step.nodes
+                if node not in self.standing.silent and "left" not in self.standing.reports[node].words
             ]
             if not waiting:  # all have let go: the step itself needs a moment
                 deadline = min(deadline, time.monotonic() + 2)
@@ -434,7 +450,12 @@ def measure(job: Any, nodes: Sequence[str], ended: Callable[[], bool], table: Pa
     from .deep import deep_step
 
     known = frozenset(nodes)
-    environment = {**job.environment, "ORCH_SET_DIR": str(job.layout.root), "ORCH_JOB_ID": job.job_id, "MASTER_ADDR": nodes[0]}
+    environment = {
+        **job.environment,
+        "ORCH_SET_DIR": str(job.layout.root),
+        "ORCH_JOB_ID": job.job_id,
+        "MASTER_ADDR": nodes[0],
+    }
     environment["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
     argv = node_command(job.settings.python, job.bundle, "deep")
     step = DeepStep(lambda take, say: Step(job.reactor, job.scheduler, nodes, argv, environment, take, say), known)

@@ -60,14 +60,18 @@ def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Sl
         scheduler = Local(environment, settings.nnodes + settings.spares if many else 1)
     if len(scheduler.allocated) < settings.nnodes:
         found = len(scheduler.allocated)
-        raise LookupError(f"{settings.system} needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)")
+        raise LookupError(
+            f"{settings.system} needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
+        )
     return scheduler
 
 
 class Job:
     """One job of a set, from taking the set to letting it go."""
 
-    def __init__(self, settings: Settings, scheduler: Slurm | Local, folder: Folder, environment: dict[str, str]) -> None:
+    def __init__(
+        self, settings: Settings, scheduler: Slurm | Local, folder: Folder, environment: dict[str, str]
+    ) -> None:
         self.settings, self.scheduler, self.folder, self.environment = settings, scheduler, folder, environment
         self.settings_record = {**dataclasses.asdict(settings), "data": {}}
         self.layout, self.job_id = folder.layout, scheduler.job_id
@@ -106,7 +110,10 @@ class Job:
             reason = str(error)
             log(f"error: {error}")
         except OSError as error:
-            state, reason = "paused", f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})"
+            state, reason = (
+                "paused",
+                f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})",
+            )
             log(f"error: {reason}")
         finally:
             self._finish(state, reason)
@@ -120,10 +127,10 @@ class Job:
     def _flow(self, group: Group) -> Flow:
         """Work on the set; (state, reason)."""
         try:
-            if (missing := deque(self.folder.missing())) and not (yield from group.place()):
+            if (missing := deque(self.folder.missing())) and not (yield from group.have_ready()):
                 if self.ending:
                     return self.ending, self.ending_reason
-                # A set that has results already, or whose spare nodes are used up, is only paused: another allocation may do better.
+                # With results already, or with spares that are used up, it is only paused: another allocation may do better.
                 paused = (group.too_few and self.has_spares) or any(self.layout.runs.glob("*/result_*.txt"))
                 return ("paused" if paused else "failed"), group.problem
             problem = yield from self._runs(group, missing)
@@ -157,7 +164,7 @@ class Job:
     def _renew(self, group: Group) -> Flow:
         """New containers on all nodes; what a dead run left behind in the old ones is gone with them."""
         yield from group.release()
-        return not self.ending and (yield from group.place())
+        return not self.ending and (yield from group.have_ready())
 
     # ---- records ----
 
@@ -203,7 +210,14 @@ class Job:
     def put_aside(self, node: str, kind: str, reason: str) -> None:
         """Put on record that a node is not used any more, with the run that was going on (0 before the first)."""
         log(f"node {node} is set aside: {reason}")
-        about = {"node": node, "kind": kind, "reason": reason, "run": self.run, "attempt": self.attempt, "time_ms": now_ms()}
+        about = {
+            "node": node,
+            "kind": kind,
+            "reason": reason,
+            "run": self.run,
+            "attempt": self.attempt,
+            "time_ms": now_ms(),
+        }
         self.aside.append(about)
 
     @property

@@ -178,7 +178,9 @@ class Step:
 class DeepStep:
     """A step as the bandwidth search wants it: its words in a queue."""
 
-    def __init__(self, start: Callable[[Callable[[bytes], None], Callable[[bytes], None]], Step], known: frozenset[str]) -> None:
+    def __init__(
+        self, start: Callable[[Callable[[bytes], None], Callable[[bytes], None]], Step], known: frozenset[str]
+    ) -> None:
         from ..events import parse_word
 
         self.words: deque[tuple[str, str, str]] = deque()
@@ -215,7 +217,9 @@ class Slurm:
         self.job_id = environment["SLURM_JOB_ID"]
         try:
             names = ["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")]
-            self.allocated = subprocess.run(names, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60).stdout.split()
+            self.allocated = subprocess.run(
+                names, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            ).stdout.split()
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LookupError(f"scontrol show hostnames: {error}") from error
         # The batch script's own limits must not shape the steps: each step says what it needs.
@@ -227,7 +231,15 @@ class Slurm:
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
         """Return the one command that starts `argv` on each of `nodes`; one that fails, or is lost, does not end the others."""
         count = str(len(nodes))
-        srun = ["srun", "--overlap", "--export=ALL", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--mpi=none"]
+        srun = [
+            "srun",
+            "--overlap",
+            "--export=ALL",
+            f"--nodes={count}",
+            f"--ntasks={count}",
+            "--ntasks-per-node=1",
+            "--mpi=none",
+        ]
         return [([*srun, f"--nodelist={','.join(nodes)}", "--quiet", "--kill-on-bad-exit=0", "--no-kill", *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
@@ -258,7 +270,7 @@ class Slurm:
 
 
 class Local:
-    """This host. With one node that is the published single-node flow; with the engine `none` several nodes are several processes."""
+    """This host: one node as in the published single-node flow, or several as processes side by side."""
 
     name = "local"
 

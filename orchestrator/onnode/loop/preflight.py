@@ -16,19 +16,16 @@ from typing import Any
 from .. import records
 from ..events import EventLog, now_ms
 from ..layout import Layout
-from ..policy.agree import agree_on_candidates
-from ..policy.judge import failing, judge_checks, with_row
 from ..policy.place import lost_reason
 from ..policy.said import Check
-from ..policy.verdict import Row, Verdicts, agreement_rows, judge, plain_table, rows_of, table_text
+from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from ..settings import SettingsError, evaluate_config, load
 from .hold import Group, measure
 from .job import log
-from .nodes import Flow, Local, Reactor, Slurm, Step, node_command
+from .nodes import Flow, Lines, Local, Reactor, Slurm, node_command
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
 OPTIONS = "--deep, --nodes A,B, --tsv FILE, --exclude-file FILE, --judge, --json"
-UNLIKE = "make it like the others, or leave it out"
 
 
 @dataclass
@@ -98,8 +95,8 @@ class Preflight:
         self.words, self.environment = words, dict(os.environ)
         settings = load(bundle)
         # No container is started here: the checks' own limit is enough, and some time for the step.
-        limits = {"container_start_s": 2 * settings.preflight_check_s, "preflight_run": 1, "preflight_deep": int(words.deep)}
-        self.settings = dataclasses.replace(settings, **limits)
+        limit_s = 2 * settings.preflight_check_s
+        self.settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
         self.settings_record: dict[str, Any] = {}
         self.bundle, self.ending = bundle, ""
         self.reactor = Reactor(self._signalled)
@@ -141,7 +138,10 @@ class Preflight:
             if self.ending:
                 raise Refused(NOT_RUN, "ended by a signal")
             self._write(verdicts)
-            print(json.dumps(verdicts.to_json()) if self.words.as_json else plain_table(verdicts, self.summary), flush=True)
+            print(
+                json.dumps(verdicts.to_json()) if self.words.as_json else plain_table(verdicts, self.summary),
+                flush=True,
+            )
             return FIT if verdicts.fit and verdicts.nodes else UNFIT
         finally:
             if self.made:
@@ -149,7 +149,7 @@ class Preflight:
 
     def _write(self, verdicts: Verdicts) -> None:
         if self.words.tsv:
-            records.write_bytes(self.words.tsv, (table_text(verdicts.rows) + "\n").encode(), sync=False)
+            records.write_bytes(self.words.tsv, table(verdicts.rows).encode(), sync=False)
         if self.words.exclude_file:
             text = "".join(f"{node}\n" for node in verdicts.exclude)
             records.write_bytes(self.words.exclude_file, text.encode(), sync=False)
@@ -205,42 +205,29 @@ class Preflight:
 
     def _hear_lines(self, group: Group) -> Flow:
         """Take in what the nodes said to somebody else, from standard input."""
-        from .nodes import Lines
-
         group.step_started_ms = now_ms()
         lines = Lines(self.reactor, sys.stdin.buffer, group.take)
         while lines.open and not self.ending:
             yield time.monotonic() + 60
 
     def _judged(self, group: Group) -> Flow:
-        reports, settings = group.standing.reports, self.settings
-        answered = [node for node in self.given if node in reports and "checked" in reports[node].words]
-        problems = {
-            node: group.standing.failed.get(node, ("", "no answer"))[1]
-            for node in self.given
-            if node not in answered and node not in self.untried
-        }
-        yield from group.see_markers(answered)
-        own = {node: reports[node] for node in answered}
-        judged = judge_checks(own, settings, rdma=True)
-        rows = {node: list(found) for node, found in judged.rows.items()}
-        fit = [node for node in answered if node not in judged.failed]
-        alike = agree_on_candidates(reports, fit, dataclasses.replace(settings, nnodes=len(fit)))
-        self.warnings += alike.warnings
-        for node, text in alike.differing.items():
-            check = failing("versions", text, UNLIKE, settings)
-            rows[node] = with_row(rows[node], check) if check else rows[node]
-        if self.words.deep and fit:
-            yield from self._deep([node for node in fit if node not in alike.differing], rows)
-        together = agreement_rows(alike.problem, self.warnings)
-        found: list[Row] = [*rows_of(rows), *together]
-        return judge(self.given, found, problems, self.untried)
+        reports = group.standing.reports
+        untested = dict(self.untried)
+        for node in self.given:
+            if node not in untested and (node not in reports or "checked" not in reports[node].words):
+                untested[node] = group.standing.failed.get(node, ("", "no answer"))[1]
+        yield from group.see_markers([node for node in self.given if node not in untested])
+        verdicts = judge_preflight(self.given, reports, untested, self.settings)
+        if self.words.deep:
+            fit = [one.node for one in verdicts.nodes if one.verdict in ("pass", "warn")]
+            verdicts = verdicts.with_checks((yield from self._deep(fit)))
+        return verdicts
 
-    def _deep(self, nodes: Sequence[str], rows: dict[str, list[Check]]) -> Flow:
-        """Whoever is slow has failed: no rank is given here."""
-        if nodes and "deep" not in self.settings.preflight_skip:
-            table = Path(f"{self.words.tsv}.deep") if self.words.tsv else None
-            verdict = yield from measure(self, nodes, lambda: bool(self.ending), table)
-            self.summary = verdict.summary
-            for node, row in verdict.rows.items():
-                rows[node] = with_row(rows[node], Check("deep", row[0], verdict.ms, row[1], row[2]))
+    def _deep(self, nodes: Sequence[str]) -> Flow:
+        """Measure the bandwidth between `nodes`; a row for each. Whoever is slow has failed: no rank is given here."""
+        if not nodes or "deep" in self.settings.preflight_skip:
+            return {}
+        table = Path(f"{self.words.tsv}.deep") if self.words.tsv else None
+        verdict = yield from measure(self, nodes, lambda: bool(self.ending), table)
+        self.summary = verdict.summary
+        return {node: Check("deep", row[0], verdict.ms, row[1], row[2]) for node, row in verdict.rows.items()}

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 GATE_S = 300.0
 STOP_S = 25.0
 """An ended run has 20 s to end by itself before it is killed, and then must be recorded."""
-SOCKETS = re.compile(rb"[^\n]*(?:NET/IB ?: No device found|Using network Socket|via NET/Socket|NET/Socket ?: Using)[^\n]*")
+SOCKETS = re.compile(
+    rb"[^\n]*(?:NET/IB ?: No device found|Using network Socket|via NET/Socket|NET/Socket ?: Using)[^\n]*"
+)
 RDMA = re.compile(rb"Using network (?:IB|AINIC|RCCL-ANP)|via NET/IB")
 HEAD_BYTES = 64 << 20
 
@@ -57,7 +59,7 @@ class Attempt:
 
 def try_run(group: Group, run: int, attempt: int) -> Flow:
     """One attempt of `run` on the nodes of `group`; its Outcome. Raises OSError, SetError when nothing can be written."""
-    job, layout = group.job, group.job.layout
+    job = group.job
     # Distinct for every run and attempt by construction, the same on all nodes; two sets differ by their root.
     seed = job.folder.record.root_seed + 1000 * (run - 1) + attempt
     # Differs between the jobs of a node, between runs and between attempts; below the range the kernel gives out itself.
@@ -74,7 +76,15 @@ def try_run(group: Group, run: int, attempt: int) -> Flow:
     job.write()
     going = group.attempt = Attempt(run, attempt, ranks)
     master = job.scheduler.master(ranks)
-    request = {"id": going.id, "nodes": ranks, "run": run, "attempt": attempt, "seed": seed, "port": port, "master": master}
+    request = {
+        "id": going.id,
+        "nodes": ranks,
+        "run": run,
+        "attempt": attempt,
+        "seed": seed,
+        "port": port,
+        "master": master,
+    }
     assert group.step is not None
     group.step.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
     problem = yield from _gate(group, going)
@@ -90,7 +100,12 @@ def try_run(group: Group, run: int, attempt: int) -> Flow:
     facts = _facts(group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
-    final = {"state": outcome.state, "outcome": outcome.outcome, "reason": outcome.reason, "exit_codes": dict(outcome.codes)}
+    final = {
+        "state": outcome.state,
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "exit_codes": dict(outcome.codes),
+    }
     job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": job.now_ms()}), outcome.rank)
     for node in outcome.silent:
         group.note("silent", node)
@@ -177,7 +192,10 @@ def _facts(group: Group, going: Attempt, problem: str, timed_out: int) -> Facts:
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
-    gate = {node: reason if "did not answer" in reason else f"before run {going.run}: {reason}" for node, reason in going.refused.items()}
+    gate = {
+        node: reason if "did not answer" in reason else f"before run {going.run}: {reason}"
+        for node, reason in going.refused.items()
+    }
     facts = Facts(
         going.run, going.ranks, going.exits, stops, gate if problem else {}, problem, timed_out,
         job.ending_reason if job.ending else "",

@@ -69,7 +69,9 @@ def decide(attempt: Attempt) -> Outcome:
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
         words = [f"after run_stop: {bad}"] if bad else []
-        return Outcome("success", "; ".join([*words, *([attempt.remark] if attempt.remark else [])]), codes, rank, not bad)
+        return Outcome(
+            "success", "; ".join([*words, *([attempt.remark] if attempt.remark else [])]), codes, rank, not bad
+        )
     if attempt.ending:
         return Outcome("interrupted", attempt.ending, codes)
     if status:

@@ -207,6 +207,16 @@ def is_free(standing: Standing, node: str) -> bool:
     return fresh and node not in standing.freed and len(standing.freed) < len(standing.allocated) - standing.need
 
 
+def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:
+    """Return what is wrong with which node, in the order of `nodes`; what several nodes say alike is said once."""
+    rank_of = {node: rank for rank, node in enumerate(standing.ranks)}
+    told: dict[str, list[str]] = {}
+    for node in nodes:
+        if node in standing.failed:
+            words = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
+            told.setdefault(standing.failed[node][1], []).append(words)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in told.items())
+
+
 def as_json(placement: Placement) -> dict[str, Any]:
     return {"ranks": list(placement.ranks), "waiting": list(placement.waiting)}
-
