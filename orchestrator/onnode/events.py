@@ -43,12 +43,18 @@ class Event:
         parts = self.parts
         return parts[index] if index < len(parts) else ""
 
-    def data(self) -> Any:
-        """Return the detail as JSON; None where it is none. The loop writes its decisions so."""
+    def data(self) -> dict[str, Any]:
+        """Return the detail as a JSON object; {} where it is none. The loop writes its decisions so."""
         try:
-            return json.loads(self.detail)
+            found = json.loads(self.detail)
         except (ValueError, RecursionError):
-            return None
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def names(self, member: str) -> list[str]:
+        """Return the texts in a list of the JSON object."""
+        found = self.data().get(member)
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def clean(text: str, limit: int) -> str:

@@ -181,7 +181,7 @@ class Group:
         self.note("hold", detail={"generation": self.standing.generation + 1, "nodes": list(nodes)})
         self.choosing = len(nodes) > self.settings.nnodes or deep
         if not self.choosing:
-            self._use(place.choose(self.standing, nodes))
+            self._use(nodes)
         self.start(nodes, node_command(self.settings.python, self.job.bundle, "hold"))
         if self.choosing:
             if not (yield from self.hear("waits", nodes)):
@@ -192,7 +192,7 @@ class Group:
                 return False
             if deep and not (yield from self._measure([node for node in nodes if node not in self.standing.failed])):
                 return False
-            if not self._use(place.choose(self.standing, nodes, first=first), tell=True):
+            if not self._use(nodes, first=first, tell=True):
                 self.problem = self._tell_failed(nodes)
                 return False
         return (yield from self._get_ready(nodes))
@@ -217,14 +217,15 @@ class Group:
         self.step_started_ms, self._last_words, self.heard = job.now_ms(), [], {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
-    def _use(self, placement: place.Placement | None, *, tell: bool = False) -> bool:
-        """Give the ranks; False when there is nothing to give."""
+    def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
+        """Give the ranks to some of `nodes`; False when there are too few."""
+        placement = place.choose(self.standing, nodes, first=first)
         if placement is None:
             return False
         for rank, (old, new) in enumerate(zip(self.standing.ranks, placement.ranks)):
             if old and old != new:
                 self.job.log(f"node {new} takes rank {rank} of node {old}")
-        self.note("placed", detail=place.as_json(placement))
+        self.note("placed", detail={**place.as_json(placement), "from": list(nodes), "first": first})
         if tell and self.step is not None:
             self.step.send({"do": "use", "nodes": list(placement.ranks)})
             if placement.waiting:
@@ -251,7 +252,7 @@ class Group:
             if not self.choosing:
                 return False
             self._set_failed_aside()
-            if not self._use(place.choose(self.standing, nodes), tell=True):
+            if not self._use(nodes, tell=True):
                 return False
             self.problem = ""
         self._record_checks()
@@ -315,6 +316,7 @@ class Group:
         if self.settings.preflight_run == 1:
             yield from self.see_markers(nodes)
             judged = judge_checks({node: self.standing.reports[node] for node in nodes}, self.settings, rdma=False)
+            self.note("judged", detail={"nodes": list(nodes), "failed": judged.failed})
             for node, rows in judged.rows.items():
                 kept = {name: row for name, row in self.rows.get(node, {}).items() if name in OUTCOMES}
                 self.rows[node] = {**{row.name: row for row in rows}, **kept}

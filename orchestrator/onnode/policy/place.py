@@ -86,18 +86,17 @@ def apply(standing: Standing, event: Event) -> None:
 
 
 def _begin(standing: Standing, event: Event) -> None:
-    about = event.data() or {}
-    standing.allocated = tuple(about.get("allocated", ()))
-    standing.need = about.get("need", 0)
+    standing.allocated = tuple(event.names("allocated"))
+    need = event.data().get("need")
+    standing.need = need if isinstance(need, int) else 0
     standing.ranks = [""] * standing.need
 
 
 def _hold(standing: Standing, event: Event) -> None:
     """A new step on the nodes: what was said in the last one is forgotten."""
-    about = event.data() or {}
-    standing.generation = about.get("generation", 0)
+    standing.generation += 1
     standing.failed, standing.silent, standing.releasing = {}, set(), False
-    for node in about.get("nodes", ()):
+    for node in event.names("nodes"):
         standing.reports.setdefault(node, Report()).again()
 
 
@@ -116,9 +115,7 @@ def _blamed(standing: Standing, event: Event) -> None:
 
 
 def _placed(standing: Standing, event: Event) -> None:
-    about = event.data() or {}
-    standing.ranks = list(about.get("ranks", ()))
-    standing.waiting = list(about.get("waiting", ()))
+    standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
 
 
 def _of_report(standing: Standing, event: Event) -> None:
