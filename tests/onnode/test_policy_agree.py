@@ -276,7 +276,9 @@ def test_what_always_holds(nodes: list[tuple[str, dict[str, str], list[str], str
 def test_who_differs_does_not_depend_on_the_order(
     nodes: list[tuple[str, dict[str, str], list[str], str]], chance: random.Random
 ) -> None:
-    reports = said([*nodes, *[nodes[0]] * (len(nodes) + 1)])  # so that there is a majority
+    # So that there is a majority, of images too.
+    usual = ("rdma0,400,Ethernet,3", {"kernel": "1", "image": "1"}, [], "1")
+    reports = said([*nodes, *[usual] * (len(nodes) + 1)])
     names = list(reports)
     other = chance.sample(names, len(names))
     images = {name: one.image for name, one in reports.items()}
