@@ -321,11 +321,11 @@ def test_a_thousand_nodes_are_judged_and_compared_in_a_moment() -> None:
     on = settings(nnodes=1000)
     taken = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         judgement = judge_checks(reports, on, rdma=False)
         image = agree_on_image({name: reports[name].image for name in names}, names, "", "image")
         network, told = agree_on_network(reports, names, on), agree_on_facts(reports, names, on)
-        taken.append(time.perf_counter() - began)
+        taken.append(time.process_time() - began)
     assert judgement.failed and not image.problem and network.problem and told.problem
     assert "; and " in network.problem and "; and " in told.problem
     print(f"judged and compared in {1000 * min(taken):.0f} ms")

@@ -176,7 +176,8 @@ def compare_facts(reports: Mapping[str, Report], nodes: Sequence[str]) -> tuple[
         counted = [value for value in values if value != "-"] if name == "image" else values
         most = usual(counted)
         rows.append(("*", name, most))
-        for node, value in zip(nodes, values):
+        alike = values.count(most) == len(values)
+        for node, value in () if alike else zip(nodes, values):
             if value != most and (name, value) != ("image", "-"):
                 rows.append((node, name, value))
                 found.append((node, f"{name} is {value}, elsewhere {most}"))
