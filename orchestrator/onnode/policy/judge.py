@@ -107,7 +107,8 @@ class _Judge:
 
     def ordered(self) -> dict[str, list[Check]]:
         names = sorted({name for rows in self.rows.values() for name in rows}, key=place)
-        return {node: [rows[name] for name in names if name in rows] for node, rows in self.rows.items()}
+        place_of = {name: at for at, name in enumerate(names)}
+        return {node: sorted(rows.values(), key=lambda row: place_of[row.name]) for node, rows in self.rows.items()}
 
 
 def _failed(rows: Mapping[str, list[Check]], others: tuple[str, ...]) -> dict[str, str]:
