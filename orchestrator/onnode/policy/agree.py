@@ -184,3 +184,25 @@ def compare_facts(reports: Mapping[str, Report], nodes: Sequence[str]) -> tuple[
                 rows.append((node, name, value))
                 found.append((node, f"{name} is {value}, elsewhere {most}"))
     return rows, found
+
+
+# ---- all of it ----
+
+
+def agree(reports: Mapping[str, Report], nodes: Sequence[str], settings: Settings, image: str | None) -> Agreement:
+    """Compare image, network and facts, up to the first in which the nodes differ. `image` is the set's ("" before it has one).
+
+    With None images are not compared: no container has started yet.
+    """
+    first = Agreement()
+    if image is not None:
+        images = {node: reports[node].image for node in nodes if node in reports}
+        first = agree_on_image(images, nodes, image, settings.cont)
+    if first.problem:
+        return first
+    network = agree_on_network(reports, nodes, settings)
+    if network.problem:
+        return network
+    facts = agree_on_facts(reports, nodes, settings)
+    warnings = [*network.warnings, *facts.warnings]
+    return Agreement(facts.problem, facts.differing, warnings, first.image, network.rdma_expected, facts.rows)

@@ -1,0 +1,16 @@
+"""Bus bandwidth of an all-reduce with other nodes, in the workload's container: images of others, Python 3.7, standard library only.
+
+agent/deep.py starts `python3 measure`. Requests of the loop come as lines of JSON on its input, whose end ends it and all that it
+started; other nodes' are passed over:
+
+    {"do": "measure", "id": 3, "way": "tcp", "limit": 120, "bytes": 536870912, "groups": [[[NODE, ADDRESS, PORT], ...], ...]}
+    {"do": "cancel", "id": 3, "nodes": [NODE, ...]}        one of their group has failed
+
+A group is in rank order. Answers are lines of JSON on its output; STATE is ok or error:
+
+    ["deep-ready", GPUS, RCCL_TESTS, ADDRESS, TCP_PORT, TORCH_PORT, NOTE]
+    ["deep", ID, STATE, WAY, BYTES, MICROSECONDS, MBPS, WRONG, TORCH_PORT, NOTE]
+
+Each way is measured in processes of its own (`python3 measure WAY INDEX FD ...`), which stay between requests, because importing
+torch takes longer than measuring; after a failure they are new ones.
+"""
