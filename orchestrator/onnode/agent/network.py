@@ -265,7 +265,7 @@ class Network:
     def check_interfaces(self) -> None:
         """Find the way to the other nodes and the interfaces for sockets."""
         self.route_to, self.route = route(self.node)
-        interfaces = names(f"{self.node.sys}/class/net")
+        interfaces = sorted(names(f"{self.node.sys}/class/net"))
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
             if self._explicit(name) and not _first_taken(self._value(name), interfaces):
                 given = f"{name}={self._value(name)} ({self.values[name][1]})"
