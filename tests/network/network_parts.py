@@ -1,17 +1,22 @@
-"""Nodes with made-up networks: the bundle's own node.sh, in real bash, on trees that stand for /sys and /proc."""
+"""Nodes with made-up networks: what the agent makes of trees that stand for /sys and /proc."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from fake_sys import Port, build_proc, build_sys
 
 from orchestrator.model import load_entry
+from orchestrator.onnode import settings
+from orchestrator.onnode.agent.network import Network, look, rdma_verdict
+from orchestrator.onnode.agent.node import Node, this_node
+from orchestrator.onnode.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
 
 SYSTEM = """kind: system
@@ -50,20 +55,22 @@ env | grep -E '^(NCCL|GLOO)_' | sort
 class Seen:
     """What a node said and wrote."""
 
-    lines: list[tuple[str, str]]
-    """(word, detail) of every report."""
+    network: Network
     record: dict[str, object]
     variables: dict[str, tuple[str, str]]
     """Variable -> (value, origin), from network.tsv."""
-    exports: str
-    """The lines that the run's environment gets."""
 
     def said(self, word: str) -> list[str]:
-        return [detail for spoken, detail in self.lines if spoken == word]
+        return {"trouble": self.network.troubles, "note": self.network.notes}[word]
 
     @property
     def summary(self) -> str:
-        return self.said("network")[0]
+        return self.network.summary
+
+    @property
+    def exports(self) -> dict[str, str | None]:
+        """What is put into a run's environment; None: taken out of it."""
+        return dict(self.network.exports())
 
     def use(self) -> dict[str, str]:
         devices = self.record["devices"]
@@ -176,58 +183,46 @@ class Place:
             **more,
         }
 
-    def look(self, bundle: Path, node: str = "n1", **more: str) -> Seen:
-        """Have node.sh hold the node and let it go at once."""
-        root = self.folder / "set"
-        (root / "nodes").mkdir(parents=True, exist_ok=True)
-        config = bundle / "config_two_nodes.sh"
-        shell = 'NEXP=1; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
-        env = subprocess.run(
-            ["env", "-i", "bash", "--noprofile", "--norc", "-eu", "-c", shell, "_", config],
-            check=True,
-            capture_output=True,
-        ).stdout
-        (root / "environment.sh").write_bytes(env)
-        setting = (
-            self.env(
-                ORCH_SET_DIR=str(root),
-                ORCH_JOB_ID="1",
-                ORCH_NODE=node,
-                SLURM_NODEID="1",
-                SLURM_NNODES="2",
-                MASTER_ADDR="10.0.0.1",
-                ORCH_PEER="10.0.0.2",
-                ORCH_CHANNELS=str(self.folder),
-            )
-            | more
-        )
-        done = subprocess.run(
-            ["bash", bundle / "lib/node.sh", "hold", "1"],
-            env=setting,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.stderr == ""
-        return self.seen(root / "nodes" / node, done.stdout, setting, bundle)
+    def node(self, bundle: Path, name: str = "n1") -> Node:
+        """Return a node of the bundle, and evaluate the environment of its runs. Call it within `given`."""
+        values = settings.load(bundle)
+        layout = Layout(Path(os.environ["ORCH_SET_DIR"]))
+        layout.node(name).mkdir(parents=True, exist_ok=True)
+        layout.environment.write_bytes(settings.evaluate_config(bundle, values, 1))
+        return this_node(bundle, values)
 
-    def seen(self, home: Path, said: str, setting: dict[str, str], bundle: Path) -> Seen:
-        lines = []
-        for line in said.splitlines():
-            word, _, _, detail = line.split("\t")
-            lines.append((word, detail))
+    @contextmanager
+    def given(self, node: str = "n1", **more: str) -> Iterator[None]:
+        """The environment of a node's agent; "" leaves a variable out."""
+        setting = self.env(
+            ORCH_SET_DIR=str(self.folder / "set"),
+            ORCH_JOB_ID="1",
+            ORCH_NODE=node,
+            NEXP="1",
+            NODE_SILENCE_S="60",
+            MASTER_ADDR="10.0.0.1",
+            ORCH_PEER="10.0.0.2",
+        )
+        before = dict(os.environ)
+        os.environ.clear()
+        os.environ.update({name: value for name, value in (setting | more).items() if value})
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def look(self, bundle: Path, node: str = "n1", **more: str) -> Seen:
+        """Have the agent of a node look at its network and record what it finds."""
+        with self.given(node, **more):
+            found = look(self.node(bundle, node))
+            found.record()
+        home = found.node.folder
         rows = [line.split("\t") for line in (home / "network.tsv").read_text().splitlines()[1:]]
-        script = (
-            f'. "$1/settings.sh"; . "$1/lib/exports.sh"; node_dir={home}; '
-            "shell_word() { WORD=\"'${1//\\'/\\'\\\\\\'\\'}'\"; }; network_exports"
-        )
-        exports = subprocess.run(
-            ["bash", "-uc", script, "_", bundle], env=setting, check=True, capture_output=True, text=True
-        )
-        return Seen(
-            lines,
-            json.loads((home / "network.json").read_bytes()),
-            {name: (value, origin) for name, value, origin in rows},
-            exports.stdout,
-        )
+        record = json.loads((home / "network.json").read_bytes())
+        return Seen(found, record, {name: (value, origin) for name, value, origin in rows})
+
+    def verdict(self, bundle: Path, node: str = "n1", **more: str) -> tuple[str, str, str]:
+        """Return what the check `rdma` says of a node."""
+        with self.given(node, **more):
+            return rdma_verdict(self.node(bundle, node))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,17 +10,13 @@ import pytest
 from fake_sys import Port, build_sys, renamed_broadcom
 from network_parts import Place
 
-SCRIPT = r"""
-node=n1 rank=0 node_dir=$ORCH_SET_DIR/nodes/n1
-report() { printf '%s\t%s\n' "$1" "${2:-}"; }
-. "$1/lib/common.sh"; . "$1/settings.sh"; . "$1/lib/network.sh"
-look_at_network
-mapfile -t INSIDE < <(bash -c "$CONTAINER_NETWORK" container "${USED[*]}" "$2")
-INSIDE=("${INSIDE[@]#rdma }")
-check_inside
-"""
+from orchestrator.onnode.agent.network import CONTAINER_NETWORK, look
+
 LIST = "    device                 node GUID\n    ------              ----------------\n"
-ABI = "libibverbs: Warning: Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1) for device /sys/class/infiniband/{}"
+REFUSAL = "libibverbs: Warning: Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1)"
+ABI = REFUSAL + " for device /sys/class/infiniband/{}"
+ALL = ",".join(f"rdma{number}" for number in range(8))
+UNFIT = "the image's RDMA library does not fit the node's driver"
 
 
 @pytest.fixture
@@ -47,18 +44,17 @@ def tool(folder: Path, text: str) -> None:
 
 
 def check(place: Place, root: Path) -> list[str]:
-    setting = place.env(ORCH_SET_DIR=str(place.folder / "set"), MASTER_ADDR="10.0.0.1")
-    setting["PATH"] = f"{place.folder / 'bin'}:{setting['PATH']}"
-    done = subprocess.run(
-        ["bash", "-uc", SCRIPT, "_", place.folder / "bundle", root],
-        env=setting,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr == ""
-    # How much memory may be locked is up to this machine.
-    return [line for line in done.stdout.splitlines() if "locked memory" not in line]
+    path = f"{place.folder / 'bin'}:{os.environ['PATH']}"
+    with place.given(PATH=path):
+        found = look(place.node(place.folder / "bundle"))
+        done = subprocess.run(
+            ["bash", "-uc", CONTAINER_NETWORK, "container", " ".join(found.used), root],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert done.stderr == ""
+        return found.check_inside([line.removeprefix("rdma ") for line in done.stdout.splitlines()])
 
 
 def test_all_that_is_outside_is_inside(place: Place, inside: Path) -> None:
@@ -73,28 +69,22 @@ def test_a_container_without_the_devices(place: Place, inside: Path, tmp_path: P
     """As in a published 2-node entry: /sys shows them, /dev/infiniband was not passed."""
     empty = container(tmp_path / "empty", renamed_broadcom(), range(0))
     assert check(place, empty) == [
-        "trouble\trdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: cannot be opened in the container, "
-        "/dev/infiniband has no uverbs device for it"
+        f"{ALL}: cannot be opened in the container, /dev/infiniband has no uverbs device for it"
     ]
     some = container(tmp_path / "some", renamed_broadcom()[:6], range(8))
-    assert check(place, some) == ["trouble\trdma6,rdma7: on the node, but not in the container (/sys/class/infiniband)"]
+    assert check(place, some) == ["rdma6,rdma7: on the node, but not in the container (/sys/class/infiniband)"]
 
 
 def test_a_library_that_does_not_fit_the_driver(place: Place, inside: Path) -> None:
     tool(place.folder, "\n".join(ABI.format(f"rdma{n}") for n in range(8)) + "\nNo IB devices found")
-    assert check(place, inside) == [
-        "trouble\trdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: ibv_devices in the container does not list it (libibverbs: Warning: "
-        "Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1)); the image's RDMA library does not fit the node's driver"
-    ]
+    assert check(place, inside) == [f"{ALL}: ibv_devices in the container does not list it ({REFUSAL}); {UNFIT}"]
     tool(place.folder, LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)))
-    assert check(place, inside) == [
-        "trouble\trdma7: ibv_devices in the container does not list it; the image's RDMA library does not fit the node's driver"
-    ]
+    assert check(place, inside) == [f"rdma7: ibv_devices in the container does not list it; {UNFIT}"]
 
 
 def test_devices_that_only_the_container_has(place: Place, inside: Path, tmp_path: Path) -> None:
     more = container(tmp_path / "more", [*renamed_broadcom(), Port("rdma8")], range(9))
-    assert check(place, more) == ["trouble\trdma8: in the container, but not on the node"]
+    assert check(place, more) == ["rdma8: in the container, but not on the node"]
 
 
 def test_a_container_of_a_node_without_rdma_is_not_asked(place: Place, inside: Path) -> None:

@@ -1,21 +1,16 @@
-"""What a node writes about itself (lib/hardware.sh), and that the system description is made of it."""
+"""What a node writes about itself, and that the system description is made of it."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
+from dataclasses import fields
 from pathlib import Path
 
-from orchestrator.resources import data_dir
+from orchestrator.onnode.agent.hardware import write as write_hardware
+from orchestrator.onnode.agent.node import Node
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.settings import Settings
 from orchestrator.submission.description import MEMBERS, captured, describe
-
-SCRIPT = """
-set -uo pipefail
-. "$1/common.sh"; . "$1/hardware.sh"
-node=$2 node_dir=$3 ENGINE=docker CONT=rocm/amd-mlperf:flux1_training_6.0
-write_hardware
-"""
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -66,24 +61,24 @@ def a_machine(root: Path) -> Path:
     return root
 
 
-def hardware(root: Path, set_dir: Path, node: str = "n1") -> Path:
-    folder = set_dir / "nodes" / node
-    folder.mkdir(parents=True)
-    # Nothing but what an atomic write needs is on PATH: the rest is builtins.
-    tools = set_dir / "tools"
-    tools.mkdir(exist_ok=True)
-    for name in ("mv", "rm"):
-        if not (tools / name).exists():
-            (tools / name).symlink_to(str(shutil.which(name)))
-    done = subprocess.run(
-        [str(shutil.which("bash")), "-c", SCRIPT, "_", data_dir("templates") / "lib", node, folder],
-        env={"PATH": str(tools), "ORCH_TUNABLES_ROOT": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    return folder / "hardware.json"
+def settings() -> Settings:
+    """Settings that are empty but for the container's."""
+    empty = {
+        item.name: {"int": 0, "str": ""}.get(str(item.type), ()) for item in fields(Settings) if item.name != "data"
+    }
+    return Settings(**{**empty, "engine": "docker", "cont": "rocm/amd-mlperf:flux1_training_6.0"})  # type: ignore[arg-type]
+
+
+def a_node(root: Path, set_dir: Path, name: str = "n1") -> Node:
+    layout = Layout(set_dir)
+    layout.node(name).mkdir(parents=True)
+    return Node(name, settings(), set_dir, layout, "1", str(root), "/sys", "/proc", "/dev", "/run", "/tmp")
+
+
+def hardware(root: Path, set_dir: Path, name: str = "n1") -> Path:
+    node = a_node(root, set_dir, name)
+    write_hardware(node)
+    return node.folder / "hardware.json"
 
 
 def test_a_node_says_what_it_is_made_of(tmp_path: Path) -> None:
