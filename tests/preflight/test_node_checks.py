@@ -366,10 +366,11 @@ def test_folders_of_dead_holders_are_removed(node: Node) -> None:
     hold(node, "6", os.getpid())
     hold(node, "7", dead_pid())
     node.write("tmp/orch-999999-5-n1/hold_pid", f"{dead_pid()}\n")
+    of_this_job = node.write(f"tmp/orch-{os.getuid()}-7-n2/hold_pid", f"{dead_pid()}\n")
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("pass", f"removed what an ended job left: orch-{os.getuid()}-5-n1")
     assert not node.channel("5").exists() and node.channel("6").exists() and node.channel("7").exists()
-    assert (node.top / "tmp/orch-999999-5-n1").exists()
+    assert (node.top / "tmp/orch-999999-5-n1").exists() and of_this_job.exists()
 
 
 def test_shared_memory_of_dead_holders_is_removed(node: Node) -> None:

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -206,6 +205,8 @@ def _run(job: Job, node: Node, engine: EngineState, write: int) -> None:
                 # One write, short enough for the pipe to keep it whole.
                 os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
         except Exception as error:  # a check that fails in an unforeseen way costs its own verdict only
+            import traceback
+
             place = traceback.extract_tb(error.__traceback__)[-1]
             words = f"check {check.__name__}: {error!r} ({os.path.basename(place.filename)}:{place.lineno})"
             with open(node.hold_log, "a", encoding="utf-8", errors="replace") as file:

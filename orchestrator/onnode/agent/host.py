@@ -12,6 +12,7 @@ from ..events import number
 from ..settings import rehearsed
 from .gpu import gib
 from .kernel import amd_gpus, entries, lines, names
+from .network import rdma_verdict
 from .node import Node, first_line, listed
 from .tools import ask
 
@@ -107,8 +108,6 @@ def versions(node: Node, state: EngineState) -> Rows:
 
 def rdma(node: Node, state: EngineState) -> Rows:
     """Look at the ports with the same rules and the same words as before the container starts."""
-    from .network import rdma_verdict
-
     yield ("rdma", *rdma_verdict(node))
 
 

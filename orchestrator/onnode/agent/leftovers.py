@@ -109,15 +109,18 @@ def _remove(path: str, left: _Left) -> None:
 
 
 def _files(node: Node, left: _Left) -> None:
-    """Remove folders and shared memory of holders that a kill left no time to remove them."""
+    """Remove folders and shared memory of holders that a kill left no time to remove them.
+
+    Not what this job has for other nodes of this host, which can make it anew at any time.
+    """
     top, shm, prefix = node.channels, f"{node.dev}/shm", f"orch-{os.getuid()}-"
-    alive = [os.path.basename(node.channel)]
+    alive, this_job = [os.path.basename(node.channel)], os.path.basename(node.channel)[: -len(node.name)]
     for name in sorted(entries(top)):
         path = f"{top}/{name}"
         if name.startswith(prefix) and path != node.channel:
             words, lives = holder(path)
             alive += [name] if lives else []
-            if words and not lives:
+            if words and not lives and not name.startswith(this_job):
                 _remove(path, left)
         # A pipe of ours has a name for a moment only.
         elif (
