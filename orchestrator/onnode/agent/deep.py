@@ -99,8 +99,7 @@ def _measure(node: Node, folder: Path, log: IO[bytes], wake: int) -> int:
     except OSError as error:
         node.say("failed", "engine", f"cannot start {argv[0]}: {error.strerror}")
         return 1
-    assert process.stdout
-    ended = _pass_on(node, process.stdout.fileno(), wake)
+    ended = _pass_on(node, process, wake)
     status = _end(node, process, name)
     if ended and status:
         last = (node.folder / "deep.log").read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
@@ -108,15 +107,18 @@ def _measure(node: Node, folder: Path, log: IO[bytes], wake: int) -> int:
     return status
 
 
-def _pass_on(node: Node, output: int, wake: int) -> bool:
+def _pass_on(node: Node, process: subprocess.Popen[bytes], wake: int) -> bool:
     """Pass answers on until the measurement ends by itself (True), or the input ends or a signal comes (False)."""
-    poll, rest = select.poll(), b""
+    assert process.stdout
+    output, poll, rest = process.stdout.fileno(), select.poll(), b""
     # Nothing is read from the input, but its end is told.
     poll.register(0, 0)
     poll.register(wake, select.POLLIN)
     poll.register(output, select.POLLIN)
     while True:
         ready = [fd for fd, _ in poll.poll()]
+        if wake in ready:
+            process.terminate()
         if output not in ready:
             return False
         piece = os.read(output, 65536)
