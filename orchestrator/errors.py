@@ -14,6 +14,7 @@ A package may add one that only it raises (EngineError in container/image.py, Re
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 
@@ -57,11 +58,11 @@ class UsageError(OrchestratorError):
 
 
 class DescriptorError(OrchestratorError):
-    """One or more problems in a YAML document; each problem is one line `file:line: key: what`."""
+    """One or more problems in YAML documents: `model.source.Problem`s, each printed as `file:line: key: what`."""
 
-    def __init__(self, problems: list[str], *, hint: str = "") -> None:
-        super().__init__("\n".join(problems), hint=hint)
-        self.problems = problems
+    def __init__(self, problems: Sequence[object], *, hint: str = "") -> None:
+        super().__init__("\n".join(map(str, problems)), hint=hint)
+        self.problems = list(problems)
 
 
 class RenderError(OrchestratorError):
@@ -104,3 +105,15 @@ class SetError(OrchestratorError):
 
 class InputError(OrchestratorError):
     """Logs or folders given for scoring cannot be used at all."""
+
+
+def did_you_mean(name: str, names: Iterable[str], *, before: str = '"', after: str = '"') -> str:
+    """Return `; did you mean "..."?` with the one of `names` that is closest to `name`, or "".
+
+    Upper and lower case are the same; `before` and `after` stand around the name.
+    """
+    from difflib import get_close_matches
+
+    lower = {candidate.lower(): candidate for candidate in sorted(names)}
+    near = get_close_matches(name.lower(), lower, n=1)
+    return f"; did you mean {before}{lower[near[0]]}{after}?" if near else ""

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,31 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
             if not names & (free | reachable):
                 wrong.append(f"{path.relative_to(TOP)}:{line}: {module}")
     assert wrong == [], f"docs/architecture.md lets {part} import {sorted(allowed)}"
+
+
+def needed(path: Path, modules: set[str]) -> set[str]:
+    """The modules of ours that a file imports, wherever and for whatever it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & modules
+        elif isinstance(node, ast.ImportFrom):
+            # `from package import module` needs the module; what a package itself holds is in its __init__.
+            found |= ({f"{node.module}.{alias.name}" for alias in node.names} & modules) or ({node.module} & modules)
+    return found
+
+
+def test_no_module_needs_itself() -> None:
+    files = {
+        ".".join(path.relative_to(TOP).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    assert len(files) > 100
+    needs = {name: needed(path, set(files)) for name, path in files.items()}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as circle:
+        pytest.fail(f"a circle of imports: {' <- '.join(circle.args[1])}")
 
 
 def test_mllog_is_standard_library_only() -> None:

@@ -130,9 +130,9 @@ def need_site(given: str | None) -> Path:
 
 
 def site_log_dir(site: Site) -> Path:
-    if site.log_dir is None:
-        raise UsageError("the site file gives no log_dir", hint="add `log_dir: /shared/results`")
-    return Path(site.log_dir)
+    from orchestrator.model.sites import sets_folder
+
+    return sets_folder(site)
 
 
 def log_dir_of(path: Path) -> Path:

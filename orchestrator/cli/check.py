@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.mllog.score import Score
+    from orchestrator.mllog.result import Score
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _document(score: Score) -> dict[str, object]:
-    findings = [finding for run in score.runs for finding in run.findings] + score.seed_findings
+    findings = score.findings
     return {
         "directory": score.directory,
         "benchmark": score.benchmark,

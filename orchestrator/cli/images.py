@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from orchestrator.container.spread import NodeEngine, Report, Wanted
     from orchestrator.container.store import StoredImage
     from orchestrator.model import Site
-    from orchestrator.nodes.fanout import Transport
     from orchestrator.nodes.names import Node
+    from orchestrator.nodes.transport import Transport
 
 NO_ANSWER = 3
 """Exit code: a node did not answer, so nothing is known of it."""

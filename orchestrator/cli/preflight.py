@@ -38,7 +38,7 @@ from orchestrator.errors import ExitCode, SetError, UsageError
 if TYPE_CHECKING:
     from orchestrator.model import Entry
     from orchestrator.nodes.names import Node
-    from orchestrator.nodes.verdict import Verdicts
+    from orchestrator.onnode.policy.verdict import Verdicts
     from orchestrator.preflight.places import Request
 
 HEADER = ("NODE", "VERDICT", "REASON", "REMEDY")

@@ -13,7 +13,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli._common import add_json, print_json, print_table
-from orchestrator.errors import ExitCode, UsageError
+from orchestrator.errors import ExitCode, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
@@ -81,15 +81,13 @@ def _row(one: PublishedResult) -> list[str]:
 
 
 def _nothing(args: Namespace) -> UsageError:
-    from difflib import get_close_matches
-
     from orchestrator.published import known_names, load
 
     names = known_names()
     if args.system and args.system.lower() not in (name.lower() for name in names):
-        near = get_close_matches(args.system, names, n=1)
+        meant = did_you_mean(args.system, names, before="", after="")
         return UsageError(
-            f"nothing is published for a system {args.system!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            f"nothing is published for a system {args.system!r}{meant}",
             hint="orchestrator published lists all",
         )
     benchmarks, rounds = (", ".join(sorted({getattr(one, key) for one in load()})) for key in ("benchmark", "round"))

@@ -188,35 +188,7 @@ def _entry(
 
 
 def _facts(entry: Entry) -> list[tuple[str, object]]:
-    names = (
-        "system",
-        "title",
-        "workload",
-        "round",
-        "ruleset",
-        "submitter",
-        "source",
-        "note",
-        "nodes",
-        "gpus_per_node",
-        "accelerator",
-        "gfx",
-        "host",
-        "fabric",
-        "micro_batch",
-        "global_batch",
-        "accumulation",
-        "tensor_parallel",
-        "pipeline_parallel",
-        "context_parallel",
-        "minutes_per_run",
-        "runs_required",
-        "metric",
-        "target",
-        "image",
-        "code_dir",
-    )
-    facts: list[tuple[str, object]] = [(name, getattr(entry, name)) for name in names]
+    facts: list[tuple[str, object]] = [*entry.facts(lambda fact: fact.shown).items()]
     facts += [
         ("mount", f"{mount.host or '$' + '/'.join(filter(None, (mount.variable, mount.subpath)))} at {mount.container}")
         for mount in entry.mounts
@@ -242,7 +214,7 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     result |= {
         "mounts": [asdict(mount) for mount in entry.mounts],
         "container": asdict(entry.container),
-        "data_tree": [asdict(one) for one in entry.data_tree],
+        "data_tree": [one.model_dump() for one in entry.data_tree],
         "warnings": list(entry.warnings),
     }
     result["env"] = [
@@ -309,7 +281,7 @@ def _validate(args: Namespace) -> ExitCode:
     if args.json:
         print_json(
             {
-                "problems": problems,
+                "problems": [str(problem) for problem in problems],
                 "files": [{"file": name, "kind": kind, "warnings": warnings} for name, kind, warnings in fine],
             }
         )

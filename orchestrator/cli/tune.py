@@ -24,8 +24,8 @@ from orchestrator.cli._common import add_json, add_site, chosen_set, note, posit
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.nodes.fanout import Transport
     from orchestrator.nodes.names import Node
+    from orchestrator.nodes.transport import Transport
     from orchestrator.tuning.hosts import HostAnswer, Root
     from orchestrator.tuning.profile import TuningProfile
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.compare.trimmed import Trimmed, trimmed
 from orchestrator.errors import UsageError
+from orchestrator.mllog.olympic import kept
+from orchestrator.mllog.slowness import median
 
 if TYPE_CHECKING:
     from orchestrator.mllog.reader import Log
-    from orchestrator.mllog.score import Score
+    from orchestrator.mllog.result import Score
     from orchestrator.published import PublishedResult
 
 _NOT_SETTINGS = frozenset(
@@ -121,26 +123,19 @@ def _times(score: Score) -> Trimmed | None:
 
 def _rate(score: Score) -> float | None:
     """Median samples per second of the good runs, evaluations included."""
-    rates = sorted(
+    rates = [
         run.samples / (run.minutes * 60)
         for run in _in_window(score)
         if run.use != "bad" and _positive(run.samples) and _positive(run.minutes)
-    )
-    return (
-        rates[len(rates) // 2]
-        if len(rates) % 2
-        else sum(rates[len(rates) // 2 - 1 : len(rates) // 2 + 1]) / 2
-        if rates
-        else None
-    )
+    ]
+    return median(rates) if rates else None
 
 
 def _samples(score: Score) -> float | None:
     """Mean samples to converge without the smallest and the largest, as the RCP test takes it."""
-    counts = sorted(float(run.samples) for run in _in_window(score) if run.use != "bad" and _positive(run.samples))
-    failed = len(_in_window(score)) - len(counts)
-    kept = counts[score.dropped : len(counts) - max(0, score.dropped - failed)]
-    return sum(kept) / len(kept) if kept else None
+    counts = [float(run.samples) for run in _in_window(score) if run.use != "bad" and _positive(run.samples)]
+    counted = kept(counts, len(_in_window(score)) - len(counts), score.dropped)
+    return sum(counted) / len(counted) if counted else None
 
 
 def _positive(value: Any) -> bool:

@@ -25,7 +25,7 @@ def comparison_text(comparison: Comparison) -> str:
             "",
         ],
     ]
-    lines = [line for line in columns(["", "score, min", "samples/s", "samples", "runs"], rows)]
+    lines = columns(["", "score, min", "samples/s", "samples", "runs"], rows)
     lines += ["", f"{VERDICTS[comparison.verdict]}"]
     if found := comparison.interval:
         lines.append(

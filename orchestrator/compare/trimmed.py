@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.compare.student import cdf, quantile
+from orchestrator.mllog.olympic import kept
 
 METHOD = "Welch t interval for trimmed means (Yuen 1974), 95 %"
 
@@ -34,11 +35,11 @@ def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimm
     count = len(values) + failed
     if failed > dropped or count - 2 * dropped < 2:
         return None
-    kept = sorted(values)[dropped : len(values) - (dropped - failed)]
-    winsorised = [kept[0]] * dropped + kept + [kept[-1]] * dropped
+    left = kept(list(values), failed, dropped)
+    winsorised = [left[0]] * dropped + left + [left[-1]] * dropped
     centre = sum(winsorised) / count
     spread = sum((value - centre) ** 2 for value in winsorised)
-    return Trimmed(sum(kept) / len(kept), spread / (len(kept) * (len(kept) - 1)), len(kept))
+    return Trimmed(sum(left) / len(left), spread / (len(left) * (len(left) - 1)), len(left))
 
 
 @dataclass(frozen=True, slots=True)

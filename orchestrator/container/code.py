@@ -21,7 +21,7 @@ from orchestrator.errors import InputError, UsageError
 if sys.version_info >= (3, 11, 4):
     import tarfile
 else:
-    from backports import tarfile
+    from backports import tarfile  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
     where = address or os.environ.get("DOCKER_HOST", "") or "unix:///var/run/docker.sock"
     client = None
     try:
-        client = docker.DockerClient(base_url=where, timeout=timeout_s, version="auto")
+        client = docker.DockerClient(base_url=where, timeout=math.ceil(timeout_s), version="auto")
         yield client
     except (DockerException, RequestException) as error:
         raise EngineError(

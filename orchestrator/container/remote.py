@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.container.image import EngineError, Image, Look, images_in
-from orchestrator.nodes.fanout import GRACE_S, NodeAnswer, Transport, Until
 from orchestrator.nodes.names import Node
+from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Transport, Until
 
 _ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
 

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from gzip import GzipFile
     from typing import BinaryIO
+
+    Stream = BinaryIO | GzipFile
 
 TOKEN = b":::MLLOG "
 BLOCK = 1 << 20
@@ -19,7 +22,7 @@ LONGEST_LINE = 4 << 20
 record longer than this is damage."""
 
 
-def open_log(path: str) -> BinaryIO:
+def open_log(path: str) -> Stream:
     """Open a log for reading, through gzip when its name ends in .gz. Raises OSError."""
     if path.endswith(".gz"):
         import gzip
@@ -28,7 +31,7 @@ def open_log(path: str) -> BinaryIO:
     return open(path, "rb", buffering=0)
 
 
-def blocks(stream: BinaryIO, size: int = BLOCK) -> Iterator[tuple[int, bytes, int, int]]:
+def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int, int]]:
     """(file offset of data[0], data, start, end): data[start:end] are whole lines; the last may lack its end.
 
     The lines that a read cuts in two come as small blocks of their own, so that big blocks are never copied.

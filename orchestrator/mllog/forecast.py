@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 
 from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.rcp import FAILED, Table, table
@@ -20,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from orchestrator.mllog.score import RunScore, Score
+    from orchestrator.mllog.result import RunScore, Score
 
 DRAWS = 1000
 REFERENCE_WEIGHT = 4.0
@@ -199,7 +200,7 @@ def _fit(score: Score, good: list[RunScore], missing: int, minutes_left: float |
         return {}
     begins = sorted(run.start for run in good if run.start is not None)
     each = sum(run.minutes or 0.0 for run in good) / len(good)
-    gaps = sorted((later - earlier) / 60000 for earlier, later in zip(begins, begins[1:], strict=False))
+    gaps = sorted((later - earlier) / 60000 for earlier, later in pairwise(begins))
     # From start to start holds the time between runs, too; the median leaves out the pauses of days.
     cycle = max(each, gaps[len(gaps) // 2]) if gaps else each
     answer: dict[str, Any] = {"minutes_per_run": each, "minutes_needed": missing * cycle}
@@ -209,10 +210,8 @@ def _fit(score: Score, good: list[RunScore], missing: int, minutes_left: float |
 
 
 def _text(outlook: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{outlook['runs_missing']} of {outlook['runs_missing'] + outlook['runs_seen']} runs are missing; "
-        f"{outlook['failures_affordable']} more may fail"
-    ]
+    missing, seen = outlook["runs_missing"], outlook["runs_seen"]
+    lines = [f"{missing} of {missing + seen} runs are missing; {outlook['failures_affordable']} more may fail"]
     if "score_90_minutes" in outlook:
         low, high = outlook["score_90_minutes"]
         lines.append(

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 
 def dropped_per_side(benchmark: object) -> int:
-    """How many of the fastest and of the slowest runs do not count: one, for unet3d four."""
+    """Return how many of the fastest and of the slowest runs do not count: one, for unet3d four."""
     return 4 if benchmark == "unet3d" else 1
 
 
-def olympic_mean(times: list[float], failed: int, dropped: int) -> float | None:
-    """Mean of `times` without the `dropped` fastest and slowest; a failed run takes the place of a slowest one.
+def kept(values: list[float], failed: int = 0, dropped: int = 1) -> list[float]:
+    """Return `values` in order without the `dropped` smallest and largest; each failed run stands for a largest one."""
+    return sorted(values)[dropped : len(values) - max(0, dropped - failed)]
 
-    None when nothing is left or more runs failed than can be dropped. Source: result_summarizer,
+
+def olympic_mean(times: list[float], failed: int = 0, dropped: int = 1) -> float | None:
+    """Return the mean of `times` without the `dropped` fastest and slowest; a failed run takes a slowest one's place.
+
+    For any number of runs, so it serves as the projection of an unfinished set, too. None when nothing is left (below
+    three runs with one dropped on each side) or more runs failed than can be dropped. Source: result_summarizer,
     _compute_olympic_average.
     """
     if failed > dropped:
         return None
-    counted = sorted(times)[dropped : len(times) - (dropped - failed)]
+    counted = kept(times, failed, dropped)
     return sum(counted) / len(counted) if counted else None

@@ -11,7 +11,7 @@ import json
 import math
 import os
 
-from orchestrator.mllog.olympic import dropped_per_side
+from orchestrator.mllog.olympic import dropped_per_side, kept
 from orchestrator.mllog.rules import DATA, ROUNDS
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
@@ -178,11 +178,10 @@ class Table:
 
     def _compare(self, point: Point, samples: list[Any], message: str) -> RcpResult:
         limit = point.limit - RELAXED.get(self.benchmark, 0)
-        rejected = dropped_per_side(self.benchmark)
-        kept = sorted(samples)[rejected : len(samples) - rejected]
-        if not kept:
+        counted = kept(samples, dropped=dropped_per_side(self.benchmark))
+        if not counted:
             return RcpResult(False, f"too few runs for the RCP test ({len(samples)})", point)
-        mean = float(sum(kept)) / len(kept)
+        mean = float(sum(counted)) / len(counted)
         # The referee's own arithmetic at the limit: mean / (mean / limit).
         passed = mean >= point.mean / (point.mean / limit)
         shown = Point(point.batch_size, point.mean, point.stdev, limit)

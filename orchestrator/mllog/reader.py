@@ -290,7 +290,7 @@ def _add(log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: R
             entry = Record(time, key, value, metadata, words, offset, lines)
         else:
             made = _entry(*parsed[index], offset, lines)
-            if made.__class__ is Damage:
+            if isinstance(made, Damage):
                 log.entries.append(made)
                 log.damage.append(made)
                 continue
@@ -361,7 +361,8 @@ def _parse_together(texts: list[bytes]) -> list[Any] | None:
     separator = _SEPARATOR[2:-2]
     if len(values) != 2 * len(texts) - 1 or values[1::2].count(separator) != len(texts) - 1:
         return None
-    return values[::2]
+    every_other: list[Any] = values[::2]
+    return every_other
 
 
 def _parse_one(text: bytes) -> Any:

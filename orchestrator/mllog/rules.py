@@ -49,7 +49,7 @@ class Context:
 
 
 def is_integer(value: Any) -> bool:
-    return abs(round(value) - value) < 0.00001
+    return bool(abs(round(value) - value) < 0.00001)
 
 
 _CALLS: dict[str, Callable[..., Any]] = {

@@ -6,12 +6,14 @@ thresholds, so a sound set gets two lines: its convergence and its throughput.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from orchestrator.mllog.score import RunScore, Score
+    from orchestrator.mllog.result import RunScore, Score
 
 SLOW_RUN = 1.02
 """A run that needs this much more time per sample than the median run is named."""
@@ -105,7 +107,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
     found = []
     for run in runs:
         stretches = []
-        for (before, first, _), (after, last, _) in zip(run.evaluations, run.evaluations[1:], strict=False):
+        for (before, first, _), (after, last, _) in pairwise(run.evaluations):
             if _positive(last) and _positive(first) and last > first and after > before:
                 stretches.append(((after - before) / 60000 / (last - first), last, (after - before) / 60000))
         if len(stretches) < 3:
@@ -134,7 +136,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
     )
     gaps = [
         ((later.start - earlier.stop) / 60000, earlier.file, later.file)
-        for earlier, later in zip(ordered, ordered[1:], strict=False)
+        for earlier, later in pairwise(ordered)
         if later.start is not None and earlier.stop is not None
     ]
     if not gaps or all(gap < 0 for gap, _, _ in gaps):

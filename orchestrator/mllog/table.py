@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.mllog.score import RunScore, Score
+from orchestrator.mllog.result import RunScore, Score
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -41,12 +41,9 @@ def number(value: Any, digits: int = 0) -> str:
 
 def score_text(score: Score) -> str:
     """The whole report of one set."""
-    lines = [
-        score.directory,
-        f"{score.benchmark} · round {score.ruleset} ({score.ruleset_from}) · {score.division} division"
-        f" · batch size {number(None if score.batch_size == -1 else score.batch_size)}",
-        "",
-    ]
+    batch = number(None if score.batch_size == -1 else score.batch_size)
+    rules = f"round {score.ruleset} ({score.ruleset_from})"
+    lines = [score.directory, f"{score.benchmark} · {rules} · {score.division} division · batch size {batch}", ""]
     lines += columns(["file", "minutes", "samples", "seed", "status", ""], [_row(run) for run in score.runs])
     lines.append("")
     lines += [
@@ -67,7 +64,7 @@ def score_text(score: Score) -> str:
 def _row(run: RunScore) -> list[str]:
     status = str(run.status) if run.status is not None else "no run_stop"
     remark = _USE.get(run.use, run.use)
-    if not run.compliant and not run.use == "bad":
+    if not run.compliant and run.use != "bad":
         remark = "not compliant"
     return [run.file, number(run.minutes, 3), number(run.samples), number(run.seed), status, remark]
 
@@ -90,7 +87,7 @@ def _arithmetic(score: Score) -> list[str]:
 
 
 def _findings(score: Score) -> list[str]:
-    findings = [finding for run in score.runs for finding in run.findings] + score.seed_findings
+    findings = score.findings
     if not findings:
         return []
     shown = [f"  {finding}" for finding in findings[:12]]
@@ -101,7 +98,7 @@ def _findings(score: Score) -> list[str]:
 
 def check_text(score: Score) -> str:
     """All findings of one set, one per line."""
-    findings = [finding for run in score.runs for finding in run.findings] + score.seed_findings
+    findings = score.findings
     bad = sum(not run.compliant for run in score.runs)
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"
     what = f"{score.directory}: {score.benchmark}, round {score.ruleset}"

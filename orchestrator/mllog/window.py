@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 
+from orchestrator.mllog.referee import score_runs
+
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
+    from orchestrator.mllog.result import RunScore, Score
     from orchestrator.mllog.rules import Rules
-    from orchestrator.mllog.score import RunScore, Score
 
 
-def launch_order(runs: list[RunScore]) -> list[RunScore]:
-    """Runs by start; those that never started come where their file stands among the others."""
+def launch_order(runs: Sequence[RunScore]) -> list[RunScore]:
+    """Return runs by start; those that never started come where their file stands among the others."""
     ordered: list[tuple[float, int, RunScore]] = []
     last = -math.inf
     for index, run in enumerate(runs):
@@ -29,10 +32,8 @@ def launch_order(runs: list[RunScore]) -> list[RunScore]:
     return [run for _, _, run in sorted(ordered, key=lambda item: item[:2])]
 
 
-def apply_window(score: Score, round_rules: Rules, *, adopt: bool) -> None:
-    """Find the median window of a set with too many runs; with `adopt` its score becomes the set's score."""
-    from orchestrator.mllog.score import mark_uses, score_runs
-
+def apply_window(score: Score, round_rules: Rules, *, adopt: bool) -> Score:
+    """Return a set of too many runs with its median window on record; with `adopt` the window's score is the set's."""
     runs, size = launch_order(score.runs), score.runs_required
     windows = [
         score_runs(score.directory, runs[first : first + size], round_rules, score.ruleset_from)
@@ -41,16 +42,16 @@ def apply_window(score: Score, round_rules: Rules, *, adopt: bool) -> None:
     order = sorted(range(len(windows)), key=lambda index: (_rank(windows[index]), index))
     median = windows[order[len(order) // 2]]
     files = [run.file for run in median.runs]
-    score.window = _describe(windows, median, files)
+    score = score.replace(window=_describe(windows, median, files))
     if adopt:
-        _adopt(score, median)
-    else:
-        mark_uses(score)
-        if median.valid:
-            score.notes.append(
-                f"by the median-window rule the runs to hand in are {', '.join(files)} "
-                f"({median.minutes:.2f} minutes); --window scores them"
-            )
+        return _adopt(score, median)
+    if not median.valid:
+        return score
+    note = (
+        f"by the median-window rule the runs to hand in are {', '.join(files)} "
+        f"({median.minutes:.2f} minutes); --window scores them"
+    )
+    return score.replace(notes=(*score.notes, note))
 
 
 def _rank(window: Score) -> float:
@@ -70,13 +71,15 @@ def _describe(windows: list[Score], median: Score, files: list[str]) -> dict[str
     }
 
 
-def _adopt(score: Score, window: Score) -> None:
-    """Make the window's result the set's. The other runs stay listed, marked as outside."""
-    from orchestrator.mllog.score import mark_uses
-
-    score.olympic_mean, score.rcp = window.olympic_mean, window.rcp
-    score.reasons, score.seed_findings = window.reasons, window.seed_findings
-    for run in score.runs:
-        run.use = "outside"
-    mark_uses(window)
-    score.notes.append(f"{len(score.runs)} runs: the median window is {', '.join(run.file for run in window.runs)}")
+def _adopt(score: Score, window: Score) -> Score:
+    """Return the set with the window's result as its own. The other runs stay listed, marked as outside."""
+    uses = {run.file: run.use for run in window.runs}
+    note = f"{len(score.runs)} runs: the median window is {', '.join(run.file for run in window.runs)}"
+    return score.replace(
+        runs=tuple(run.replace(use=uses.get(run.file, "outside")) for run in score.runs),
+        olympic_mean=window.olympic_mean,
+        rcp=window.rcp,
+        reasons=window.reasons,
+        seed_findings=window.seed_findings,
+        notes=(*score.notes, note),
+    )

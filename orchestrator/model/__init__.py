@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from orchestrator.model.catalogue import Catalogue
     from orchestrator.model.compose import load_entry
     from orchestrator.model.documents import Site, System, Workload
-    from orchestrator.model.entry import Container, DataPath, Entry, Mount, Origin
+    from orchestrator.model.entry import Container, Entry, Mount, Origin
     from orchestrator.model.sites import load_site
     from orchestrator.model.values import EnvValue, Minutes, Text, Unique
 
 _HOMES = {
     "Catalogue": "catalogue",
     "Container": "entry",
-    "DataPath": "entry",
     "Entry": "entry",
     "EnvValue": "values",
     "Minutes": "values",
@@ -36,7 +35,6 @@ _HOMES = {
 __all__ = [
     "Catalogue",
     "Container",
-    "DataPath",
     "Entry",
     "EnvValue",
     "Minutes",

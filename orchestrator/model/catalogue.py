@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.model.checks import check_system
-from orchestrator.model.documents import Accelerators, Fabrics, Hosts, Part, System, Workload
-from orchestrator.model.problems import validate
-from orchestrator.model.source import Document, nearest, read
+from orchestrator.model.documents import Accelerators, Fabrics, Hosts, System, Workload
+from orchestrator.model.part import Part
+from orchestrator.model.problems import checked, validate
+from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
-
-P = TypeVar("P", bound=Part)
 
 _SHARED: dict[str, type[Part]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
 _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
@@ -74,8 +73,7 @@ class Catalogue:
                 check_system(document, system)
                 self._check_names(document, system)
             _check_file_name(document, path)
-            document.check()
-            self._systems[path] = (document, _built(system))
+            self._systems[path] = (document, checked(document, system))
         return self._systems[path]
 
     def workload(self, name: str) -> tuple[Document, Workload]:
@@ -85,8 +83,7 @@ class Catalogue:
             document = read(path)
             workload = validate(document, Workload)
             _check_file_name(document, path)
-            document.check()
-            self._workloads[path] = (document, _built(workload))
+            self._workloads[path] = (document, checked(document, workload))
         return self._workloads[path]
 
     def shared(self, kind: str) -> tuple[dict[str, Any], dict[str, tuple[Document, tuple[str, str]]]]:
@@ -98,9 +95,8 @@ class Catalogue:
                 path = folder / "shared" / f"{kind}.yaml"
                 if path.is_file():
                     document = read(path)
-                    model = validate(document, _SHARED[kind])
-                    document.check()
-                    for name, fact in getattr(_built(model), kind).items():
+                    model = checked(document, validate(document, _SHARED[kind]))
+                    for name, fact in getattr(model, kind).items():
                         facts[name], homes[name] = fact, (document, (kind, name))
             self._shared_cache[kind] = (facts, homes)
         return facts, homes
@@ -117,10 +113,8 @@ class Catalogue:
         for kind, field in _FIELD.items():
             given = getattr(system, field)
             if isinstance(given, str) and given not in (facts := self.shared(kind)[0]):
-                document.add(
-                    (field,),
-                    f"there is no {field} {given}{_meant(given, list(facts))}; there are: {', '.join(sorted(facts))}",
-                )
+                meant = did_you_mean(given, facts)
+                document.add((field,), f"there is no {field} {given}{meant}; there are: {', '.join(sorted(facts))}")
         for workload, rounds in system.workloads.items():
             self._check_workload(document, workload, rounds)
 
@@ -128,7 +122,8 @@ class Catalogue:
         names = self.workload_names()
         if name not in names:
             document.add(
-                ("workloads", name), f"there is no workload {name}{_meant(name, names)}; there are: {', '.join(names)}"
+                ("workloads", name),
+                f"there is no workload {name}{did_you_mean(name, names)}; there are: {', '.join(names)}",
             )
             return
         known = list(self.workload(name)[1].rounds)
@@ -153,7 +148,7 @@ def _find(name: str, files: dict[str, Path], what: str, hint: str) -> Path:
         return files[name]
     if "/" in name or name.endswith((".yaml", ".yml")):
         return Path(name)
-    raise UsageError(f"there is no {what} {name!r}{_meant(name, list(files))}", hint=hint)
+    raise UsageError(f"there is no {what} {name!r}{did_you_mean(name, list(files))}", hint=hint)
 
 
 def _check_file_name(document: Document, path: Path) -> None:
@@ -163,14 +158,3 @@ def _check_file_name(document: Document, path: Path) -> None:
             ("name",),
             f"{name!r}, but the file is called {path.name}; a descriptor is found by its file name, so both must agree",
         )
-
-
-def _meant(name: str, names: list[str]) -> str:
-    near = nearest(name, names)
-    return f'; did you mean "{near}"?' if near else ""
-
-
-def _built(model: P | None) -> P:
-    if model is None:
-        raise AssertionError("a document without problems was not built")
-    return model

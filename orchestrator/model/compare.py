@@ -6,25 +6,6 @@ from dataclasses import dataclass
 
 from orchestrator.model.entry import Entry
 
-_FACTS = (
-    "accelerator",
-    "gfx",
-    "host",
-    "fabric",
-    "nodes",
-    "gpus_per_node",
-    "micro_batch",
-    "global_batch",
-    "accumulation",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "context_parallel",
-    "minutes_per_run",
-    "ruleset",
-    "image",
-    "submitter",
-    "submitted",
-)
 _CONTAINER = ("devices", "groups", "caps", "security_opt", "ulimits", "shm_size", "network", "ipc", "uts")
 
 
@@ -40,7 +21,8 @@ class Difference:
 
 def differences(left: Entry, right: Entry) -> list[Difference]:
     """Return everything that differs, facts first, then container options, then variables by name."""
-    pairs = [("fact", name, getattr(left, name), getattr(right, name)) for name in _FACTS]
+    theirs_of = right.facts(lambda fact: fact.compared)
+    pairs = [("fact", name, mine, theirs_of[name]) for name, mine in left.facts(lambda fact: fact.compared).items()]
     pairs += [("container", name, getattr(left.container, name), getattr(right.container, name)) for name in _CONTAINER]
     ours, theirs = left.whole_env, right.whole_env
     pairs += [("env", name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]

@@ -11,25 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import DescriptorError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning
-from orchestrator.model.documents import (
-    Accelerator,
-    ContainerPart,
-    Fabric,
-    Site,
-    System,
-    SystemRound,
-    Workload,
-    WorkloadRound,
-)
-from orchestrator.model.entry import Container, DataPath, Entry, FabricFacts, Mount, Origin
+from orchestrator.model.documents import ContainerPart, Site, System, Workload
+from orchestrator.model.entry import Chosen, Container, Entry, Facts, Mount, Origin
 from orchestrator.model.fields import NAME
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
 
+_FACT_OF_REF = {"system": "published_as"}
 _NETWORK_LAYERS = ("fabric", "site network")
 
 
@@ -61,27 +53,7 @@ def load_entry(
     return _Composition(chosen, given, None, env or {}).entry()
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """The documents of one entry, found and checked."""
-
-    system_document: Document
-    system: System
-    workload_document: Document
-    workload: Workload
-    round: str
-    mine: SystemRound
-    """The system's part of the round."""
-    stack: str
-    """The round whose image and environment is used; nearly always `round`."""
-    accelerator: Accelerator
-    fabric: Fabric
-    fabric_home: tuple[Document, Key]
-    host_title: str
-    shared_documents: tuple[Document, ...]
-
-
-def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_name: str | None) -> _Chosen:
+def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_name: str | None) -> Chosen:
     document, system = catalogue.system(system_name)
     workload_document, workload = catalogue.workload(workload_name)
     if workload.name not in system.workloads:
@@ -100,33 +72,30 @@ def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_na
         )
     stack = rounds[chosen].stack or chosen
     _check_rounds(document, workload, {chosen, stack}, (workload.name, chosen))
-    host = catalogue.fact("hosts", system.host)
-    return _Chosen(
-        document,
-        system,
-        workload_document,
-        workload,
-        chosen,
-        rounds[chosen],
-        stack,
-        catalogue.fact("accelerators", system.accelerator),
-        catalogue.fact("fabrics", system.fabric),
-        _fabric_home(catalogue, document, system),
-        host.title if host else "",
-        _shared_documents(catalogue, system),
+    return Chosen(
+        system=system,
+        workload=workload,
+        round=chosen,
+        mine=rounds[chosen],
+        rules=workload.rounds[chosen],
+        stack=workload.rounds[stack],
+        stack_key=("rounds", stack),
+        accelerator=catalogue.fact("accelerators", system.accelerator),
+        host=catalogue.fact("hosts", system.host),
+        fabric=catalogue.fact("fabrics", system.fabric),
+        fabric_home=_fabric_home(catalogue, document, system),
+        system_document=document,
+        workload_document=workload_document,
+        shared_documents=_shared_documents(catalogue, system),
     )
 
 
 def _check_rounds(document: Document, workload: Workload, wanted: set[str], key: Key) -> None:
+    # Only a workload given as a file can lack one: those of the catalogue were checked with the system.
     for one in sorted(wanted - set(workload.rounds)):
-        # Only a workload given as a file can lack it: those of the catalogue were checked with the system.
-        raise DescriptorError(
-            [
-                f"{shown(document.path)}:{document.line(('workloads', *key))}: "
-                f"workloads.{key[0]}.{key[1]}: {workload.name} has no round {one}; "
-                f"it has: {', '.join(sorted(workload.rounds))}"
-            ]
-        )
+        has = ", ".join(sorted(workload.rounds))
+        document.add(("workloads", *key), f"{workload.name} has no round {one}; it has: {has}")
+    document.check()
 
 
 def _fabric_home(catalogue: Catalogue, document: Document, system: System) -> tuple[Document, Key]:
@@ -154,7 +123,7 @@ def newest(rounds: Mapping[str, object]) -> str:
 class _Composition:
     """Puts the layers of one entry together."""
 
-    chosen: _Chosen
+    chosen: Chosen
     site: Site
     site_document: Document | None
     given: Mapping[str, str]
@@ -166,69 +135,29 @@ class _Composition:
 
     def entry(self) -> Entry:
         """Return the composed entry."""
-        chosen, mine, shared = self.chosen, self.chosen.mine, self._stack()
-        self._compose_env(shared)
-        if warning := label_warning(chosen.system, mine, chosen.workload.name, chosen.round):
+        chosen = self.chosen
+        self._compose_env()
+        if warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round):
             self.warnings.append(warning)
         self._check_network()
         return Entry(
-            system=chosen.system.name,
-            title=chosen.system.title,
-            workload=chosen.workload.name,
-            benchmark=chosen.workload.benchmark,
-            round=chosen.round,
-            ruleset=chosen.workload.rounds[chosen.round].ruleset,
-            published_as=self._published_as(),
-            submitter=mine.submitter or "",
-            submitted=mine.submitted,
-            source=mine.source,
-            note=mine.note,
-            nodes=chosen.system.nodes,
-            gpus_per_node=chosen.system.gpus_per_node,
-            accelerator=self._accelerator_name(),
-            gfx=chosen.accelerator.gfx,
-            host=chosen.host_title,
-            fabric=chosen.fabric.title,
-            fabric_kind=chosen.fabric.kind,
-            fabric_facts=self._fabric_facts(),
-            micro_batch=mine.micro_batch or 0,
-            global_batch=mine.global_batch or 0,
-            accumulation=mine.accumulation or (1 if mine.global_batch else 0),
-            tensor_parallel=mine.tensor_parallel,
-            pipeline_parallel=mine.pipeline_parallel,
-            context_parallel=mine.context_parallel,
-            minutes_per_run=self._minutes_per_run(),
-            runs_required=chosen.workload.runs_required,
-            metric=chosen.workload.metric,
-            target=chosen.workload.target,
-            target_is_upper_bound=chosen.workload.target_is_upper_bound,
-            image=mine.image or shared.image or "",
-            code_dir=chosen.workload.code_dir,
-            code_path=self.site.code.get(chosen.workload.name),
-            command=tuple(shared.command or chosen.workload.command),
+            chosen,
             env={name: value for name, value in self.env.items() if name not in self.network},
             rccl_env={name: value for name, value in self.env.items() if name in self.network},
             origins=self.origins,
             removed=self.removed,
-            pass_env=tuple(self.site.pass_env),
-            mounts=self._mounts(shared),
-            data_tree=self._data_tree(shared),
-            container=self._container(shared),
+            mounts=self._mounts(),
+            container=self._container(),
             site=self.site,
             warnings=tuple(self.warnings),
             files=self._files(),
         )
 
-    def _stack(self) -> WorkloadRound:
-        return self.chosen.workload.rounds[self.chosen.stack]
-
-    def _compose_env(self, shared: WorkloadRound) -> None:
-        chosen = self.chosen
+    def _compose_env(self) -> None:
+        chosen, shared = self.chosen, self.chosen.stack
         here = ("workloads", chosen.workload.name, chosen.round, "env")
         if not chosen.mine.whole_env:
-            self._layer(
-                "workload", shared.env, chosen.workload_document, ("rounds", chosen.stack, "env"), shared.source
-            )
+            self._layer("workload", shared.env, chosen.workload_document, (*chosen.stack_key, "env"), shared.source)
         self._layer("system", chosen.mine.env, chosen.system_document, here, chosen.mine.source)
         home, key = chosen.fabric_home
         self._layer("fabric", chosen.fabric.env, home, (*key, "env"), chosen.fabric.source)
@@ -299,44 +228,13 @@ class _Composition:
     def _resolve(self, value: values.EnvValue | values.Ref) -> values.EnvValue:
         if not isinstance(value, values.Ref):
             return value
-        chosen, mine = self.chosen, self.chosen.mine
-        facts: dict[str, object] = {
-            "system": self._published_as(),
-            "config_file": f"config_{self._published_as()}.sh",
-            "accelerator": self._accelerator_name(),
-            "nodes": chosen.system.nodes,
-            "gpus_per_node": chosen.system.gpus_per_node,
-            "micro_batch": mine.micro_batch,
-            "global_batch": mine.global_batch,
-            "tensor_parallel": mine.tensor_parallel,
-            "pipeline_parallel": mine.pipeline_parallel,
-            "context_parallel": mine.context_parallel,
-            "minutes_per_run": self._minutes_per_run(),
-        }
-        if facts[value.name] is None:
-            where = ("workloads", chosen.workload.name, chosen.round)
-            raise DescriptorError(
-                [
-                    f"{shown(chosen.system_document.path)}:{chosen.system_document.line(where)}: "
-                    f"{'.'.join(where[:2])}.{where[2]}.{value.name}: this key is required, because "
-                    f"the environment of {chosen.workload.name} refers to it"
-                ]
-            )
-        return values.Text(str(facts[value.name]))
-
-    def _fabric_facts(self) -> FabricFacts:
-        one = self.chosen.fabric
-        return FabricFacts(tuple(one.drivers), tuple(one.names), one.link_layer, one.gbps, one.nics_per_gpu)
-
-    def _published_as(self) -> str:
-        return self.chosen.mine.published_as or self.chosen.system.name
-
-    def _accelerator_name(self) -> str:
-        given = self.chosen.system.accelerator
-        return given if isinstance(given, str) else given.title
-
-    def _minutes_per_run(self) -> int:
-        return self.chosen.mine.minutes_per_run or self._stack().minutes_per_run
+        fact = getattr(Facts(self.chosen), _FACT_OF_REF.get(value.name, value.name))
+        if not fact:
+            chosen = self.chosen
+            document, where = chosen.system_document, ("workloads", chosen.workload.name, chosen.round, value.name)
+            document.add(where, f"this key is required, because the environment of {chosen.workload.name} refers to it")
+            document.check()
+        return values.Text(str(fact))
 
     def _check_network(self) -> None:
         kind, nodes = self.chosen.fabric.kind, self.chosen.system.nodes
@@ -352,7 +250,8 @@ class _Composition:
         for key in missing:
             self.warnings.append(f"the site gives no network.{key}; each of the {nodes} nodes will detect its own")
 
-    def _mounts(self, shared: WorkloadRound) -> tuple[Mount, ...]:
+    def _mounts(self) -> tuple[Mount, ...]:
+        shared = self.chosen.stack
         mounts = shared.mounts if shared.mounts is not None else self.chosen.workload.mounts
         folders = self._data_folders([mount.variable for mount in mounts])
         return tuple(
@@ -379,13 +278,9 @@ class _Composition:
             )
         return given
 
-    def _data_tree(self, shared: WorkloadRound) -> tuple[DataPath, ...]:
-        tree = shared.data_tree if shared.data_tree is not None else self.chosen.workload.data_tree
-        return tuple(DataPath(one.variable, one.path, one.bytes, one.what) for one in tree)
-
-    def _container(self, shared: WorkloadRound) -> Container:
+    def _container(self) -> Container:
         merged = {
-            **shared.container.model_dump(exclude_none=True),
+            **self.chosen.stack.container.model_dump(exclude_none=True),
             **self.chosen.mine.container.model_dump(exclude_none=True),
         }
         part, site = ContainerPart.model_validate(merged), self.site.container

@@ -237,10 +237,12 @@ class SiteLimits(Part):
     attempts: Annotated[int, Field(ge=1, le=20)] = 3
     run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = None
     container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+    end_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
+    node_silence_seconds: Annotated[int, Field(ge=1, le=86_400)] = 120
 
 
 class SiteTuning(Part):
-    """How nodes are tuned. `profile` null: what tuning/choice.yaml gives the workload; a path is a profile of the site."""
+    """How nodes are tuned. `profile` null: what tuning/choice.yaml gives the workload. A path: the site's own."""
 
     profile: Name | AbsolutePath | None = None
     lease_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
@@ -307,6 +309,7 @@ class Site(Part):
     network: SiteNetwork = SiteNetwork()
     container: SiteContainer = SiteContainer()
     sudo: Lines = []
+    python: Line = "python3"
     sbatch: list[SbatchLine] = []
     env: Env = {}
     pass_env: list[PassedName] = []

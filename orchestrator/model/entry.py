@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from orchestrator.model.values import EnvValue
 
 if TYPE_CHECKING:
-    from orchestrator.model.documents import Site
+    from orchestrator.model.documents import (
+        Accelerator,
+        DataPart,
+        Fabric,
+        Host,
+        Site,
+        System,
+        SystemRound,
+        Workload,
+        WorkloadRound,
+    )
+    from orchestrator.model.source import Document, Key
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +40,6 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class FabricFacts:
-    """How a node knows the RDMA devices of the fabric, see `documents.Fabric`."""
-
-    drivers: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    link_layer: str = ""
-    gbps: int = 0
-    nics_per_gpu: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Mount:
     """A host folder in the container.
 
@@ -50,16 +52,6 @@ class Mount:
     host: str | None
     container: str
     read_only: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DataPath:
-    """A file or folder that must exist below the folder in `variable`; `bytes` is its published size, 0 if unknown."""
-
-    variable: str
-    path: str
-    bytes: int
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,58 +76,110 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Chosen:
+    """The documents of one entry, found and checked, each with the parts of it that hold for this entry."""
+
+    system: System
+    workload: Workload
+    round: str
+    mine: SystemRound
+    """The system's part of the round."""
+    rules: WorkloadRound
+    """The workload's part of the round."""
+    stack: WorkloadRound
+    """The workload's part of the round whose image and environment is used; nearly always `rules`."""
+    stack_key: Key
+    accelerator: Accelerator
+    host: Host | None
+    fabric: Fabric
+    fabric_home: tuple[Document, Key]
+    system_document: Document
+    workload_document: Document
+    shared_documents: tuple[Document, ...]
+
+    @property
+    def accelerator_name(self) -> str:
+        """The name in systems/shared/, or the title of an accelerator that is described in the system itself."""
+        given = self.system.accelerator
+        return given if isinstance(given, str) else self.accelerator.title
+
+
+class Fact(Generic[T]):
+    """One fact of an entry: where its documents say it, and whether `systems show` and `systems diff` have it."""
+
+    def __init__(self, read: Callable[[Chosen], T], *, shown: bool = True, compared: bool = False) -> None:
+        self.read, self.shown, self.compared = read, shown, compared
+
+    @overload
+    def __get__(self, entry: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, entry: Facts, owner: type) -> T: ...
+
+    def __get__(self, entry: Facts | None, owner: type) -> Self | T:
+        return self if entry is None else self.read(entry.chosen)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of one entry, in the order in which they are shown; `values.REFS` says which an `env` may refer to.
+
+    Times are minutes. Batch is 0 where the descriptor does not give it.
+    """
+
+    chosen: Chosen
+
+    system = Fact(lambda of: of.system.name)
+    title = Fact(lambda of: of.system.title)
+    workload = Fact(lambda of: of.workload.name)
+    benchmark = Fact(lambda of: of.workload.benchmark, shown=False)
+    round = Fact(lambda of: of.round)
+    ruleset = Fact(lambda of: of.rules.ruleset, compared=True)
+    published_as = Fact(lambda of: of.mine.published_as or of.system.name, shown=False)
+    """The name the published config had; the value of {ref: system}."""
+    config_file = Fact(lambda of: f"config_{of.mine.published_as or of.system.name}.sh", shown=False)
+    """Name of the config file in the bundle."""
+    submitter = Fact(lambda of: of.mine.submitter or "", compared=True)
+    submitted = Fact(lambda of: of.mine.submitted, shown=False, compared=True)
+    source = Fact(lambda of: of.mine.source)
+    note = Fact(lambda of: of.mine.note)
+    nodes = Fact(lambda of: of.system.nodes, compared=True)
+    gpus_per_node = Fact(lambda of: of.system.gpus_per_node, compared=True)
+    accelerator = Fact(lambda of: of.accelerator_name, compared=True)
+    gfx = Fact(lambda of: of.accelerator.gfx, compared=True)
+    host = Fact(lambda of: of.host.title if of.host else "", compared=True)
+    fabric = Fact(lambda of: of.fabric.title, compared=True)
+    fabric_kind = Fact(lambda of: of.fabric.kind, shown=False)
+    micro_batch = Fact(lambda of: of.mine.micro_batch or 0, compared=True)
+    global_batch = Fact(lambda of: of.mine.global_batch or 0, compared=True)
+    accumulation = Fact(lambda of: of.mine.accumulation or (1 if of.mine.global_batch else 0), compared=True)
+    tensor_parallel = Fact(lambda of: of.mine.tensor_parallel, compared=True)
+    pipeline_parallel = Fact(lambda of: of.mine.pipeline_parallel, compared=True)
+    context_parallel = Fact(lambda of: of.mine.context_parallel, compared=True)
+    minutes_per_run = Fact(lambda of: of.mine.minutes_per_run or of.stack.minutes_per_run, compared=True)
+    runs_required = Fact(lambda of: of.workload.runs_required)
+    metric = Fact(lambda of: of.workload.metric)
+    target = Fact(lambda of: of.workload.target)
+    target_is_upper_bound = Fact(lambda of: of.workload.target_is_upper_bound, shown=False)
+    image = Fact(lambda of: of.mine.image or of.stack.image or "", compared=True)
+    code_dir = Fact(lambda of: of.workload.code_dir)
+    command = Fact(lambda of: tuple(of.stack.command or of.workload.command), shown=False)
+
+
+@dataclass(frozen=True)
+class Entry(Facts):
     """One system with one workload of one round on one site, ready to be rendered.
 
     `env` and `rccl_env` are disjoint and together the whole environment; `rccl_env` holds what belongs to the fabric
-    and to the site's network. Times are minutes. Batch and parallelism are 0 where the descriptor does not give them.
+    and to the site's network.
     """
 
-    system: str
-    title: str
-    workload: str
-    benchmark: str
-    round: str
-    ruleset: str
-    published_as: str
-    """The name the published config had; the value of {ref: system}."""
-    submitter: str
-    submitted: bool
-    source: str
-    note: str
-    nodes: int
-    gpus_per_node: int
-    accelerator: str
-    gfx: str
-    host: str
-    fabric: str
-    fabric_kind: str
-    fabric_facts: FabricFacts
-    micro_batch: int
-    global_batch: int
-    accumulation: int
-    tensor_parallel: int
-    pipeline_parallel: int
-    context_parallel: int
-    minutes_per_run: int
-    runs_required: int
-    metric: str
-    target: float | None
-    target_is_upper_bound: bool
-    image: str
-    code_dir: str
-    code_path: str | None
-    """Host folder to mount over `code_dir`, where the site gives one."""
-    command: tuple[str, ...]
     env: Mapping[str, EnvValue]
     rccl_env: Mapping[str, EnvValue]
     origins: Mapping[str, Origin]
     removed: Mapping[str, Origin]
     """Variables that an earlier layer set and a later one took away with null."""
-    pass_env: tuple[str, ...]
-    """Names whose values come from the environment of whoever starts the set (secrets); never written anywhere."""
     mounts: tuple[Mount, ...]
-    data_tree: tuple[DataPath, ...]
     container: Container
     site: Site
     warnings: tuple[str, ...] = field(default=())
@@ -153,9 +197,31 @@ class Entry:
         return self.nodes * self.gpus_per_node
 
     @property
-    def config_file(self) -> str:
-        """Name of the config file in the bundle; the value of {ref: config_file}."""
-        return f"config_{self.published_as}.sh"
+    def code_path(self) -> str | None:
+        """Host folder to mount over `code_dir`, where the site gives one."""
+        return self.site.code.get(self.workload)
+
+    @property
+    def pass_env(self) -> tuple[str, ...]:
+        """Names whose values come from the environment of whoever starts the set (secrets); never written anywhere."""
+        return tuple(self.site.pass_env)
+
+    @property
+    def data_tree(self) -> tuple[DataPart, ...]:
+        """Files and folders that must exist."""
+        own = self.chosen.stack.data_tree
+        return tuple(own if own is not None else self.chosen.workload.data_tree)
+
+    def facts(self, want: Callable[[Fact[Any]], bool]) -> dict[str, Any]:
+        """Return the facts that `want` accepts, by name, in the order of `Facts`."""
+        return {
+            name: getattr(self, name) for name, fact in vars(Facts).items() if isinstance(fact, Fact) and want(fact)
+        }
+
+    def with_document(self, name: str, **values: Any) -> Entry:
+        """Return the entry with other `values` in the document that `Chosen` calls `name`; they are not checked."""
+        changed = getattr(self.chosen, name).model_copy(update=values)
+        return replace(self, chosen=replace(self.chosen, **{name: changed}))
 
     def job_minutes(self, nexp: int) -> int:
         """Return the job's time limit for `nexp` runs, as published: 5 + NEXP x (minutes_per_run + 5)."""

@@ -6,8 +6,9 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from orchestrator.errors import did_you_mean
 from orchestrator.model.part import NameOr, Part
-from orchestrator.model.source import Document, Key, kind_of, nearest
+from orchestrator.model.source import Document, Key, kind_of
 
 P = TypeVar("P", bound=Part)
 
@@ -23,6 +24,14 @@ def validate(document: Document, model: type[P]) -> P | None:
             key, what = _explain(model, one)
             document.add(key, what)
         return None
+
+
+def checked(document: Document, built: P | None) -> P:
+    """Return what `validate` built. Raises DescriptorError with every problem that the document has by then."""
+    document.check()
+    if built is None:
+        raise AssertionError("a document without problems was not built")
+    return built
 
 
 def _other_kind(document: Document, model: type[Part]) -> bool:
@@ -54,12 +63,7 @@ def _explain(model: type[Part], error: Any) -> tuple[Key, str]:
 def _unknown_key(model: type[Part], location: Key) -> str:
     parent = _annotation_at(model, location[:-1])
     keys = list(parent.model_fields) if parent else []
-    return f"unknown key{_meant(str(location[-1]), keys)}; keys here: {', '.join(keys)}"
-
-
-def _meant(name: str, names: list[str]) -> str:
-    near = nearest(name, names)
-    return f'; did you mean "{near}"?' if near else ""
+    return f"unknown key{did_you_mean(str(location[-1]), keys)}; keys here: {', '.join(keys)}"
 
 
 _WANTED = {
@@ -81,7 +85,7 @@ def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -
         return f"must be {_WANTED[kind]}, not {_given(given)}{quotes}"
     if kind == "literal_error":
         accepted = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        return f"{given!r} is not accepted; accepted: {', '.join(accepted)}{_meant(str(given), accepted)}"
+        return f"{given!r} is not accepted; accepted: {', '.join(accepted)}{did_you_mean(str(given), accepted)}"
     if kind in ("greater_than_equal", "less_than_equal"):
         return (
             f"{_short(given)} is too {'small' if 'ge' in context else 'large'}; "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.model.documents import Part, Site, System, Workload
+from orchestrator.model.documents import Site, System, Workload
+from orchestrator.model.part import Part
 
 DOCUMENTS: dict[str, type[Part]] = {"system": System, "workload": Workload, "site": Site}
 

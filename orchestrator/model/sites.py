@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from orchestrator.errors import OrchestratorError, UsageError, did_you_mean
 from orchestrator.model.documents import Site, Workload
-from orchestrator.model.problems import validate
-from orchestrator.model.source import Document, nearest, read
+from orchestrator.model.problems import checked, validate
+from orchestrator.model.source import Document, read
 
 
 def load_site(path: Path | str, workloads: Iterable[str] = ()) -> Site:
@@ -39,13 +40,19 @@ def site_of(document: Document, workloads: list[str]) -> Site:
         given = document.data.get(section)
         for name in given if workloads and isinstance(given, dict) else ():
             if name not in workloads:
-                near = nearest(name, workloads)
-                meant = f'; did you mean "{near}"?' if near else ""
+                meant = did_you_mean(name, workloads)
                 document.add((section, name), f"there is no workload {name}{meant}; there are: {', '.join(workloads)}")
-    document.check()
-    if site is None:
-        raise AssertionError("a site without problems was not built")
-    return site
+    return checked(document, site)
+
+
+def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path:
+    """Return the folder on shared storage for the sets. Raises `error` for a site that was made without one."""
+    if not site.log_dir:
+        raise error(
+            "the site file gives no log_dir, the folder on shared storage for the sets",
+            hint="add `log_dir: /shared/results` to the site file",
+        )
+    return Path(site.log_dir)
 
 
 def check_data_variables(document: Document, site: Site, workload: Workload) -> None:
@@ -55,8 +62,7 @@ def check_data_variables(document: Document, site: Site, workload: Workload) -> 
         known |= {mount.variable for mount in one.mounts or []}
     for variable in site.data.get(workload.name, {}):
         if variable not in known:
-            near = nearest(variable, sorted(known))
-            meant = f'; did you mean "{near}"?' if near else ""
+            meant = did_you_mean(variable, known)
             document.add(
                 ("data", workload.name, variable),
                 f"{workload.name} mounts no folder {variable}{meant}; accepted: {', '.join(sorted(known)) or 'none'}",

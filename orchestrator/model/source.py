@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import DescriptorError
+from orchestrator.errors import DescriptorError, did_you_mean
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -37,6 +37,21 @@ _WORDS = {
 }
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class Problem:
+    """What is wrong at one place of a document. `key` is as `key_text` writes it; "" is the document itself."""
+
+    path: str
+    line: int
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}:{self.line}: {self.key}: {self.text}" if self.key else f"{self.path}:{self.line}: {self.text}"
+        )
+
+
 @dataclass
 class Document:
     """A YAML file: its data, and the line (from 1) of every key and list item."""
@@ -44,7 +59,7 @@ class Document:
     path: Path
     data: Any = None
     lines: dict[Key, int] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
     def line(self, key: Key) -> int:
         """Return the line of `key`, or of the nearest enclosing key that exists."""
@@ -54,13 +69,12 @@ class Document:
 
     def add(self, key: Key, what: str) -> None:
         """Note a problem at `key`."""
-        where = key_text(key)
-        self.problems.append(f"{shown(self.path)}:{self.line(key)}: {where + ': ' if where else ''}{what}")
+        self.problems.append(Problem(shown(self.path), self.line(key), key_text(key), what))
 
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem noted so far, in the order of their lines."""
         if self.problems:
-            raise DescriptorError(sorted(dict.fromkeys(self.problems), key=_line_of), hint=hint)
+            raise DescriptorError(sorted(set(self.problems)), hint=hint)
 
 
 def shown(path: Path) -> str:
@@ -81,11 +95,6 @@ def key_text(key: Key) -> str:
 
 def _printable(part: str) -> str:
     return part if part.isprintable() and part else repr(part)
-
-
-def _line_of(problem: str) -> tuple[str, int]:
-    found = re.match(r"(.*?):(\d+): ", problem)
-    return (found[1], int(found[2])) if found else ("", 0)
 
 
 def read(path: Path) -> Document:
@@ -146,18 +155,9 @@ def _cannot_read(path: Path, error: OSError) -> str:
         return "this is a folder, not a YAML file"
     if not isinstance(error, FileNotFoundError):
         return f"cannot be read: {error.strerror}"
-    near = nearest(path.name, [entry.name for entry in path.parent.iterdir()]) if path.parent.is_dir() else ""
-    meant = f'; did you mean "{path.parent / near}"?' if near else ""
+    beside = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    meant = did_you_mean(path.name, beside, before=f'"{path.parent}/')
     return f"there is no such file{meant}"
-
-
-def nearest(name: str, names: list[str]) -> str:
-    """Return the one of `names` that is closest to `name`, or ""."""
-    from difflib import get_close_matches
-
-    lower = {candidate.lower(): candidate for candidate in sorted(names)}
-    found = get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
-    return lower[found[0]] if found else ""
 
 
 def _build(document: Document, text: str) -> None:

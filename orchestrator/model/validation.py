@@ -6,8 +6,9 @@ from pathlib import Path
 
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning
-from orchestrator.model.documents import Accelerators, Fabrics, Hosts, Part
-from orchestrator.model.problems import validate
+from orchestrator.model.documents import Accelerators, Fabrics, Hosts
+from orchestrator.model.part import Part
+from orchestrator.model.problems import checked, validate
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, read
 
@@ -30,8 +31,7 @@ def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
     if kind == "site":
         _check_site(catalogue, document)
     elif kind in _SHARED:
-        validate(document, _SHARED[kind])
-        document.check()
+        checked(document, validate(document, _SHARED[kind]))
     elif kind == "workload":
         catalogue.workload(_as_path(path))
     else:

@@ -68,8 +68,8 @@ REFS = (
 )
 
 NETWORK_NAMES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
-"""What differs between sites and nodes: given by the user or the site, or detected on the node. Never empty: RCCL takes an
-empty NCCL_IB_HCA for a list that names no device."""
+"""What differs between sites and nodes: given by the user or the site, or detected on the node. Never empty: RCCL takes
+an empty NCCL_IB_HCA for a list that names no device."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|ACCESS_KEY|CREDENTIALS)$", re.IGNORECASE)

@@ -52,7 +52,7 @@ def expand_all(texts: Iterable[str]) -> list[str]:
 
 
 def names_given(text: str, option: str) -> list[str]:
-    """Return the names that `text` gives an option: a list as for expand(), or @FILE with such lists, one or more a line.
+    """Return the names that `text` gives an option: a list as for expand(), or @FILE with such lists on its lines.
 
     In a file `#` begins a comment, and a file may name no node at all. Raises UsageError for everything else.
     """

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from orchestrator.nodes.fanout import NodeAnswer, Until, bounded, too_slow
 from orchestrator.nodes.names import Node
+from orchestrator.nodes.transport import NodeAnswer, Until, bounded, too_slow
 
 SLICE_S = 0.25
 """How long a wait goes on before it is asked whether anybody still wants the answer."""

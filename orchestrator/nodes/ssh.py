@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
-from orchestrator.nodes.fanout import NodeAnswer, Until, bounded, too_slow
 from orchestrator.nodes.known_hosts import KnownHosts
 from orchestrator.nodes.names import Node
+from orchestrator.nodes.transport import NodeAnswer, Until, bounded, too_slow
 
 if TYPE_CHECKING:
     from fabric import Config, Connection

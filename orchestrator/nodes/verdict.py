@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """One node. `problem` says why it was not tested; `asked` is False where it was not even tried (drained, in use)."""
+    """One node. `problem` says why it was not tested; `asked` is False where nobody tried (drained, in use)."""
 
     node: str
     rows: tuple[Row, ...] = ()
@@ -157,7 +157,7 @@ def parse_table(text: str) -> list[Row]:
 def judge(
     nodes: Sequence[str], rows: Iterable[Row], problems: Mapping[str, str], untried: Mapping[str, str] | None = None
 ) -> Verdicts:
-    """The verdicts on `nodes`: `problems` are words about those that did not answer, `untried` about those never asked."""
+    """Return verdicts on `nodes`: `problems` has words about those that did not answer, `untried` about others."""
     told: dict[str, list[Row]] = {name: [] for name in nodes}
     together = []
     left_out = untried or {}

@@ -1,8 +1,8 @@
 """The event file of a job: what its nodes said and what its loop saw and decided, in order. Appended by the loop alone.
 
 One event is one line of five cells: Unix milliseconds, from (`node`, `loop` or `slurm`), word, node ("" where it is about none),
-detail. Fields of a detail are separated by UNIT. docs/events.md lists the words. What a node says is data: it is cut to size and its
-control characters become blanks before it is written, and nothing of it is evaluated.
+detail. Fields of a detail are separated by UNIT. docs/events.md lists the words. What a node says is data: it is cut to size
+and its control characters become blanks before it is written, and nothing of it is evaluated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .records import PathLike
+from .records import PathLike, open_regular
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
@@ -44,12 +44,18 @@ class Event:
         parts = self.parts
         return parts[index] if index < len(parts) else ""
 
-    def data(self) -> Any:
-        """Return the detail as JSON; None where it is none. The loop writes its decisions so."""
+    def data(self) -> dict[str, Any]:
+        """Return the detail as a JSON object; {} where it is none. The loop writes its decisions so."""
         try:
-            return json.loads(self.detail)
+            found = json.loads(self.detail)
         except (ValueError, RecursionError):
-            return None
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def names(self, member: str) -> list[str]:
+        """Return the texts in a list of the JSON object."""
+        found = self.data().get(member)
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def clean(text: str, limit: int) -> str:
@@ -103,11 +109,19 @@ class EventLog:
         os.close(self._fd)
 
 
+def parse_event(line: bytes) -> Event | None:
+    """Return the event in a whole line of an event file; None for anything else."""
+    if not line.endswith(b"\n"):
+        return None
+    cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
+    ms = number(cells[0])
+    return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
+
+
 def read_events(path: PathLike) -> Iterator[Event]:
     """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         for line in file:
-            cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
-            ms = number(cells[0])
-            if len(cells) == 5 and ms is not None and line.endswith(b"\n"):
-                yield Event(ms, *cells[1:])
+            event = parse_event(line)
+            if event is not None:
+                yield event

@@ -10,12 +10,13 @@ import json
 import os
 import stat
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, Union
+from typing import Any, BinaryIO, ClassVar, TypeVar, Union
 
 SCHEMA = 1
 MAX_BYTES = 16 << 20
+LIMIT = 1 << 53
+"""Numbers from here on are damage: no time, count or exit status is as large."""
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -182,9 +183,13 @@ class NodeRunRecord:
 def _set_aside(item: object) -> SetAside | None:
     if not isinstance(item, dict) or not isinstance(item.get("node"), str):
         return None
-    numbers = {name: value for name in ("run", "attempt", "time_ms") if type(value := item.get(name)) is int}
-    words = {name: value for name in ("reason", "kind") if isinstance(value := item.get(name), str)}
-    return SetAside(item["node"], **words, **numbers)
+    values: dict[str, Any] = {name: value for name in ("reason", "kind") if isinstance(value := item.get(name), str)}
+    numbers = {
+        name: value
+        for name in ("run", "attempt", "time_ms")
+        if type(value := item.get(name)) is int and 0 <= value < LIMIT
+    }
+    return SetAside(item["node"], **{**values, **numbers})
 
 
 AnyRecord = Union[SetRecord, SubmissionRecord, JobRecord, RunRecord, NodeRunRecord]
@@ -201,34 +206,59 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
 }
 
 
-@cache
-def _shape(kind: type) -> dict[str, tuple[tuple[type, ...], str]]:
-    return {item.name: (_ACCEPTED[str(item.type)], str(item.type)) for item in fields(kind)}
+_SHAPES: dict[str, dict[str, str]] = {}
+
+
+def _shape(kind: type[Any]) -> dict[str, str]:
+    """Member -> what it must be, a key of _ACCEPTED."""
+    if kind.__name__ not in _SHAPES:
+        _SHAPES[kind.__name__] = {item.name: str(item.type) for item in fields(kind)}
+    return _SHAPES[kind.__name__]
+
+
+def open_regular(path: PathLike) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError: also for what is none."""
+    # Not to wait for a writer where somebody has put a pipe.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(0, "no regular file")
+    return os.fdopen(fd, "rb")
 
 
 def read_bytes(path: PathLike, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file. Raises OSError: also for what is no regular file, or is longer than `limit`."""
-    # Not to wait for a writer where somebody has put a pipe.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(0, "no regular file")
+    with open_regular(path) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise OSError(0, f"longer than {limit} bytes")
     return content
 
 
+def parse(content: bytes) -> Any:
+    """Return what a JSON text says. Raises ValueError: also for NaN, for half a surrogate, and for what is nested too deep."""
+    try:
+        value = json.loads(content.decode(), parse_constant=_no_number)
+        if b"\\ud" in content.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    return value
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
 def read(kind: type[Record], path: PathLike) -> Record | Finding | None:
     """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members."""
     try:
-        data = json.loads(read_bytes(path).decode())
+        data = parse(read_bytes(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         return Finding(Path(path), f"cannot be read: {error.strerror or error}")
-    except (ValueError, RecursionError) as error:  # not UTF-8, or not JSON
+    except ValueError as error:  # not UTF-8, or not JSON
         return Finding(Path(path), f"is no JSON: {error}")
     if not isinstance(data, dict):
         return Finding(Path(path), "is not a JSON object")
@@ -236,24 +266,31 @@ def read(kind: type[Record], path: PathLike) -> Record | Finding | None:
 
 
 def _build(kind: type[Record], data: dict[str, Any], path: PathLike) -> Record | Finding:
-    values, shape = {}, _shape(kind)
-    for name, value in data.items():
-        if name not in shape:
-            continue
-        types, word = shape[name]
-        if not isinstance(value, types) or ((value is True or value is False) and bool not in types):
-            return Finding(Path(path), f"`{name}` is {json.dumps(value)[:40]}, not {word}")
-        if word == "list[str]" and not all(isinstance(one, str) for one in value):
-            return Finding(Path(path), f"`{name}` holds something else than text")
-        if word == "dict[str, int]" and not all(type(one) is int for one in value.values()):
-            return Finding(Path(path), f"`{name}` holds something else than whole numbers")
-        values[name] = value
+    shape = _shape(kind)
+    values = {name: value for name, value in data.items() if name in shape}
+    for name, value in values.items():
+        if problem := _problem(value, shape[name]):
+            return Finding(Path(path), f"`{name}` {problem}")
     missing = [name for name in kind.NEEDED if name not in values]
     if missing:
         return Finding(Path(path), f"lacks `{'`, `'.join(missing)}`")
     if values.get("schema", SCHEMA) > SCHEMA:
         return Finding(Path(path), f"was written by a newer version (schema {values['schema']}, known: {SCHEMA})")
     return kind(**values)
+
+
+def _problem(value: Any, word: str) -> str:
+    """Why `value` cannot be a `word`; "" when it can."""
+    fits = isinstance(value, _ACCEPTED[word]) and (type(value) is not bool or word == "bool")
+    if not fits:
+        return f"is {json.dumps(value)[:40]}, not {word}"
+    if isinstance(value, (int, float)) and not abs(value) < LIMIT:
+        return "is no number that can be counted with"
+    if word == "list[str]" and not all(isinstance(one, str) for one in value):
+        return "holds something else than text"
+    if word == "dict[str, int]" and not all(type(one) is int and abs(one) < LIMIT for one in value.values()):
+        return "holds something else than whole numbers"
+    return ""
 
 
 def encode(record: AnyRecord) -> bytes:

@@ -50,6 +50,7 @@ class Settings:
     run_timeout_s: int
     container_start_s: int
     node_silence_s: int
+    end_grace_s: int
     sudo: tuple[str, ...]
     runtime_tunables: int
     orch_lease_s: int
@@ -97,6 +98,7 @@ _LIMITS = {
     "run_timeout_s": 9_999_999,
     "container_start_s": 99_999,
     "node_silence_s": 99_999,
+    "end_grace_s": 99_999,
     "preflight_check_s": 999,
 }
 """Numbers that the caller's environment may give, from 1 to these."""

@@ -47,7 +47,7 @@ def without_image(entry: Entry) -> Entry:
     """`entry` with the checks of hosts alone: what belongs to a workload is not known."""
     site = entry.site
     preflight = site.preflight.model_copy(update={"skip": list(dict.fromkeys([*site.preflight.skip, "image"]))})
-    return replace(entry, nodes=1, site=site.model_copy(update={"preflight": preflight}))
+    return replace(entry.with_document("system", nodes=1), site=site.model_copy(update={"preflight": preflight}))
 
 
 @contextmanager

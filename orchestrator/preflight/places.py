@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SchedulerError, UsageError
-from orchestrator.nodes.verdict import Row, Verdicts, judge, parse_table
+from orchestrator.onnode.policy.verdict import Row, Verdicts, judge, parse_table
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
-    from orchestrator.nodes.fanout import Transport
     from orchestrator.nodes.names import Node
+    from orchestrator.nodes.transport import Transport
     from orchestrator.preflight.bundle import Bundle
 
 WAIT_S = 15
@@ -169,7 +169,8 @@ def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
 
 def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, limit: int) -> Verdicts:
     """Check `nodes`, which need not belong to a scheduler. Their lines go to the judge as they come."""
-    from orchestrator.nodes.fanout import GRACE_S, NodeAnswer, Until, each
+    from orchestrator.nodes.fanout import each
+    from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Until
 
     if request.deep:
         raise UsageError(

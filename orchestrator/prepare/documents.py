@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from orchestrator.errors import UsageError
-from orchestrator.model.documents import DataPart, MountPart, Part
+from orchestrator.model.documents import DataPart, MountPart
 from orchestrator.model.fields import AbsolutePath, Line, Name, RelativePath, Round, Variable, refuse
-from orchestrator.model.problems import validate
+from orchestrator.model.part import Part
+from orchestrator.model.problems import checked, validate
 from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
 
@@ -98,10 +99,7 @@ def load_preparation(name: str) -> tuple[Document, Preparation]:
     if preparation is not None:
         for key, part in preparation.rounds.items():
             _check(document, key, part)
-    document.check()
-    if preparation is None:
-        raise AssertionError("a document without problems was not built")
-    return document, preparation
+    return document, checked(document, preparation)
 
 
 def _check(document: Document, key: str, part: PreparationRound) -> None:

@@ -95,7 +95,7 @@ def make_plan(
         raise UsageError(f"there is no step {', '.join(unknown)}; optional ones: {', '.join(optional) or 'none'}")
     if not image:
         known = Catalogue([*systems_dirs, *site.systems_dirs]).workload(preparation.name)[1]
-        image = known.rounds[chosen].image if chosen in known.rounds else ""
+        image = (known.rounds[chosen].image or "") if chosen in known.rounds else ""
     if not image:
         raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
     steps = tuple(step for step in part.steps if not step.optional or step.name in extra)

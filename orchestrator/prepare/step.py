@@ -103,6 +103,8 @@ class Log:
 
 
 def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, text: str) -> str:
+    from docker.types import LogConfig
+
     api = client.api
     host = api.create_host_config(
         binds=[f"{folder}:{inside}" for folder, inside in plan.binds().items()],
@@ -111,7 +113,7 @@ def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, tex
         devices=[f"{device}:{device}:rwm" for device in present_devices(plan)],
         init=True,
         security_opt=list(plan.part.security_opt),
-        log_config={"Type": "none", "Config": {}},
+        log_config=LogConfig(type="none"),
     )
     name = container_name(plan)
     remove_leftover(client, name)

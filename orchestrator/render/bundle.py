@@ -33,11 +33,9 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
 
     Raises RenderError when the site gives no log directory, or a value cannot be written into a script.
     """
-    if not entry.site.log_dir:
-        raise RenderError(
-            "the site file gives no log_dir, the folder on shared storage for the sets",
-            hint="add `log_dir: /shared/results` to the site file",
-        )
+    from orchestrator.model.sites import sets_folder
+
+    sets_folder(entry.site, RenderError)
     if not entry.image and entry.container.engine != "none":
         raise RenderError(
             f"{entry.workload} of round {entry.round} was published without a container image",
@@ -51,8 +49,8 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files: Files = {name: _render(environment, f"{name}.j2", values) for name in _RENDERED}
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
     files[SCRIPT] = tunables_script(profile_for(entry))
-    for path in _plain_scripts(templates):
-        files[path.relative_to(templates).as_posix()] = path.read_bytes()
+    files.update({name: (templates / name).read_bytes() for name in _PLAIN})
+    files.update(_package())
     files.update(_code(entry.workload))
     files[MANIFEST] = _manifest(entry, nexp, files, templates)
     return dict(sorted(files.items()))
@@ -67,7 +65,7 @@ def manifest_hash(files: Mapping[str, bytes]) -> str:
 def _environment(templates: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from orchestrator.render import quoting
+    from orchestrator.model import quoting
 
     environment = Environment(
         loader=FileSystemLoader(templates),
@@ -115,6 +113,8 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "attempts": site.limits.attempts,
         "run_timeout_s": round(60 * (site.limits.run_timeout_minutes or entry.minutes_per_run)),
         "container_start_s": site.limits.container_start_seconds,
+        "end_grace_s": site.limits.end_grace_seconds,
+        "node_silence_s": site.limits.node_silence_seconds,
         "sudo": site.sudo,
         "tunables": site.tunables == "apply",
         "lease_s": site.tuning.lease_seconds,
@@ -167,10 +167,12 @@ def _mount_line(mount: Mount) -> str:
     return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
 
 
-def _plain_scripts(templates: Path) -> list[Path]:
-    """Return the files that every bundle holds as they are: lib/, and scripts of their own beside job.sh."""
-    own = [path for name in _PLAIN if (path := templates / name).is_file()]
-    return [*own, *sorted(path for path in (templates / "lib").iterdir() if path.suffix in (".sh", ".py"))]
+def _package() -> Files:
+    """Return lib/: what runs on the nodes and the batch host, the package `orchestrator.onnode` as it is."""
+    from orchestrator import onnode
+
+    folder = Path(onnode.__path__[0])
+    return {f"lib/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in sorted(folder.rglob("*.py"))}
 
 
 def _code(workload: str) -> Files:

@@ -12,7 +12,7 @@ from orchestrator.report.model import Step
 
 if TYPE_CHECKING:
     from orchestrator.mllog.rcp import Point, RcpResult
-    from orchestrator.mllog.score import RunScore, Score
+    from orchestrator.mllog.result import RunScore, Score
 
 
 def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:

@@ -7,12 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from orchestrator.onnode.policy.slow import notable
 from orchestrator.report.model import Attempt, NodeCell
 from orchestrator.runset.records import Finding, RunRecord, read
-
-LATE_S = 1.0
-LATE_SHARE = 0.02
-"""A node is marked when it begins or ends this much later than the middle one: a second and 2 % of the run."""
 
 
 def read_attempts(root: Path, problems: list[str]) -> tuple[Attempt, ...]:
@@ -80,7 +77,7 @@ def _cell(
         return NodeCell(name, rank, code if isinstance(code, int) else None, None, 0.0, 0.0, False)
     seconds = (told["end_ms"] - told["start_ms"]) / 1000
     late_start, late_end = (told["start_ms"] - begin) / 1000, (told["end_ms"] - middle) / 1000
-    slow = max(late_start, late_end) > max(LATE_S, LATE_SHARE * (middle - begin) / 1000)
+    slow = notable(max(late_start, late_end), (middle - begin) / 1000)
     return NodeCell(name, rank, told["exit"], seconds, late_start, late_end, slow)
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from orchestrator.mllog.score import plain
+from orchestrator.mllog.result import plain
 from orchestrator.report.model import Report
 
 

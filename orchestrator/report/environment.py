@@ -8,38 +8,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.onnode.environment import parse, shown
 from orchestrator.report.model import Variable
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 LARGEST = 1 << 20
-_DECLARED = re.compile(
-    r'^declare -x ([A-Za-z_]\w*)(?:="((?:[^"\\]|\\.)*)"|=\$\'((?:[^\'\\]|\\.)*)\')?$', re.MULTILINE | re.DOTALL
-)
-_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
-_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
 _EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
-
-
-def declared(text: str) -> dict[str, str]:
-    """The variables of `declare -x` lines, as bash prints them: "..." with backslashes, or $'...'."""
-    found = {}
-    for name, double, ansi in _DECLARED.findall(text):
-        found[name] = _ESCAPE.sub(_ansi, ansi) if ansi else re.sub(r'\\([\\"$`])', r"\1", double)
-    return found
-
-
-def _ansi(match: re.Match[str]) -> str:
-    octal, hexadecimal, letter = match.groups()
-    if octal or hexadecimal:
-        return chr(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
-    return _LETTERS.get(letter, letter)
 
 
 def evaluated(root: Path) -> dict[str, str]:
     """The values in a set's environment.sh; {} when there is none."""
-    return declared(read_text(root / "environment.sh"))
+    return {name: shown(value) for name, value in parse(read_text(root / "environment.sh")).items()}
 
 
 def read_text(path: Path) -> str:

@@ -130,5 +130,5 @@ def _tunables(report: Report) -> str:
 
 
 def _findings(report: Report) -> str:
-    found = [finding for run in report.score.runs for finding in run.findings] + report.score.seed_findings
+    found = report.score.findings
     return _list("Findings", found[:50]) if found else ""

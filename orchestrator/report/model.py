@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.mllog.score import Score
+    from orchestrator.mllog.result import Score
     from orchestrator.runset.bandwidth import Measurement
     from orchestrator.runset.node_history import NodeHistory
 

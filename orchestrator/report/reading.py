@@ -13,7 +13,9 @@ from orchestrator.report.arithmetic import steps
 from orchestrator.report.model import Evaluation, Gap, Report, Run
 
 if TYPE_CHECKING:
-    from orchestrator.mllog.score import RunScore, Score
+    from collections.abc import Sequence
+
+    from orchestrator.mllog.result import RunScore, Score
     from orchestrator.mllog.source import Source
 
 CURVE_POINTS = 240
@@ -77,7 +79,7 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def run_labels(runs: list[RunScore]) -> dict[str, str]:
+def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
     """File name -> short name of a run: its number where that tells the runs apart, else the file's name."""
     digits = {run.file: str(run.number if run.number is not None else natural(run.file)[1]) for run in runs}
     short = len(set(digits.values())) == len(runs) and all(not text.startswith("-") for text in digits.values())

@@ -235,7 +235,7 @@ def facts(report: Report) -> Safe:
 
 
 def findings(report: Report) -> Safe:
-    found = [finding for run in report.score.runs for finding in run.findings] + report.score.seed_findings
+    found = report.score.findings
     if not found:
         return Safe("")
     rows = [

@@ -45,19 +45,21 @@ def parse(text: str, job: str = "") -> list[Measurement]:
 
 
 def per_node(found: Iterable[Measurement]) -> dict[str, float]:
-    """GB/s that a node is capable of: its best measurement among those with the fewest nodes.
+    """GB/s that a node is capable of, of `best_of_each`."""
+    return {node: one.gbps for node, one in best_of_each(found).items()}
+
+
+def best_of_each(found: Iterable[Measurement]) -> dict[str, Measurement]:
+    """A node's best measurement among those with the fewest nodes.
 
     A group is as fast as its slowest member, so one good group clears all of its nodes, and a slow node has none.
     """
-    best: dict[str, tuple[int, float]] = {}
+    best: dict[str, Measurement] = {}
     for one in found:
         for node in one.nodes:
-            size, gbps = best.get(node, (len(one.nodes), 0.0))
-            if len(one.nodes) < size:
-                best[node] = len(one.nodes), one.gbps
-            elif len(one.nodes) == size:
-                best[node] = size, max(gbps, one.gbps)
-    return {node: gbps for node, (_, gbps) in best.items()}
+            if node not in best or (len(one.nodes), -one.gbps) < (len(best[node].nodes), -best[node].gbps):
+                best[node] = one
+    return best
 
 
 def tables(root: Path, prefix: str) -> list[tuple[str, Path]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.errors import SetError, UsageError
+from orchestrator.errors import SetError, UsageError, did_you_mean
 from orchestrator.runset.files import set_folders
 
 
@@ -59,12 +59,9 @@ def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
 def _no_set_called(name: str, log_dir: Path) -> UsageError:
     if not name:
         return UsageError(f"there is no set in {log_dir} yet", hint="orchestrator submit SYSTEM WORKLOAD makes one")
-    from difflib import get_close_matches
-
-    names = [folder.name for folder in _listed(log_dir)]
-    near = get_close_matches(name, names, n=1)
+    meant = did_you_mean(name, [folder.name for folder in _listed(log_dir)], before="", after="")
     return UsageError(
-        f"there is no set `{name}` in {log_dir}" + (f"; did you mean {near[0]}?" if near else ""),
+        f"there is no set `{name}` in {log_dir}{meant}",
         hint=_where_sets_are(log_dir),
     )
 

@@ -10,16 +10,12 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from orchestrator.nodes.verdict import NodeVerdict, Row, parse_table
-from orchestrator.runset.bandwidth import measurements, per_node, read_table, tables
+from orchestrator.onnode.policy.slow import Pace, signs
+from orchestrator.onnode.policy.verdict import NodeVerdict, Row, parse_table
+from orchestrator.runset.bandwidth import best_of_each, measurements, read_table, tables
 from orchestrator.runset.files import read_files
 from orchestrator.runset.progress import minutes
 from orchestrator.runset.records import RunRecord, SetAside, numbered, read
-
-SLOW_SHARE = 0.02
-"""A node is pointed at when it takes this much longer than the others, or its runs do than those without it."""
-SLOW_BANDWIDTH = 0.9
-"""And when its bandwidth is below this share of the middle one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,8 @@ class NodeHistory:
     minutes_with: float | None = None
     minutes_without: float | None = None
     gbps: float | None = None
+    way: str = ""
+    """How `gbps` was measured: torch, rccl-tests or tcp."""
     preflight: NodeVerdict | None = None
     set_aside: list[SetAside] = field(default_factory=list)
 
@@ -135,8 +133,8 @@ def read_history(root: Path) -> list[NodeHistory]:
             of(one.node).set_aside.append(one)
     for name, verdict in verdicts(root).items():
         of(name).preflight = verdict
-    for name, gbps in per_node(measurements(root)).items():
-        of(name).gbps = gbps
+    for name, measured in best_of_each(measurements(root)).items():
+        of(name).gbps, of(name).way = measured.gbps, measured.way
     return list(found.values())
 
 
@@ -225,16 +223,19 @@ def verdicts(root: Path) -> dict[str, NodeVerdict]:
 
 def suspicions(history: Sequence[NodeHistory]) -> list[str]:
     """Sentences about nodes that look slow, each with what points at it."""
-    rates = [one.gbps for one in history if one.gbps]
-    middle = median(rates) if len(rates) > 1 else 0.0
-    found = []
-    for one in history:
-        if one.gbps is not None and one.gbps < SLOW_BANDWIDTH * middle:
-            found.append(f"{one.node} reached {one.gbps:.1f} GB/s in the deep step, the middle node {middle:.1f} GB/s")
-        if one.relative is not None and one.relative > 1 + SLOW_SHARE:
-            found.append(f"{one.node} took {100 * (one.relative - 1):.1f} % longer than the other nodes in its runs")
-        if one.minutes_with and one.minutes_without and one.minutes_with > (1 + SLOW_SHARE) * one.minutes_without:
-            found.append(
-                f"runs with {one.node} took {one.minutes_with:.2f} minutes, those without it {one.minutes_without:.2f}"
-            )
-    return found
+    return signs([_pace(one) for one in history])
+
+
+def _pace(one: NodeHistory) -> Pace:
+    deep = [row for row in one.preflight.rows if row.check == "deep"] if one.preflight else []
+    return Pace(
+        one.node,
+        gbps=one.gbps,
+        way=one.way,
+        judged=bool(deep),
+        deep=next((row.text for row in deep if row.verdict in ("fail", "warn")), ""),
+        seconds=one.mean_s,
+        relative=one.relative,
+        minutes_with=one.minutes_with,
+        minutes_without=one.minutes_without,
+    )

@@ -9,90 +9,13 @@ Job states are Slurm's words (`squeue --help`: job state codes); the local sched
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from orchestrator.scheduler.job import ACTIVE, FINAL, WAITING, Job, Request, Scheduler
 
-WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
-"""In the queue: nothing of ours runs. Slurm may start (or start again) the job."""
-
-ACTIVE = frozenset(
-    {"CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
-)
-"""The job holds nodes."""
-
-FINAL = frozenset(
-    {
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "DEADLINE",
-        "PREEMPTED",
-        "NODE_FAIL",
-        "BOOT_FAIL",
-        "OUT_OF_MEMORY",
-        "REVOKED",
-    }
-)
-"""Over for good (Slurm shows PREEMPTED only for jobs that it does not put back in the queue)."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One job as the scheduler sees it. Times are Unix milliseconds, 0 where not known."""
-
-    id: str
-    name: str
-    state: str
-    reason: str = ""
-    start_ms: int = 0
-    end_ms: int = 0
-    nodes: str = ""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it may still do something. A state we do not know counts as alive: nothing is submitted beside it."""
-        return self.state not in FINAL
-
-    @property
-    def waiting(self) -> bool:
-        return self.state in WAITING
-
-
-@dataclass(frozen=True)
-class Request:
-    """A job to submit.
-
-    `env` is the complete environment of the job: nothing of the caller's own comes on top of it. `output` may hold
-    `%j`, which becomes the job id. `options` are further words for the scheduler's command line.
-    """
-
-    script: Path
-    job_name: str
-    workdir: Path
-    env: Mapping[str, str]
-    output: str
-    options: tuple[str, ...] = field(default=())
-
-
-class Scheduler(Protocol):
-    """A back end. `name` is the word that set.json and site files use for it."""
-
-    name: str
-
-    def submit(self, request: Request) -> str: ...
-
-    def command(self, request: Request) -> list[str]: ...
-
-    def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]: ...
-
-    def cancel(self, job_id: str, grace_s: float) -> bool: ...
+__all__ = ["ACTIVE", "FINAL", "WAITING", "Job", "Request", "Scheduler", "open_scheduler"]
 
 
 def open_scheduler(name: str) -> Scheduler:
-    """The back end called `name`. Raises SchedulerError for a name that we do not have."""
+    """Return the back end called `name`. Raises SchedulerError for a name that we do not have."""
     if name == "slurm":
         from orchestrator.scheduler.slurm import Slurm
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import SchedulerError
-from orchestrator.scheduler import Job, Request
+from orchestrator.scheduler.job import Job, Request
 
 JOB_ID = re.compile(r"^local-(\d+)-(\d+)$")
 AFTER_KILL_S = 10.0

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from orchestrator.errors import SchedulerUnknown
-from orchestrator.scheduler import Job, Request
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
+from orchestrator.scheduler.job import Job, Request
 
 QUERY_S = 20.0
 SUBMIT_S = 60.0

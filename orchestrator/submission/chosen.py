@@ -14,7 +14,7 @@ from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
 
 if TYPE_CHECKING:
-    from orchestrator.mllog.score import RunScore, Score
+    from orchestrator.mllog.result import RunScore, Score
 
 
 @dataclass(slots=True)

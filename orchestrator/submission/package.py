@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import InputError, UsageError
-from orchestrator.mllog.score import plain
+from orchestrator.mllog.result import plain
 from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
 from orchestrator.submission.names import LARGEST, name_problem, tree_problems

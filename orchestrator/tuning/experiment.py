@@ -1,4 +1,4 @@
-"""Is a set one experiment? What its nodes were when each run began, what changed meanwhile, and the proof of cold caches.
+"""Is a set one experiment? What its nodes were when each run began, what changed since, and the proof of cold caches.
 
 Reads runs/<i>/attempt_<k>/start.tsv and node_<rank>.json (docs/tuning.md). Standard library only.
 """
@@ -18,7 +18,7 @@ _OF_NODE = ("ready_ms", "cache_before_kib", "cache_after_kib")
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One node's caches before a run. KiB that dropping could free, before and after; None where it was not asked for."""
+    """One node's caches before a run: KiB that dropping could free, before and after; None where nobody asked."""
 
     ready_ms: int
     before_kib: int | None = None

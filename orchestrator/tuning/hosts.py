@@ -12,15 +12,15 @@ from orchestrator.tuning.rows import HostState, Row, parse_rows, parse_status
 from orchestrator.tuning.script import SCRIPT
 
 if TYPE_CHECKING:
-    from orchestrator.nodes.fanout import NodeAnswer, Transport
     from orchestrator.nodes.names import Node
+    from orchestrator.nodes.transport import NodeAnswer, Transport
 
 ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
 _BEGIN = "#begin"
 # `bash -s` would read the script from the pipe byte by byte; this reads it at once.
 _RUN = 'eval "$(cat)"'
-# sudo takes the password's line only when it wants one. It must never be read as a command, so what is read as a command
-# starts after a line of its own.
+# sudo takes the password's line only when it wants one. It must never be read as a command, so what is read as a
+# command starts after a line of its own.
 _RUN_AFTER_PASSWORD = f'while IFS= read -r line && [[ $line != "{_BEGIN}" ]]; do :; done; {_RUN}'
 
 
@@ -78,7 +78,7 @@ def tune_hosts(
 def request(
     script: bytes, action: str, *, owner: str, root: Root, hold_seconds: int = 0, env: Mapping[str, str] | None = None
 ) -> tuple[list[str], bytes]:
-    """Return the command for a host and its standard input. The password is in neither the command nor the environment."""
+    """Return the command for a host and its standard input. The password is in no command and in no environment."""
     import shlex
 
     env = os.environ if env is None else env

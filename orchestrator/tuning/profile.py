@@ -76,15 +76,12 @@ def profile_names() -> list[str]:
 
 def choose_profile(workload: str = "", round: str = "") -> str:
     """Return the name of the profile for a workload and round, as tuning/choice.yaml says."""
-    from orchestrator.model.problems import validate
+    from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Choice
 
     document = read(data_dir("tuning") / "choice.yaml")
-    choice = validate(document, Choice)
-    document.check()
-    if choice is None:
-        raise AssertionError("a choice without problems was not built")
+    choice = checked(document, validate(document, Choice))
     own = choice.workloads.get(workload)
     if own and (found := own.rounds.get(round) or own.default):
         return found
@@ -104,7 +101,7 @@ def _path_of(name: str, beside: Path | None) -> Path:
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[Tunable], list[Path]]:
-    from orchestrator.model.problems import validate
+    from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Profile
 
@@ -116,9 +113,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[Tunable], 
             document.add(("knobs", place, "name"), f"the knob {name} stands twice")
     if path in above or len(above) > MAX_DEPTH:
         document.add(("extends",), "the profile extends itself")
-    document.check()
-    if profile is None:
-        raise AssertionError("a profile without problems was not built")
+    profile = checked(document, profile)
     tunables: list[Tunable] = []
     files = [path]
     for name in profile.extends:

@@ -54,7 +54,8 @@ def parse_rows(lines: Iterable[str]) -> list[Row]:
     for line in lines:
         cells = line.rstrip("\n").split("\t")
         if len(cells) in (8, 9) and cells[7].isdecimal():
-            rows.append(Row(*cells[:7], int(cells[7]), *cells[8:]))  # type: ignore[arg-type]
+            knob, wanted, before, after, result, need, action, time_ms, *target = cells
+            rows.append(Row(knob, wanted, before, after, result, need, action, int(time_ms), *target[:1]))
     return rows
 
 

@@ -15,12 +15,12 @@ SCRIPT = "runtime_tunables.sh"
 
 def tunables_script(profile: TuningProfile) -> bytes:
     """Return the script: the profile's settings as data, then the logic. The same profile gives the same bytes."""
-    from orchestrator.render.quoting import comment, quote
+    from orchestrator.model.quoting import comment, quote
 
+    name = comment(profile.name)
     head = [
         "#!/usr/bin/env bash",
-        f"# Host settings for the time of a job, put back afterwards. Profile: {comment(profile.name)}"
-        f" ({comment(profile.title)}).",
+        f"# Host settings for the time of a job, put back afterwards. Profile: {name} ({comment(profile.title)}).",
         *_USAGE,
         "# name, kind, `set` or `look`, target, wanted (accepted values, separated by |), need; separated by tabs",
         "KNOBS=(",

@@ -1,16 +1,25 @@
-"""A made-up node for the checks of lib/preflight_node.sh: its /sys, its tools, its settings."""
+"""A made-up node for the checks of orchestrator/onnode/agent/checks.py: its /sys, its tools, its settings."""
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import shlex
-import subprocess
-from dataclasses import dataclass, field
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-LIB = Path(__file__).resolve().parents[2] / "templates/lib"
+from orchestrator.onnode.agent.checks import Checks
+from orchestrator.onnode.agent.node import Node as RealNode
+from orchestrator.onnode.agent.node import this_node
+from orchestrator.onnode.settings import Settings
+
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 NAMES = (
     "engine",
@@ -60,17 +69,13 @@ class Node:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("sys", "dev/shm", "bin", "run", "logs", "tmp", "data/train"):
+        for name in ("sys", "dev/shm", "bin", "run", "logs", "tmp", "data/train", "nodes/n1"):
             (self.top / name).mkdir(parents=True)
         (self.top / "data/train/part-0.tar").write_text("samples")
-        (self.top / "environment.sh").touch()
         self.limits(nofile="1048576", memlock="unlimited")
         self.settings = {
-            "node": "n1",
-            "rank": 0,
-            "node_dir": self.top / "nodes/n1",
-            "owner": "7-n1",
-            "channel": self.channel("7"),
+            "ORCH_NODE": "n1",
+            "ORCH_CHANNELS": self.top / "tmp",
             "ORCH_SET_DIR": self.top,
             "ORCH_JOB_ID": "7",
             "ENGINE": "docker",
@@ -179,39 +184,53 @@ class Node:
         if not (device / "driver").exists():
             (device / "driver").symlink_to(driver)
 
-    def script(self, call: str = "( run_checks )") -> str:
-        lines = ["set -uo pipefail"]
-        for name, value in self.settings.items():
-            words = f"({shlex.join(map(str, value))})" if isinstance(value, list) else shlex.quote(str(value))
-            lines.append(f"{name}={words}")
-        lines += [
-            f". {LIB}/common.sh",
-            f". {LIB}/network.sh",
-            f". {LIB}/preflight_node.sh",
-            r"report() { printf '%s\t%s\t%s\t%s\n' " '"$1" "$rank" "$node" "${2:-}"; }',
-            call,
-        ]
-        return "\n".join(lines) + "\n"
-
     @property
     def env(self) -> dict[str, str]:
-        return os.environ | {"PATH": f"{self.top / 'bin'}:{os.environ['PATH']}"}
+        """What the agent has in its environment on this node."""
+        own = {name: str(value) for name, value in self.settings.items() if name.startswith("ORCH_")}
+        return {**os.environ, **own, "PATH": f"{self.top / 'bin'}:{os.environ['PATH']}"}
+
+    def real(self) -> RealNode:
+        """The node as the agent has it; call it `with node.environment()`."""
+        values: dict[str, Any] = {
+            item.name: {"int": 0, "str": "", "tuple[str, ...]": ()}.get(str(item.type)) for item in fields(Settings)
+        }
+        for name in values.keys() & {name.lower() for name in self.settings}:
+            value = self.settings[name.upper()]
+            values[name] = tuple(map(str, value)) if isinstance(value, list) else type(values[name])(value)
+        values["data"] = {"DATADIR": str(self.settings["DATADIR"])}
+        return this_node(self.top / "bundle", Settings(**values))
+
+    @property
+    def engine(self) -> Any:
+        return SimpleNamespace(
+            state=self.settings["ENGINE_STATE"], image_id=self.settings["IMAGE_ID"], problem=""
+        )
+
+    @contextmanager
+    def environment(self) -> Iterator[None]:
+        before = dict(os.environ)
+        os.environ.update(self.env)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
     def check(self, **settings: Any) -> Answer:
         """Run all checks; settings are laid over those of the node."""
         self.settings |= settings
-        done = subprocess.run(
-            ["bash", "-c", self.script()],
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        with self.environment(), spoken() as words:
+            checks = Checks(self.real(), self.engine)
+            while not checks.done and (left := checks.deadline - time.monotonic()) > 0:
+                if select.select([checks], [], [], left)[0]:
+                    checks.read()
+            checks.finish()
         rows, same = {}, []
-        for line in done.stdout.splitlines():
-            word, _, node, detail = line.split("\t")
+        lines = words()
+        assert lines[-1].startswith("checked\tn1\t")
+        for line in lines[:-1]:
+            word, node, detail = line.split("\t")
             assert node == "n1"
             if word == "same":
                 same.append(detail)
@@ -220,7 +239,27 @@ class Node:
                 assert word == "check" and name not in rows
                 rows[name] = Row(verdict, int(ms), text, remedy)
         assert set(rows) == set(NAMES)
-        return Answer(rows, same, done.stdout.splitlines(), done.stderr)
+        log = self.top / "nodes/n1/hold.log"
+        return Answer(rows, same, lines, log.read_text() if log.exists() else "")
+
+
+@contextmanager
+def spoken() -> Iterator[Any]:
+    """What is written to standard output meanwhile; call the value for its lines."""
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(1)
+        os.dup2(file.fileno(), 1)
+
+        def lines() -> list[str]:
+            return os.pread(file.fileno(), 1 << 20, 0).decode().splitlines()
+
+        kept: list[str] = []
+        try:
+            yield lambda: kept
+        finally:
+            kept += lines()
+            os.dup2(before, 1)
+            os.close(before)
 
 
 def recorded(name: str) -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import threading
 import time
 from pathlib import Path
 
 import pytest
 from preflight_parts import NAMES, Node
+
+from orchestrator.onnode.agent.checks import Checks
 
 
 def running_below(node: Node) -> list[str]:
@@ -72,25 +72,48 @@ def test_a_hung_engine_costs_only_its_own_check(node: Node) -> None:
     assert {rows[name].verdict for name in NAMES if name != "leftovers"} <= {"pass", "skip", "warn"}
 
 
-def test_the_end_of_run_checks_is_the_end_of_its_jobs(node: Node) -> None:
-    node.tool("amd-smi", f"touch {node.top}/began; sleep 300; : {node.top}")
-    process = subprocess.Popen(
-        ["bash", "-c", node.script("( run_checks ) & wait")],
-        env=node.env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def started(node: Node, seconds: int) -> Checks:
+    """Checks with a tool that hangs, ignores TERM, and has everything open that it was given."""
+    node.tool("amd-smi", f"trap '' TERM; sleep 300 & while :; do sleep 300; done; : {node.top}")
+    node.settings["PREFLIGHT_CHECK_S"] = seconds
+    with node.environment():
+        checks = Checks(node.real(), node.engine)
     end = time.monotonic() + 10
-    while not (node.top / "began").exists() and time.monotonic() < end:
+    while len(running_below(node)) < 4 and time.monotonic() < end:
         time.sleep(0.02)
-    children = subprocess.run(
-        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False
-    ).stdout.split()
-    assert len(children) == 1
-    os.kill(int(children[0]), signal.SIGTERM)
-    process.wait(timeout=5)
+    assert len(running_below(node)) >= 4
+    return checks
+
+
+def test_checks_that_are_no_longer_wanted_are_ended(node: Node) -> None:
+    checks = started(node, 60)
+    checks.end()
+    assert checks.done and gone(node), running_below(node)
+
+
+def test_checks_end_by_themselves_when_nobody_is_left_to_end_them(node: Node) -> None:
+    checks = started(node, 1)
+    os.close(checks.fileno())
     assert gone(node), running_below(node)
+
+
+def test_checks_hold_nothing_of_the_agent_open(node: Node) -> None:
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+    checks = started(node, 60)
+    os.close(theirs)
+    assert os.read(ours, 1) == b""
+    os.close(ours)
+    checks.end()
+    assert gone(node), running_below(node)
+
+
+def test_a_check_that_fails_in_an_unforeseen_way_costs_its_own_verdict(node: Node) -> None:
+    answer = node.check(IMAGE_ID=5)
+    row = answer.rows["image"]
+    assert (row.verdict, row.text) == ("fail", "the check ended without an answer") and "hold.log" in row.remedy
+    assert "check image: TypeError" in answer.errors and "Traceback" not in answer.errors
+    assert {row.verdict for name, row in answer.rows.items() if name != "image"} <= {"pass", "skip", "warn"}
 
 
 # ---- switched off, softened ---------------------------------------------------------------------------------------------------
@@ -194,8 +217,9 @@ def test_log_folder(node: Node) -> None:
 
 def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
     node.write("logs/.marker", "job 6\n")
-    threading.Timer(0.7, node.write, ("logs/.marker", "job 7\n")).start()
+    late = subprocess.Popen(["bash", "-c", 'sleep 0.5; echo "job 7" >"$1"', "late", str(node.top / "logs/.marker")])
     assert node.check().rows["log_dir"].verdict == "pass"
+    assert late.wait(timeout=5) == 0
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from render_parts import (
 )
 
 from orchestrator.errors import RenderError
-from orchestrator.model import Minutes, Mount, Origin, Text, Unique
+from orchestrator.model import Minutes, Mount, Origin, Text, Unique, quoting
 from orchestrator.render import bundle as rendering
-from orchestrator.render import quoting, render_bundle
+from orchestrator.render import render_bundle
 
 ENTRY = an_entry("local_2x2x8", "builtin", container={"engine": "none"})
 REAL_BASH = settings(
@@ -141,13 +141,9 @@ def test_any_value_in_the_settings(
     below, target = mount
     log_dir = log_dir or "/x"  # a site without one is refused
     entry = dataclasses.replace(
-        with_site(an_entry(), log_dir=log_dir, sudo=sudo, data={"flux1": {"DATADIR": data}}),
-        image=image,
-        code_path=code_path,
-        code_dir=code_dir,
-        benchmark=benchmark,
-        metric=metric,
-        command=tuple(command),
+        with_site(an_entry(), log_dir=log_dir, sudo=sudo, data={"flux1": {"DATADIR": data}}, code={"flux1": code_path})
+        .with_document("workload", code_dir=code_dir, benchmark=benchmark, metric=metric, command=command)
+        .with_document("mine", image=image),
         mounts=(Mount("DATADIR", below, None, target, True), Mount("CKPT", "", None, target, False)),
     )
     entry = dataclasses.replace(
@@ -228,8 +224,7 @@ def arrive(values: dict[str, str], words: list[str], folder: Path) -> tuple[list
         ENTRY,
         env={name: Text(text) for name, text in values.items()},
         rccl_env={},
-        command=("bash", "-c", PROGRAM, "program", *words),
-    )
+    ).with_document("workload", command=["bash", "-c", PROGRAM, "program", *words])
     bundle = rendered(entry, folder / "bundle")
     (folder / "set/attempt").mkdir(parents=True)
     texts = zero_separated(bash(RUN, bundle, folder / "set"))

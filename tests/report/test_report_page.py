@@ -14,7 +14,6 @@ import set_of_logs as sets
 
 from orchestrator.cli import main
 from orchestrator.report.document import document
-from orchestrator.report.environment import declared
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned
@@ -256,12 +255,6 @@ def test_thinning_keeps_ends_and_dips() -> None:
     assert (7777.0, 1.0) in extremes(points) and len(extremes(points)) <= 240
     few = thinned(list(range(10_000)), 48)
     assert len(few) == 48 and few[0] == 0 and few[-1] == 9999
-
-
-def test_declared_variables() -> None:
-    text = "declare -x A=\"x\\\"y\\$z\\\\\"\ndeclare -x B=$'a\\n\\x41\\101\\''\n"
-    text += 'declare -x C\ndeclare -x D="two\nlines"\nrm -rf /\n'
-    assert declared(text) == {"A": 'x"y$z\\', "B": "a\nAA'", "C": "", "D": "two\nlines"}
 
 
 def test_the_settings_of_the_nodes_are_read_from_the_file_that_nodes_write(whole_set: Path) -> None:

@@ -1,7 +1,7 @@
 """The only way for a value into a shell script.
 
-Templates print nothing but `Shell` text and whole numbers: `only_quoted` is the environment's `finalize` hook and refuses
-everything else, so a template that forgets a filter fails in the first test that renders it.
+Templates print nothing but `Shell` text and whole numbers: `only_quoted` is the environment's `finalize` hook and
+refuses everything else, so a template that forgets a filter fails in the first test that renders it.
 """
 
 from __future__ import annotations

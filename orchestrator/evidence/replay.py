@@ -1,0 +1,93 @@
+"""Make the decisions of a job again from its event file, and compare them with those on record.
+
+The same events give the same decisions: who may work (`hold`), who gets which rank (`placed`), what became of an attempt and whose
+fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.onnode.events import Event
+from orchestrator.onnode.policy import place
+from orchestrator.onnode.policy.judge import judge_checks
+from orchestrator.onnode.policy.outcome import Attempt, decide
+from orchestrator.onnode.settings import Settings
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A decision that comes out otherwise now."""
+
+    event: Event
+    decided: object
+    now: object
+
+    def __str__(self) -> str:
+        return f"{self.event.word} at {self.event.ms}: on record {self.decided}, from the same events now {self.now}"
+
+
+@dataclass
+class Replay:
+    """How many decisions were made again, and which differ."""
+
+    decisions: int
+    differences: list[Difference]
+
+
+def replay(events: Iterable[Event]) -> Replay:
+    """Fold `events` and make every decision among them again."""
+    standing, found, settings = place.Standing(), Replay(0, []), None
+    for event in events:
+        if event.source == "loop" and event.word == "begin":
+            settings = _settings(event)
+        if event.source == "loop" and event.word in _DECISIONS:
+            decided, now = _DECISIONS[event.word](standing, event, settings)
+            found.decisions += 1
+            if decided != now:
+                found.differences.append(Difference(event, decided, now))
+        place.apply(standing, event)
+    return found
+
+
+def _settings(event: Event) -> Settings | None:
+    values: dict[str, Any] = event.data().get("settings") or {}
+    try:
+        return Settings(**{name: tuple(one) if isinstance(one, list) else one for name, one in values.items()})
+    except TypeError:  # of another version
+        return None
+
+
+def _hold(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    now = place.candidates(standing)
+    return event.data()["nodes"], now if isinstance(now, list) else now.reason
+
+
+def _placed(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    now = place.choose(standing, about["from"], first=about["first"])
+    return {name: about[name] for name in ("ranks", "waiting")}, now and place.as_json(now)
+
+
+def _outcome(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    facts = dict(about["facts"], ranks=tuple(about["facts"]["ranks"]))
+    now = vars(decide(Attempt(**facts)))
+    return about["outcome"], {**now, "blamed": [list(one) for one in now["blamed"]], "silent": list(now["silent"])}
+
+
+def _judged(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    if settings is None:
+        return about["failed"], None
+    now = judge_checks({node: standing.reports[node] for node in about["nodes"]}, settings, rdma=False)
+    return about["failed"], now.failed
+
+
+def _free(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    return True, place.is_free(standing, event.node)
+
+
+_DECISIONS = {"hold": _hold, "placed": _placed, "outcome": _outcome, "judged": _judged, "free": _free}

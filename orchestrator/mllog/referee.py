@@ -1,0 +1,210 @@
+"""The referee's decisions over the runs of a set: which count, the RCP test, and every reason why there is no score."""
+
+from __future__ import annotations
+
+from orchestrator.mllog.compliance import FATAL, WARNING, Compliance, Finding, check_log
+from orchestrator.mllog.convergence import convergence
+from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
+from orchestrator.mllog.rcp import FAILED, RcpResult, table
+from orchestrator.mllog.result import BUILT_IN, NO_RULES, RunScore, Score
+from orchestrator.mllog.seeds import RunSeeds, check_seeds
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from orchestrator.mllog.reader import Log
+    from orchestrator.mllog.rules import Rules
+    from orchestrator.mllog.source import RunFile, Source
+
+
+def score_run(run: RunFile, log: Log, round_rules: Rules) -> RunScore:
+    """Read one log by the rules of a round."""
+    reading = convergence(log)
+    builtin = reading.benchmark == BUILT_IN
+    compliance = _builtin_findings(run, log) if builtin else check_log(log, round_rules, name=run.name)
+    start, stop = log.start_stop
+    init, announced = log.first("init_start"), log.first("submission_benchmark")
+    return RunScore(
+        file=run.name,
+        path=run.path,
+        number=run.number,
+        minutes=log.minutes,
+        start=start,
+        stop=stop,
+        init_start=init.time if init else None,
+        status=log.status,
+        converged=reading.converged,
+        samples=reading.samples if reading.converged else None,
+        batch_size=reading.batch_size,
+        benchmark=reading.benchmark,
+        division=log.division,
+        refused=reading.refused,
+        seed=next((value for _, _, value in log.seeds), None),
+        seeds=RunSeeds(run.name, log),
+        evaluations=log.evaluations,
+        throughput=log.throughput,
+        stand_in=bool(
+            announced and isinstance(announced.metadata, dict) and announced.metadata.get("stand_in") is True
+        ),
+        findings=tuple(compliance.findings),
+        compliant=compliance.compliant,
+        fatal=compliance.fatal,
+    )
+
+
+def _builtin_findings(run: RunFile, log: Log) -> Compliance:
+    """MLCommons has no rules for it: a run is good when it says when it began and ended, and that it succeeded."""
+    findings = []
+    if log.minutes is None:
+        findings.append(Finding(run.name, 0, "run_stop", "logged", "`run_start` or `run_stop` is missing"))
+    elif log.status != "success":
+        findings.append(Finding(run.name, 0, "run_stop", "status", f"the run ended with status {log.status!r}"))
+    return Compliance(findings)
+
+
+def score_runs(
+    directory: str, runs: Sequence[RunScore], round_rules: Rules, ruleset_from: str = "", source: Source | None = None
+) -> Score:
+    """Return the score of a list of runs, in the order given; its runs say what became of each."""
+    described = source.described if source else {}
+    benchmark = next((run.benchmark for run in runs if run.benchmark is not None), described.get("benchmark"))
+    good = [run.minutes for run in runs if run.good and run.minutes is not None]
+    dropped = dropped_per_side(benchmark)
+    score = Score(
+        directory=directory,
+        runs=mark_uses(runs, dropped),
+        ruleset=round_rules.ruleset,
+        ruleset_from=ruleset_from,
+        benchmark=benchmark,
+        division="open" if runs and all(run.division == "open" for run in runs) else "closed",
+        runs_required=_runs_required(benchmark, len(runs), round_rules, described),
+        olympic_mean=olympic_mean(good, len(runs) - len(good), dropped),
+        seed_findings=tuple(check_seeds([run.seeds for run in runs])),
+        unscored=list(source.unscored) if source else [],
+        pending=list(source.pending) if source else [],
+    )
+    if runs and not score.is_builtin and score.division == "closed":
+        score = score.replace(rcp=rcp_test(score))
+    return score.replace(reasons=tuple(reasons(score, round_rules)), notes=tuple(_notes(score)))
+
+
+def _runs_required(benchmark: Any, runs: int, round_rules: Rules, described: dict[str, Any]) -> int:
+    if benchmark != BUILT_IN:
+        return round_rules.benchmarks.get(benchmark, 10) if isinstance(benchmark, str) else 10
+    wanted = described.get("nexp")
+    return wanted if isinstance(wanted, int) else max(3, runs)
+
+
+def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
+    """Return the runs with what becomes of each in their olympic mean, which drops `dropped` on each side."""
+    ordered = sorted(
+        (index for index, run in enumerate(runs) if run.good), key=lambda index: runs[index].minutes or 0.0
+    )
+    slowest = len(ordered) - max(0, dropped - (len(runs) - len(ordered)))
+    uses = ["bad"] * len(runs)
+    for place, index in enumerate(ordered):
+        uses[index] = "fastest" if place < dropped else "counted" if place < slowest else "slowest"
+    return tuple(run.replace(use=use) for run, use in zip(runs, uses, strict=True))
+
+
+def rcp_test(score: Score) -> RcpResult:
+    """Return the RCP test's result for a set's runs, as the referee calls it."""
+    runs = score.runs
+    if refused := next((run for run in runs if run.refused), None):
+        return RcpResult(False, f"{refused.file}: {refused.refused}", refused=True)
+    if mixed := _mixed(score):
+        return RcpResult(False, mixed, refused=True)
+    points = table(score.ruleset, score.benchmark) if isinstance(score.benchmark, str) else None
+    if points is None:
+        return RcpResult(False, f"there is no RCP table for {score.benchmark!r} in round {score.ruleset}", refused=True)
+    failed = sum(not run.converged for run in runs)
+    samples = None if failed > score.dropped else [FAILED if run.samples is None else run.samples for run in runs]
+    return points.check(score.batch_size, samples)
+
+
+def _mixed(score: Score) -> str:
+    """Say which batch sizes or benchmarks differ in one set, which the referee refuses; "" when none do."""
+    for what, name in (("batch sizes", "batch_size"), ("benchmarks", "benchmark")):
+        first = getattr(score.runs[0], name) if score.runs else None
+        for run in score.runs:
+            if (own := getattr(run, name)) != first:
+                return f"different {what} in one set: {first!r} in {score.runs[0].file}, {own!r} in {run.file}"
+    return ""
+
+
+def reasons(score: Score, round_rules: Rules) -> list[str]:
+    """Return why there is no valid score; empty when there is one."""
+    return [
+        *_of_the_set(score, round_rules),
+        *_of_the_runs(score),
+        *(_of_the_tests(score) if not score.is_builtin and score.division == "closed" else []),
+    ]
+
+
+def _of_the_set(score: Score, round_rules: Rules) -> list[str]:
+    found = []
+    if len(score.runs) != score.runs_required:
+        unit = "runs" if score.is_builtin else "result files"
+        found.append(f"{len(score.runs)} {unit}, exactly {score.runs_required} are needed")
+    if not score.is_builtin and not _listed(score.benchmark, round_rules):
+        known = ", ".join(round_rules.benchmarks)
+        found.append(f"the benchmark is {score.benchmark!r}; round {score.ruleset} has {known}")
+    return found
+
+
+def _of_the_runs(score: Score) -> list[str]:
+    found = []
+    if fatal := next((run for run in score.runs if run.fatal), None):
+        finding = next(finding for finding in fatal.findings if finding.severity == FATAL)
+        found.append(f"mlperf-logging cannot read {fatal.file} ({finding.message})")
+    bad = [run.file for run in score.runs if run.use == "bad"]
+    if len(bad) > score.dropped:
+        found.append(f"{len(bad)} bad runs ({', '.join(bad)}), {score.dropped} allowed")
+    elif score.olympic_mean is None:
+        found.append("no run is left to average")
+    return found
+
+
+def _of_the_tests(score: Score) -> list[str]:
+    found = []
+    if not score.seeds_ok:
+        first = next(finding for finding in score.seed_findings if finding.severity != WARNING)
+        found.append(f"the seed check fails: {first.file}: {first.message}")
+    if score.rcp and not score.rcp.passed:
+        found.append(f"the RCP test fails: {_rcp_reason(score.rcp)}")
+    return found
+
+
+def _listed(benchmark: Any, round_rules: Rules) -> bool:
+    return isinstance(benchmark, str) and benchmark in round_rules.benchmarks
+
+
+def _rcp_reason(result: RcpResult) -> str:
+    if result.point is None or result.submission_mean is None or result.message.startswith("Missing"):
+        return result.message
+    return (
+        f"{result.message}, but the set converges faster than the reference allows "
+        f"(mean {result.submission_mean:.1f}, at least {result.point.limit:.1f} is needed)"
+    )
+
+
+def _notes(score: Score) -> list[str]:
+    notes = []
+    if score.is_builtin:
+        notes.append(NO_RULES)
+    elif score.division == "open":
+        notes.append("open division: the seed check and the RCP test do not apply")
+    if any(run.stand_in for run in score.runs):
+        notes.append("stand-in: these runs rehearse the benchmark with a small workload; they are no result of it")
+    if score.pending and len(score.runs) >= score.runs_required:
+        notes.append(f"{len(score.pending)} more runs of this set are still to come")
+    for run in score.runs:
+        if run.minutes is not None and run.minutes <= 0:
+            notes.append(
+                f"{run.file}: `run_stop` is stamped before `run_start` ({run.minutes:.2f} minutes); "
+                "the referee takes it as it is"
+            )
+    return notes

@@ -1,0 +1,207 @@
+"""What a run and a set come to: values, built once and never changed, that the other modules fill and read."""
+
+from __future__ import annotations
+
+import math
+
+from orchestrator.mllog.compliance import WARNING, Finding
+from orchestrator.mllog.olympic import dropped_per_side
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self, dataclass_transform
+
+    from orchestrator.mllog.rcp import RcpResult
+    from orchestrator.mllog.seeds import RunSeeds
+else:
+
+    def dataclass_transform(**_: object):
+        return lambda decorated: decorated
+
+
+BUILT_IN = "builtin"
+"""The benchmark name of the project's own small workload, which is no MLPerf benchmark."""
+
+NO_RULES = "not an MLPerf benchmark: RCP and compliance rules do not apply"
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Frozen:
+    """An object whose fields, the annotations of its class, are given by name when it is made, and stay.
+
+    Not a dataclass: importing `dataclasses` would be a third of a cold `orchestrator score`.
+    """
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__}.{name} was set when the object was made; `replace` gives another")
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values in some fields."""
+        return type(self)(**{**self.__dict__, **changes})
+
+
+class RunScore(Frozen):
+    """One run of a set. Times are Unix milliseconds; `samples` is None for a run that did not converge."""
+
+    file: str
+    path: str
+    number: int | None
+    """The run's number in a set folder."""
+    minutes: float | None
+    start: float | None
+    stop: float | None
+    init_start: float | None
+    status: Any
+    converged: bool
+    samples: Any
+    batch_size: Any
+    benchmark: Any
+    division: Any
+    refused: str
+    """Why the RCP test cannot use the log; empty when it can."""
+    seed: Any
+    seeds: RunSeeds
+    evaluations: list[tuple[float, Any, Any]]
+    throughput: list[tuple[float, float]]
+    stand_in: bool
+    findings: tuple[Finding, ...]
+    compliant: bool
+    fatal: bool
+    use: str = ""
+    """What became of the run: `counted`, `fastest`, `slowest` (dropped), `bad` (takes the place of the slowest),
+    `outside` (of the median window)."""
+
+    @property
+    def good(self) -> bool:
+        """The run's time counts for the score."""
+        return self.compliant and self.minutes is not None and math.isfinite(self.minutes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "minutes": self.minutes,
+            "samples": self.samples,
+            "status": self.status,
+            "seed": self.seed,
+            "converged": self.converged,
+            "compliant": self.compliant,
+            "use": self.use,
+            "findings": [finding.to_json() for finding in self.findings],
+        }
+
+
+class Score(Frozen):
+    """The score of a set. `valid` decides the exit code; `reasons` says why there is no valid score."""
+
+    directory: str
+    runs: tuple[RunScore, ...]
+    ruleset: str
+    ruleset_from: str
+    benchmark: Any
+    division: str
+    runs_required: int
+    olympic_mean: float | None
+    seed_findings: tuple[Finding, ...]
+    unscored: list[dict[str, Any]]
+    """Attempts that the infrastructure ended."""
+    pending: list[int]
+    """Runs of a set folder that have no result yet."""
+    rcp: RcpResult | None = None
+    """None where the RCP test does not apply."""
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    forecast: dict[str, Any] | None = None
+    window: dict[str, Any] | None = None
+    why: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_builtin(self) -> bool:
+        return bool(self.benchmark == BUILT_IN)
+
+    @property
+    def dropped(self) -> int:
+        return dropped_per_side(self.benchmark)
+
+    @property
+    def batch_size(self) -> Any:
+        return next((run.batch_size for run in self.runs if run.batch_size != -1), -1)
+
+    @property
+    def valid(self) -> bool:
+        return not self.reasons
+
+    @property
+    def compliant(self) -> bool:
+        """All runs are compliant. (One bad run is allowed, so a valid score may have False here.)"""
+        return all(run.compliant for run in self.runs)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the referee finds in the runs, then what it finds in their seeds."""
+        return [*(finding for run in self.runs for finding in run.findings), *self.seed_findings]
+
+    @property
+    def seeds_ok(self) -> bool:
+        return all(finding.severity == WARNING for finding in self.seed_findings)
+
+    @property
+    def factor(self) -> float | None:
+        """The referee's normalisation factor; None where the RCP test does not apply. Applied to passing sets only."""
+        return self.rcp.factor if self.rcp and not self.rcp.refused else None
+
+    @property
+    def minutes(self) -> float | None:
+        """The score in minutes, None when there is no valid one."""
+        if not self.valid or self.olympic_mean is None:
+            return None
+        return self.olympic_mean * (self.factor if self.factor is not None else 1.0)
+
+    @property
+    def verdict(self) -> str:
+        if self.valid:
+            what = "valid score" if not self.is_builtin else f"valid score of the built-in workload ({NO_RULES})"
+            return f"{what}: {self.minutes:.2f} minutes"
+        unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
+        return f"{'no valid score yet' if unfinished else 'no valid score'}: {'; '.join(self.reasons)}"
+
+    def to_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "directory": self.directory,
+            "benchmark": self.benchmark,
+            "round": self.ruleset,
+            "round_from": self.ruleset_from,
+            "division": self.division,
+            "batch_size": None if self.batch_size == -1 else self.batch_size,
+            "runs": [run.to_json() for run in self.runs],
+            "runs_required": self.runs_required,
+            "olympic_mean_minutes": self.olympic_mean,
+            "rcp": self.rcp.to_json() if self.rcp else None,
+            "normalization_factor": self.factor,
+            "score_minutes": self.minutes,
+            "compliant": self.compliant,
+            "seeds_ok": self.seeds_ok,
+            "seed_findings": [finding.to_json() for finding in self.seed_findings],
+            "valid": self.valid,
+            "verdict": self.verdict,
+            "reasons": self.reasons,
+            "notes": self.notes,
+            "unscored_attempts": self.unscored,
+            "pending_runs": self.pending,
+            "window": self.window,
+            "forecast": self.forecast,
+            "why": self.why,
+        }
+        return {name: plain(value) for name, value in document.items()}
+
+
+def plain(value: Any) -> Any:
+    """Return `value` with what JSON cannot say (NaN, infinity) as None, and tuples as lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value

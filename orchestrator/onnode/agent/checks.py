@@ -1,0 +1,221 @@
+"""The checks of one node before it is used. Rules, messages and remedies: docs/preflight.md; the batch host compares the nodes.
+
+Checks run side by side, each job a process and a process group of its own, and all have the same hard limit: what hangs (a
+driver, a file server, a tool) costs the node its verdict and nobody any time. A process that the kernel does not let go of is
+not waited for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ..events import UNIT, now_ms
+from . import gpu, host
+from .leftovers import leftovers
+from .node import Node, shortened
+from .tools import Smi
+
+if TYPE_CHECKING:
+    from .container import EngineState
+
+Rows = Iterator[tuple[str, str, str, str]]
+"""Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
+Check = Callable[[Node, "EngineState"], Rows]
+Job = tuple[tuple[Check, ...], tuple[str, ...]]
+"""Functions that share a process, and the checks that they tell of."""
+
+# What only reads small files of the kernel shares a process.
+_HOST: tuple[Job, ...] = (
+    (
+        (host.engine, host.image, host.clock, host.limits, host.versions),
+        ("engine", "image", "clock", "limits", "versions"),
+    ),
+    ((host.log_dir,), ("log_dir",)),
+    ((host.data,), ("data",)),
+    ((host.free_space,), ("free_space",)),
+    ((host.rdma,), ("rdma",)),
+    ((leftovers,), ("leftovers",)),
+)
+_GPU: tuple[Job, ...] = (
+    ((gpu.identity,), ("gpu_count", "gpu_model")),
+    ((gpu.metrics,), ("gpu_memory", "gpu_errors")),
+    ((gpu.processes,), ("gpu_processes",)),
+    ((gpu.links,), ("gpu_links",)),
+)
+NAMES = (
+    *("engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links", "rdma"),
+    *("data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions"),
+)
+_TEXT_BYTES, _REMEDY_BYTES = 480, 240
+
+
+def _jobs(node: Node) -> Iterator[Job]:
+    """Yield what has to run. GPU tools run side by side: each takes a second or two to start."""
+    smi = Smi(node)
+    files = tuple(one for job in _GPU for one in job[0]), tuple(one for job in _GPU for one in job[1])
+    for job in (*_HOST, *(_GPU if smi.amd or smi.rocm else (files,))):
+        if not set(job[1]) <= set(node.settings.preflight_skip):
+            yield job
+
+
+class Checks:
+    """The checks of a node, running. Call `read` when `fileno` is readable, and `finish` when `done`, or at `deadline`.
+
+    `deadline`: value of time.monotonic(). `done`: all jobs have ended.
+    """
+
+    def __init__(self, node: Node, engine: EngineState) -> None:
+        self._node, self._rest = node, b""
+        self._told: set[str] = set()
+        self._seconds = node.settings.preflight_check_s
+        self.deadline = time.monotonic() + self._seconds
+        self.done = False
+        self._pipe, write = os.pipe()
+        os.set_blocking(self._pipe, False)
+        self._running = {_start(job, node, engine, write): job[1] for job in _jobs(node)}
+        os.close(write)
+
+    def fileno(self) -> int:
+        return self._pipe
+
+    def read(self) -> None:
+        """Say the rows that came."""
+        try:
+            while not self.done:
+                piece = os.read(self._pipe, 1 << 16)
+                self.done = not piece
+                *lines, self._rest = (self._rest + piece).split(b"\n")
+                for line in lines:
+                    self._hear(line.decode("utf-8", "replace").split(UNIT))
+        except BlockingIOError:
+            pass
+
+    def finish(self) -> None:
+        """End what still runs, say the rows that are missing, and that all is told."""
+        ended = {name for pid, names in self._running.items() if _has_ended(pid) for name in names}
+        self.read()
+        ended = set(NAMES) if self.done else ended
+        self.end()
+        for name in NAMES:
+            if name in self._node.settings.preflight_skip:
+                self._say(name, "skip", 0, "switched off (preflight.skip)", "")
+            elif name in self._told:
+                pass
+            elif name in ended:
+                remedy = "look into hold.log of this node, or leave it out: preflight.skip"
+                self._say(name, "fail", 0, "the check ended without an answer", remedy)
+            else:
+                remedy = _no_answer(name, self._node.settings.engine)
+                self._say(name, "fail", self._seconds * 1000, f"no answer within {self._seconds} s", remedy)
+        self._node.say("checked", now_ms())
+
+    def end(self) -> None:
+        """End what still runs with all its children, without a word; it is not waited for."""
+        for pid in self._running:
+            # Nobody has waited for it yet, so the number is still its own.
+            try:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+            except OSError:
+                pass
+        self._running = {}
+        if not self._pipe < 0:
+            os.close(self._pipe)
+        self._pipe, self.done = -1, True
+
+    def _hear(self, row: list[str]) -> None:
+        if len(row) != 5 or row[0] not in NAMES or row[0] in self._told | set(self._node.settings.preflight_skip):
+            return
+        name, verdict, ms, text, remedy = row
+        if verdict == "same":
+            self._node.say("same", f"{name}={text}")
+        else:
+            self._told.add(name)
+            self._say(name, verdict, int(ms), text, remedy)
+
+    def _say(self, name: str, verdict: str, ms: int, text: str, remedy: str) -> None:
+        softened = verdict == "fail" and name in self._node.settings.preflight_warn
+        self._node.say("check", name, "warn" if softened else verdict, ms, text, remedy)
+
+
+def _no_answer(name: str, engine: str) -> str:
+    if name.startswith("gpu_"):
+        return "the GPU driver or its tool hangs: look at dmesg, reboot the node"
+    return {
+        **dict.fromkeys(
+            ("data", "log_dir", "free_space"), "a file system does not answer: look at the mounts and their server"
+        ),
+        "rdma": "the network driver hangs: look at dmesg, reboot the node",
+        "leftovers": f"the container engine or Slurm does not answer: restart {engine}",
+    }.get(name, "look at the node's load and dmesg")
+
+
+# ---- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended; it stays to be waited for."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except OSError:
+        return True
+
+
+def _start(job: Job, node: Node, engine: EngineState, write: int) -> int:
+    """Start a job; return its process id, which is also its group's."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _alone(write, node.settings.preflight_check_s)
+            _run(job, node, engine, write)
+        except BaseException:
+            pass  # there is nobody to tell
+        finally:
+            os._exit(0)
+    try:
+        os.setpgid(pid, pid)
+    except OSError:  # it was faster
+        pass
+    return pid
+
+
+def _alone(keep: int, seconds: int) -> None:
+    """Have nothing of the parent's but the one pipe: what hangs for ever must not hold the step's or the container's."""
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(one, signal.SIG_DFL)
+    # For the case that nobody is left to end this one with its children.
+    signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
+    signal.alarm(seconds + 1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass
+
+
+def _run(job: Job, node: Node, engine: EngineState, write: int) -> None:
+    begin = time.monotonic()
+    for check in job[0]:
+        try:
+            for name, verdict, text, remedy in check(node, engine):
+                now = time.monotonic()
+                ms, begin = f"{(now - begin) * 1000:.0f}", now
+                fields = (name, verdict, ms, shortened(text, _TEXT_BYTES), shortened(remedy, _REMEDY_BYTES))
+                # One write, short enough for the pipe to keep it whole.
+                os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
+        except Exception as error:  # a check that fails in an unforeseen way costs its own verdict only
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            words = f"check {check.__name__}: {error!r} ({os.path.basename(place.filename)}:{place.lineno})"
+            with open(node.hold_log, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"orchestrator: node {node.name}: {words}\n")

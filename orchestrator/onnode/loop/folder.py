@@ -1,0 +1,316 @@
+"""The folder of a set, written: making it, taking it for one job, settling what a killed job left, states and results.
+
+What it writes is described in docs/set-folder.md. A published result is final: nothing here replaces one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import records
+from ..events import now_ms, number
+from ..layout import Layout
+from ..mllog_tail import last_status
+from ..records import JobRecord, RunRecord, SetRecord
+from ..settings import Settings
+from .nodes import Local, Slurm
+
+MAX_SEED = 2_145_483_646
+NO_ROOM = "disk full, quota, or the folder is gone"
+
+
+class SetError(Exception):
+    """The set cannot be worked on; the message says why."""
+
+
+@dataclass
+class Folder:
+    """The set folder of one job. `job_id` has taken it: `check_mine` before everything that others may see."""
+
+    layout: Layout
+    record: SetRecord
+    job_id: str
+
+    # ---- runs and attempts ----
+
+    def run_state(self, run: int) -> RunRecord | None:
+        found = records.read(RunRecord, self.layout.run_state(run))
+        return found if isinstance(found, RunRecord) else None
+
+    def is_done(self, run: int) -> bool:
+        state = self.run_state(run)
+        return state is not None and state.done
+
+    def missing(self) -> list[int]:
+        """Return the runs without a result that counts."""
+        return [run for run in range(1, self.record.nexp + 1) if not self.is_done(run)]
+
+    def last_attempt(self, run: int) -> int:
+        return max(records.numbered(self.layout.run(run), "", "attempt_"), default=0)
+
+    def begin(self, state: RunRecord) -> None:
+        """Make the folder of an attempt and say that it runs. Raises SetError, OSError."""
+        self.check_mine()
+        self.layout.attempt(state.run, state.attempt).mkdir()
+        for path in self._states(state):
+            records.write(state, path, sync=False)
+
+    def close(self, state: RunRecord, rank: int | None) -> None:
+        """Publish the log of `rank` as the run's result, where there is one, and write the final states.
+
+        The result first: a state never speaks of a result that is not there. What is final is on the disk before anybody can
+        see it. Raises SetError, OSError.
+        """
+        self.check_mine()
+        if rank is not None:
+            self._publish(state.run, state.attempt, rank)
+        for path in self._states(state):
+            records.write(state, path)
+
+    def _states(self, state: RunRecord) -> tuple[Path, Path]:
+        return self.layout.attempt_state(state.run, state.attempt), self.layout.run_state(state.run)
+
+    def _publish(self, run: int, attempt: int, rank: int) -> None:
+        result, temporary = self.layout.result(run), self.layout.run(run) / f".result.tmp.{os.getpid()}"
+        with open(temporary, "wb") as out:
+            for path in (self.layout.cache_log(run, attempt), self.layout.node_log(run, attempt, rank)):
+                with suppress(FileNotFoundError), open(path, "rb") as log:
+                    shutil.copyfileobj(log, out, 1 << 20)
+            out.flush()
+            os.fsync(out.fileno())
+        try:
+            os.link(temporary, result)  # fails where there is one already
+        except FileExistsError as error:
+            raise SetError(f"{result} is there already; a published result is never replaced") from error
+        except OSError:  # a file system without hard links
+            if result.exists():
+                raise SetError(f"{result} is there already; a published result is never replaced") from None
+            os.replace(temporary, result)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._link(run)
+
+    def _link(self, run: int) -> None:
+        link = self.layout.result_link(run)
+        if not os.path.lexists(link):
+            link.symlink_to(f"../runs/{run}/result_{run}.txt")
+
+    # ---- one job at a time ----
+
+    def take(self, scheduler: Slurm | Local) -> str:
+        """Take the set for this job; return the id of a job that had it and is gone. Raises SetError when another works on it."""
+        lock = self.layout.loop_lock
+        mine, gone = lock.with_name(f".{lock.name}.{self.job_id}.{os.getpid()}"), ""
+        try:
+            # Complete before it can be seen.
+            mine.write_text(f"{self.job_id}\n")
+            for _ in range(20):
+                if _linked(mine, lock):
+                    return gone
+                holder = gone = _first_word(lock)
+                if holder and holder != self.job_id and scheduler.is_live(holder):
+                    raise SetError(f"job {holder} is already working on {self.layout.root}")
+                self._drop(holder, mine, scheduler)
+        except OSError as error:
+            raise SetError(f"cannot write {lock}: {error.strerror or error} ({NO_ROOM})") from error
+        finally:
+            mine.unlink(missing_ok=True)
+        raise SetError(f"{lock} is taken again and again by other jobs")
+
+    def _drop(self, holder: str, mine: Path, scheduler: Slurm | Local) -> None:
+        """Remove the lock of a job that is gone, but not one that another job has made since it was read."""
+        guard = self.layout.root / f".loop.lock.of-{''.join(c if c.isalnum() else '_' for c in holder)}"
+        if not _linked(mine, guard):
+            taker = _first_word(guard)
+            if not taker or not scheduler.is_live(taker):
+                guard.unlink(missing_ok=True)
+            time.sleep(0.1)
+            return
+        try:
+            if _first_word(self.layout.loop_lock) == holder:
+                self.layout.loop_lock.unlink(missing_ok=True)
+        finally:
+            guard.unlink(missing_ok=True)
+
+    def check_mine(self) -> None:
+        """Raise SetError when another job has taken the set: a loop that Slurm has given up may live on."""
+        if _first_word(self.layout.loop_lock) != self.job_id:
+            raise SetError(f"{self.layout.loop_lock} is not this job's any more; another job works on the set")
+
+    def let_go(self) -> None:
+        with suppress(OSError):
+            if _first_word(self.layout.loop_lock) == self.job_id:
+                self.layout.loop_lock.unlink()
+
+    # ---- what a killed job left ----
+
+    def settle(self) -> None:
+        """Say how attempts ended that a killed job left as `running`, and give every run a state. Raises OSError, SetError."""
+        for path in self.layout.jobs.glob("*.json"):
+            job = records.read(JobRecord, path)
+            if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != self.job_id:
+                words = job.reason or "the job ended without a word"
+                records.write(replace(job, state="failed", reason=words, ended_ms=now_ms()), path)
+        for run in range(1, self.record.nexp + 1):
+            self.layout.run(run).mkdir(parents=True, exist_ok=True)
+            self._settle_run(run)
+
+    def _settle_run(self, run: int) -> None:
+        """Make the run's state that of its last attempt, or of the one whose result is out. A job can be killed at any step."""
+        folder, last = self.layout.run(run), RunRecord(run=run, state="queued")
+        for attempt in records.numbered(folder, "", "attempt_"):
+            state = self._settled(run, attempt)
+            if state is not None and not last.done:
+                last = state
+        if self.layout.result(run).exists():
+            self._link(run)
+            if not last.done:  # the states were lost, the result is not
+                last = self._rebuilt(run, last)
+        for path in (*folder.glob(".*.tmp.*"), *folder.glob("attempt_*/.*.tmp.*")):
+            path.unlink(missing_ok=True)
+        if self.run_state(run) != last:
+            records.write(last, self.layout.run_state(run))
+
+    def _settled(self, run: int, attempt: int) -> RunRecord | None:
+        """Return the final state of an attempt; None for one that had not begun."""
+        path = self.layout.attempt_state(run, attempt)
+        state = records.read(RunRecord, path)
+        if state is None:
+            for left in path.parent.glob(".*.tmp.*"):
+                left.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.parent.rmdir()
+            return None
+        if not isinstance(state, RunRecord):  # damaged: what its log says is what is left
+            state = RunRecord(run=run, attempt=attempt, state="running")
+        if state.state != "running":
+            return state
+        stops = {
+            rank: last_status(self.layout.node_log(run, attempt, rank)) for rank in range(max(len(state.nodes), 1))
+        }
+        good = next((rank for rank, status in stops.items() if status == "success"), None)
+        reason = state.reason or f"job {state.job_id or 'unknown'} ended without closing this attempt"
+        outcome = "interrupted"
+        if good is not None:
+            # It was a finished run: it is published, not repeated.
+            outcome = "success"
+            if not self.layout.result(run).exists():
+                self._publish(run, attempt, good)
+        elif self.layout.result(run).exists() and any(stops.values()):
+            outcome = "not_converged"
+        word = "success" if outcome == "success" else "failed"
+        state = replace(state, state=word, outcome=outcome, reason=reason, end_ms=now_ms())
+        records.write(state, path)
+        return state
+
+    def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
+        status = last_status(self.layout.result(run))
+        word, outcome = ("success", "success") if status == "success" else ("failed", "not_converged")
+        reason = "the run's state was lost; this is what its published result says"
+        return replace(last, state=word, outcome=outcome, reason=reason, end_ms=last.end_ms or now_ms())
+
+
+def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, environment: dict[str, str]) -> Folder:
+    """Find or make the set folder. The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
+
+    Raises SetError.
+    """
+    named = environment.get("ORCH_SET_DIR", "")
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    name = f"{settings.system}-{settings.workload}-{stamp}-{os.urandom(2).hex()}"
+    root = Path(named) if named else Path(settings.logdir) / name
+    if named and not root.is_dir():
+        raise SetError(
+            f"ORCH_SET_DIR={root} does not exist on {os.uname().nodename}; is the log directory on shared storage?"
+        )
+    layout = Layout(root)
+    try:
+        for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
+            folder.mkdir(parents=True, exist_ok=True)
+        layout = Layout(root.resolve())
+        if not layout.set_file.exists():
+            if records.numbered(layout.runs, ""):
+                raise SetError(f"{layout.set_file} is gone, and the set has runs; put it back, or start a new set")
+            _describe(bundle, settings, scheduler, layout, environment)
+        record = records.read(SetRecord, layout.set_file)
+        if not isinstance(record, SetRecord) or not record.root_seed:
+            raise SetError(
+                f"{layout.set_file} is damaged: {record if record and not isinstance(record, SetRecord) else 'it has no root_seed'}"
+            )
+        if not layout.bundle.is_dir():
+            # Nodes run from this copy: what ran stays on record, and an edit of the original cannot reach a running set.
+            temporary = layout.root / f".bundle.tmp.{os.getpid()}"
+            shutil.copytree(bundle, temporary, ignore=shutil.ignore_patterns("__pycache__"))
+            temporary.rename(layout.bundle)
+    except OSError as error:
+        raise SetError(f"cannot write to {root}: {error.strerror or error} (LOGDIR={settings.logdir})") from error
+    return Folder(layout, record, scheduler.job_id)
+
+
+def _describe(
+    bundle: Path, settings: Settings, scheduler: Slurm | Local, layout: Layout, environment: dict[str, str]
+) -> None:
+    given = environment.get("ROOT_SEED", "")
+    seed = number(given, 10) if given else int.from_bytes(os.urandom(8), "big") % MAX_SEED + 1
+    if seed is None or not 1 <= seed <= MAX_SEED:
+        raise SetError(f"ROOT_SEED={given} must be a number from 1 to {MAX_SEED}")
+    try:
+        sha = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
+    except OSError:
+        sha = ""
+    records.write(
+        SetRecord(
+            set_id=layout.root.name,
+            system=settings.system,
+            workload=settings.workload,
+            benchmark=settings.benchmark,
+            round=settings.round,
+            ruleset=settings.ruleset,
+            nexp=settings.nexp,
+            root_seed=seed,
+            created_ms=now_ms(),
+            created_by="job",
+            job_name=f"orch-{layout.root.name}",
+            scheduler=scheduler.name,
+            nodes=settings.nnodes,
+            gpus_per_node=settings.gpus_per_node,
+            engine=settings.engine,
+            image=settings.cont,
+            max_attempts=settings.max_attempts,
+            run_timeout_s=settings.run_timeout_s,
+            target=float(settings.target) if settings.target else None,
+            metric=settings.metric,
+            target_is_upper_bound=settings.target_is_upper_bound == "true",
+            bundle_sha256=sha,
+            pass_env=list(settings.pass_env),
+        ),
+        layout.set_file,
+    )
+
+
+def _linked(source: Path, target: Path) -> bool:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here: the next best thing that only one can do
+        try:
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        with os.fdopen(fd, "wb") as file:
+            file.write(source.read_bytes())
+    return True
+
+
+def _first_word(path: Path) -> str:
+    try:
+        return " ".join(records.read_bytes(path, 4096).decode("utf-8", "replace").split()[:1])
+    except OSError:
+        return ""

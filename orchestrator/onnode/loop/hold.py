@@ -1,0 +1,468 @@
+"""The nodes of a group, held for the life of the job: checked, chosen, made ready, renewed, let go."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..events import UNIT, Event, clean, number, parse_word
+from ..policy import place
+from ..policy.agree import Agreement, agree, agree_on_facts
+from ..policy.judge import judge_checks
+from ..policy.said import OUTCOMES, Check
+from ..policy.verdict import Row, table
+from ..records import write_bytes
+from .nodes import DeepStep, Flow, Step, node_command
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .run import Attempt
+
+LET_GO_S = 20.0
+MAX_GARBLED = 100
+
+
+class Group:
+    """Nodes that work together on one run at a time. Everything that they say and what is decided goes through `note`."""
+
+    def __init__(self, job: Job, allocated: Sequence[str]) -> None:
+        self.job, self.settings = job, job.settings
+        self.standing = place.Standing()
+        self.known = frozenset(allocated)
+        self.step: Step | None = None
+        self.attempt: Attempt | None = None
+        self.heard: dict[str, float] = {}
+        """node -> when it last said something (time.monotonic())."""
+        self.problem = ""
+        """Why the nodes could not be made ready."""
+        self.too_few = False
+        self.rows: dict[str, dict[str, Check]] = {}
+        self.image = ""
+        self.hopeless = False
+        """A node cannot do at all what a run needs."""
+        self._facts: list[tuple[str, str, str]] = []
+        self._facts_of: tuple[int, ...] = ()
+        self.rdma_expected = False
+        self.choosing = False
+        self.step_started_ms = self._garbled = 0
+        self._last_words: list[str] = []
+        self.marker = self.marker_text = ""
+        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.settings_record}
+        self.note("begin", detail=about)
+
+    # ---- what is said and what is decided ----
+
+    def note(self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop") -> None:
+        """Put an event on record and let it count."""
+        place.apply(self.standing, self.job.events.append(source, word, node, detail))
+
+    def fail(self, node: str, kind: str, reason: str) -> None:
+        if node not in self.standing.failed:
+            self.note("fail", node, f"{kind}{UNIT}{reason}")
+
+    def take(self, line: bytes) -> None:
+        """Take in one line of a node."""
+        said = parse_word(line, self.known)
+        if said is None:
+            self._garbled += 1
+            if self._garbled <= MAX_GARBLED:
+                self.job.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
+            return
+        word, node, detail = said
+        self.heard[node] = time.monotonic()
+        if word == "pong":
+            return
+        event = self.job.events.append("node", word, node, detail)
+        place.apply(self.standing, event)
+        if word in ("note", "trouble"):
+            self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
+        elif word == "checked":
+            self._look_at_clock(event)
+        elif self.attempt is not None:
+            self.attempt.take(event)
+
+    def _look_at_clock(self, event: Event) -> None:
+        told = number(event.part(0))
+        if told is not None:
+            # It said so after its step had started and before now: the delay of a message is no difference of the clocks.
+            off = told - event.ms if told > event.ms else min(0, told - self.step_started_ms)
+            self.note("clock", event.node, str(off))
+
+    def _complain(self, line: bytes) -> None:
+        """Keep what the step says about itself, and look for a node whose process has ended."""
+        text = clean(line.decode("utf-8", "replace"), 500)
+        self._last_words = [*self._last_words[-4:], text]
+        self.job.append_to(self.job.layout.nodes / "hold.log", text)
+        for name in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
+            self._ended(name[0] or name[1], f"its step ended: {text}")
+
+    def _ended(self, node: str, reason: str) -> None:
+        report = self.standing.reports.get(node)
+        if report is not None and "left" not in report.words and node not in self.standing.silent:
+            self.note("silent", node)
+            self.fail(node, "silent", reason)
+
+    def look_for_ended(self) -> None:
+        for node in self.step.ended_nodes() if self.step else ():
+            self._ended(node, f"its step ended: {' '.join(self._last_words) or 'without a word'}")
+
+    def hear(self, word: str, nodes: Sequence[str]) -> Flow:
+        """Wait until each of `nodes` has said `word` or has failed; False when the set is ending or the step has ended."""
+        limit_s = self.settings.container_start_s + 30
+        deadline = time.monotonic() + limit_s
+        while not self.job.ending:
+            self.look_for_ended()
+            silent = [
+                node
+                for node in nodes
+                if word not in self.standing.reports[node].words and node not in self.standing.failed
+            ]
+            if not silent:
+                return True
+            if time.monotonic() >= deadline:
+                for node in silent:
+                    self.fail(node, "silent", f"no word within {limit_s} s")
+            elif self.step is None or not self.step.alive:
+                words = " ".join(self._last_words)
+                self.problem = self._tell_failed(nodes) or (
+                    f"the step ended without a word from {' '.join(silent)}: {words}"
+                )
+                return False
+            else:
+                yield min(deadline, time.monotonic() + 1)
+        return False
+
+    # ---- having nodes ready ----
+
+    def have_ready(self) -> Flow:
+        """Have as many nodes ready as the system has; who is not fit is set aside as long as others can take its rank.
+
+        True, or False: `problem` says why not.
+        """
+        again = True
+        while True:
+            self._ask_for_lost()
+            found = place.candidates(self.standing)
+            if isinstance(found, place.Pause):
+                self.too_few, self.problem = True, found.reason
+                return False
+            if (yield from self._hold(found)):
+                return True
+            self._record_checks()
+            # Without any node too many, the set says what is wrong and ends.
+            if self.job.ending or not self.job.has_spares:
+                return False
+            ended = self.step is None or not self.step.alive
+            if not self._set_failed_aside():
+                # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
+                if not (ended and again):
+                    return False
+                again = False
+                self.job.log(f"{self.problem}; once more")
+            yield from self.release()
+
+    def _ask_for_lost(self) -> None:
+        lost = self.job.scheduler.lost(self.standing.allocated)
+        for node in self.standing.allocated:
+            if node in lost and self.standing.lost.get(node) != lost[node]:
+                self.note("lost", node, lost[node], "slurm")
+            elif node in self.standing.lost and node not in lost:
+                self.note("back", node, source="slurm")
+
+    def _hold(self, nodes: Sequence[str]) -> Flow:
+        """Start the step that holds the nodes, and get those ready that are chosen."""
+        first = self.standing.generation == 0
+        self.problem, deep = "", self.settings.preflight_deep == 1 and first
+        self.note("hold", detail={"generation": self.standing.generation + 1, "nodes": list(nodes)})
+        self.choosing = len(nodes) > self.settings.nnodes or deep
+        if not self.choosing:
+            self._use(nodes)
+        self.start(nodes, node_command(self.settings.python, self.job.bundle, "hold"))
+        if self.choosing:
+            if not (yield from self.hear("waits", nodes)):
+                return False
+            yield from self._judge(nodes)
+            self.problem = self._compare([node for node in nodes if node not in self.standing.failed])
+            if self.problem:
+                return False
+            if deep and not (yield from self._measure([node for node in nodes if node not in self.standing.failed])):
+                return False
+            if not self._use(nodes, first=first, tell=True):
+                self.problem = self._tell_failed(nodes)
+                return False
+        return (yield from self._get_ready(nodes))
+
+    def start(self, nodes: Sequence[str], argv: Sequence[str]) -> None:
+        """Start the step that holds `nodes`, or only checks them."""
+        self._begin_checks()
+        job, ranks = self.job, self.standing.workers or list(nodes)
+        master = job.scheduler.master(ranks)
+        own = {
+            "ORCH_SET_DIR": str(job.layout.root),
+            "ORCH_JOB_ID": job.job_id,
+            "ORCH_GENERATION": str(self.standing.generation),
+            "ORCH_CHOOSE": "1" if self.choosing else "0",
+            "ORCH_NODES": " ".join(ranks),
+            "ORCH_MARKER": self.marker,
+            "ORCH_MARKER_TEXT": self.marker_text,
+            "MASTER_ADDR": master,
+            # The first node has no way to itself; it looks at the way to the second.
+            "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
+        }
+        self.step_started_ms, self._last_words, self.heard = job.now_ms(), [], {}
+        self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
+
+    def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
+        """Give the ranks to some of `nodes`; False when there are too few."""
+        placement = place.choose(self.standing, nodes, first=first)
+        if placement is None:
+            return False
+        for rank, (old, new) in enumerate(zip(self.standing.ranks, placement.ranks)):
+            if old and old != new:
+                self.job.log(f"node {new} takes rank {rank} of node {old}")
+        self.note("placed", detail={**place.as_json(placement), "from": list(nodes), "first": first})
+        if tell and self.step is not None:
+            self.step.send({"do": "use", "nodes": list(placement.ranks)})
+            if placement.waiting:
+                self.job.log(f"nodes {' '.join(placement.ranks)}; waiting: {' '.join(placement.waiting)}")
+        self.job.write()
+        return True
+
+    def _get_ready(self, nodes: Sequence[str]) -> Flow:
+        """Wait for the nodes in use. One that fails now gives its rank to a node that waits, if there is one."""
+        while True:
+            workers = self.standing.workers
+            if not (yield from self.hear("ready", workers)):
+                return False
+            if not self.choosing:
+                if self.settings.preflight_run == 1 and not (yield from self.hear("checked", workers)):
+                    return False
+                yield from self._judge(workers)
+            fit = not any(node in self.standing.failed for node in workers)
+            if fit and not self._agree(workers) and not self.choosing:
+                return False
+            if not any(node in self.standing.failed for node in workers):
+                break
+            self.problem = self._tell_failed(nodes)
+            if not self.choosing:
+                return False
+            self._set_failed_aside()
+            if not self._use(nodes, tell=True):
+                return False
+            self.problem = ""
+        self._record_checks()
+        return True
+
+    # ---- judging them ----
+
+    def _begin_checks(self) -> None:
+        """Leave a file on shared storage for the nodes to find."""
+        self.marker = ""
+        if self.settings.preflight_run != 1:
+            return
+        folder = self.job.layout.preflight
+        marker = folder / f".seen-{self.job.job_id}-{self.standing.generation}"
+        self.marker_text = os.urandom(8).hex()
+        try:
+            folder.mkdir(exist_ok=True)
+            marker.write_text(f"{self.marker_text}\n")
+            self.marker = str(marker)
+        except OSError as error:
+            self.job.log(
+                f"WARNING: cannot write {marker} ({error.strerror}); the nodes' view of shared storage is not checked"
+            )
+
+    def see_markers(self, nodes: Sequence[str]) -> Flow:
+        """What each node wrote on shared storage can be seen here too, within the limit of a check."""
+        if not self.marker:
+            return
+        deadline = time.monotonic() + self.settings.preflight_check_s
+        reports = self.standing.reports
+        missing = [
+            node
+            for node in nodes
+            if "log_dir" in reports[node].checks and reports[node].checks["log_dir"].verdict == "pass"
+        ]
+        while missing and not self.job.ending:
+            os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
+            missing = [node for node in missing if not self._sees(node)]
+            if not missing or time.monotonic() >= deadline:
+                break
+            yield time.monotonic() + 0.1
+        for node in missing:
+            self.note("unseen", node)
+        self.clear_markers()
+
+    def _sees(self, node: str) -> bool:
+        try:
+            with open(f"{self.marker}.{node}", encoding="utf-8", errors="replace") as file:
+                return file.readline(100).strip() == self.marker_text
+        except OSError:
+            return False
+
+    def clear_markers(self) -> None:
+        if self.marker:
+            for path in self.job.layout.preflight.glob(os.path.basename(self.marker) + "*"):
+                path.unlink(missing_ok=True)
+            self.marker = ""
+
+    def _judge(self, nodes: Sequence[str]) -> Flow:
+        """Compare what the checks of the nodes said, and fail those that are not fit."""
+        if self.settings.preflight_run == 1:
+            yield from self.see_markers(nodes)
+            judged = judge_checks({node: self.standing.reports[node] for node in nodes}, self.settings, rdma=False)
+            self.note("judged", detail={"nodes": list(nodes), "failed": judged.failed})
+            for node, rows in judged.rows.items():
+                kept = {name: row for name, row in self.rows.get(node, {}).items() if name in OUTCOMES}
+                self.rows[node] = {**{row.name: row for row in rows}, **kept}
+            for warning in judged.warnings:
+                self.job.warn(warning)
+            for node, reason in judged.failed.items():
+                self.fail(node, "check", reason)
+
+    def _compare(self, nodes: Sequence[str]) -> str:
+        """Before anybody is chosen: who is not like the others is no candidate. Return what stops the set, or ""."""
+        if self.settings.nnodes < 2 or len(nodes) < 2:
+            return ""
+        found = agree(self.standing.reports, nodes, self.settings, None)
+        self._differ(found)
+        return "" if found.differing else found.problem
+
+    def _agree(self, nodes: Sequence[str]) -> bool:
+        """Whether the nodes in use are one experiment: the same image, network and facts."""
+        found = agree(self.standing.reports, nodes, self.settings, self.image)
+        self.problem = found.problem
+        self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
+        self._differ(found)
+        return not found.problem
+
+    def _differ(self, found: Agreement) -> None:
+        for warning in found.warnings:
+            self.job.warn(warning)
+        if self.choosing:  # where nodes can be replaced, one that is not like the others is
+            for node, text in found.differing.items():
+                self.fail(node, "versions", text)
+
+    def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
+        """Return (node or *, field, value) of what the nodes are now."""
+        told = tuple(id(self.standing.reports[node].facts) for node in nodes)
+        if told != self._facts_of:
+            self._facts_of, self._facts = told, agree_on_facts(self.standing.reports, nodes, self.settings).rows
+        return self._facts
+
+    def _tell_failed(self, nodes: Sequence[str]) -> str:
+        return place.tell_failed(self.standing, nodes)
+
+    def _measure(self, nodes: Sequence[str]) -> Flow:
+        """Measure the bandwidth between the nodes. Slow ones get a rank last, and none where others can take all."""
+        if "deep" in self.settings.preflight_skip or not nodes:
+            return True
+        verdict = yield from measure(self.job, nodes, lambda: bool(self.job.ending))
+        if self.job.ending:
+            return False
+        self.job.log(f"deep: {verdict.summary}")
+        for node, row in verdict.rows.items():
+            check = Check("deep", row[0], verdict.ms, row[1], row[2])
+            self.note("deep", node, UNIT.join((check.name, check.verdict, str(check.ms), check.text, check.remedy)))
+            self.rows.setdefault(node, {})["deep"] = check
+        fast = [node for node in nodes if node not in verdict.slow]
+        for node in verdict.slow:
+            self.note("slow", node)
+            reason = f"check deep: {self.standing.reports[node].checks['deep'].words}"
+            if len(fast) >= self.settings.nnodes and "deep" not in self.settings.preflight_warn:
+                self.blame(node, "deep", reason)
+            else:
+                self.job.warn(f"{reason} ({node})")
+        return True
+
+    def _record_checks(self) -> None:
+        """Write the rows of all nodes, for the report and for people."""
+        if self.rows:
+            try:
+                self.job.layout.preflight.mkdir(exist_ok=True)
+                rows = [Row(node, *vars(row).values()) for node, own in self.rows.items() for row in own.values()]
+                write_bytes(self.job.layout.checks(self.job.job_id), table(rows).encode(), sync=False)
+            except OSError as error:
+                self.job.log(f"error: cannot write the checks: {error.strerror}")
+
+    # ---- who is out ----
+
+    def _set_failed_aside(self) -> bool:
+        """Put those that failed aside, on record; False when there is none."""
+        failed = dict(self.standing.failed)
+        for node, (kind, reason) in failed.items():
+            if node not in self.standing.aside:
+                self.note("aside", node, UNIT.join((kind, reason, *self.job.where)))
+                self.job.put_aside(node, kind, reason)
+                name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
+                self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
+        self.job.write()
+        return bool(failed)
+
+    def blame(self, node: str, kind: str, reason: str) -> bool:
+        """A run died there, or nearly so; True when the attempt that it cost is free."""
+        if not self.job.has_spares:
+            return False
+        if node not in self.standing.blamed:
+            self.job.put_aside(node, kind, reason)
+        self.note("blamed", node, UNIT.join((kind, reason, *self.job.where)))
+        if not place.is_free(self.standing, node):
+            return False
+        self.note("free", node)
+        return True
+
+    # ---- letting go ----
+
+    def release(self) -> Flow:
+        """End the containers and put the settings back; by force when that takes too long. A dead node is not waited for."""
+        step = self.step
+        if step is None:
+            return
+        self.note("release")
+        step.end_input()
+        deadline = time.monotonic() + LET_GO_S
+        while step.alive and time.monotonic() < deadline:
+            waiting = [
+                node
+                for node in step.nodes
+                if node not in self.standing.silent and "left" not in self.standing.reports[node].words
+            ]
+            if not waiting:  # all have let go: the step itself needs a moment
+                deadline = min(deadline, time.monotonic() + 2)
+            yield min(deadline, time.monotonic() + 0.2)
+        if step.running:
+            if any("left" not in self.standing.reports[node].words for node in step.nodes):
+                self.job.log(f"the nodes did not let go within {LET_GO_S:.0f} s; ending their step by force")
+            step.signal(signal.SIGTERM)
+            deadline = time.monotonic() + 2
+            while step.running and time.monotonic() < deadline:
+                yield deadline
+        step.kill()
+        self.step = None
+
+
+def measure(job: Any, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
+    """Measure the bandwidth between `nodes` in a step of its own; the verdict of policy/search.py."""
+    from ..policy.search import Search
+    from .deep import deep_step
+
+    known = frozenset(nodes)
+    environment = {
+        **job.environment,
+        "ORCH_SET_DIR": str(job.layout.root),
+        "ORCH_JOB_ID": job.job_id,
+        "MASTER_ADDR": nodes[0],
+    }
+    environment["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
+    argv = node_command(job.settings.python, job.bundle, "deep")
+    step = DeepStep(lambda take, say: Step(job.reactor, job.scheduler, nodes, argv, environment, take, say), known)
+    search = Search(list(nodes), job.settings)
+    try:
+        return (yield from deep_step(step, search, table or job.layout.bandwidth(job.job_id), ended=ended))
+    finally:
+        step.step.kill()

@@ -1,0 +1,233 @@
+"""preflight.sh: the checks of nodes without a run. Its words, one step over the nodes, and what it prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import records
+from ..events import EventLog, now_ms
+from ..layout import Layout
+from ..policy.place import lost_reason
+from ..policy.said import Check
+from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
+from ..settings import SettingsError, evaluate_config, load
+from .hold import Group, measure
+from .job import log
+from .nodes import Flow, Lines, Local, Reactor, Slurm, node_command
+
+FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
+OPTIONS = "--deep, --nodes A,B, --tsv FILE, --exclude-file FILE, --judge, --json"
+
+
+@dataclass
+class Words:
+    """The command line."""
+
+    deep: bool = False
+    as_json: bool = False
+    judge: bool = False
+    nodes: list[str] = field(default_factory=list)
+    tsv: str = ""
+    exclude_file: str = ""
+
+
+class Refused(Exception):
+    """The checks cannot run; with the exit status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def main(bundle: Path, argv: Sequence[str]) -> int:
+    """Check nodes and print the verdicts; the exit status."""
+    try:
+        words = _words(argv)
+        return Preflight(bundle, words).work()
+    except Refused as error:
+        log(f"preflight.sh: {error}")
+        return error.status
+    except (SettingsError, LookupError) as error:
+        log(f"preflight.sh: {error}")
+        return WRONG_WORDS if "must be a number" in str(error) else NOT_RUN
+    except OSError as error:
+        log(f"preflight.sh: cannot write {error.filename}: {error.strerror}")
+        return NOT_RUN
+
+
+def _words(argv: Sequence[str]) -> Words:
+    words, rest = Words(), list(argv)
+    while rest:
+        one = rest.pop(0)
+        if one in ("--deep", "--json", "--judge"):
+            setattr(words, {"--json": "as_json"}.get(one, one[2:]), True)
+        elif one in ("--nodes", "--tsv", "--exclude-file"):
+            if not rest or not rest[0]:
+                raise Refused(WRONG_WORDS, f"{one} needs a value")
+            value = rest.pop(0)
+            setattr(words, one[2:].replace("-", "_"), value.split(",") if one == "--nodes" else value)
+        else:
+            raise Refused(WRONG_WORDS, f"unknown word '{one}' ({OPTIONS})")
+    if words.judge and not words.nodes:
+        raise Refused(WRONG_WORDS, "--judge needs --nodes")
+    if words.judge and words.deep:
+        raise Refused(WRONG_WORDS, "--deep starts steps of its own and cannot go with --judge")
+    return words
+
+
+class Preflight:
+    """Stands in the place of a job for the nodes that it asks: nothing is changed on them, and nothing stays."""
+
+    log = staticmethod(log)
+    now_ms = staticmethod(now_ms)
+    has_spares = False
+
+    def __init__(self, bundle: Path, words: Words) -> None:
+        self.words, self.environment = words, dict(os.environ)
+        settings = load(bundle)
+        # No container is started here: the checks' own limit is enough, and some time for the step.
+        limit_s = 2 * settings.preflight_check_s
+        self.settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
+        self.settings_record: dict[str, Any] = {}
+        self.bundle, self.ending = bundle, ""
+        self.reactor = Reactor(self._signalled)
+        self.warnings: list[str] = []
+        self.untried: dict[str, str] = {}
+        self.scheduler: Slurm | Local
+        self.job_id = self.environment.get("ORCH_JOB_ID") or "preflight"
+        named = self.environment.get("ORCH_SET_DIR", "")
+        folder = f".preflight-{os.uname().nodename.split('.')[0]}-{os.getpid()}-{os.urandom(2).hex()}"
+        self.made = not named
+        self.layout = Layout(Path(named or f"{self.settings.logdir}/{folder}").absolute())
+        self.given: list[str] = []
+        self.summary = ""
+
+    def _signalled(self) -> None:
+        self.ending = "cancelled"
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def append_to(self, path: Path, text: str) -> None:
+        try:
+            with open(path, "a", encoding="utf-8", errors="replace") as file:
+                file.write(text + "\n")
+        except OSError:
+            pass
+
+    def work(self) -> int:
+        """Ask, judge, print; the exit status. Raises Refused, OSError, SettingsError, LookupError."""
+        try:
+            try:
+                self.layout.nodes.mkdir(parents=True, exist_ok=True)
+                self.layout.preflight.mkdir(exist_ok=True)
+            except OSError as error:
+                words = f"cannot write to {self.layout.root}; is the log directory there, and on shared storage?"
+                raise Refused(NOT_RUN, words) from error
+            verdicts = self.reactor.run(self._verdicts())
+            if self.ending:
+                raise Refused(NOT_RUN, "ended by a signal")
+            self._write(verdicts)
+            print(
+                json.dumps(verdicts.to_json()) if self.words.as_json else plain_table(verdicts, self.summary),
+                flush=True,
+            )
+            return FIT if verdicts.fit and verdicts.nodes else UNFIT
+        finally:
+            if self.made:
+                shutil.rmtree(self.layout.root, ignore_errors=True)
+
+    def _write(self, verdicts: Verdicts) -> None:
+        if self.words.tsv:
+            records.write_bytes(self.words.tsv, table(verdicts.rows).encode(), sync=False)
+        if self.words.exclude_file:
+            text = "".join(f"{node}\n" for node in verdicts.exclude)
+            records.write_bytes(self.words.exclude_file, text.encode(), sync=False)
+
+    def _verdicts(self) -> Flow:
+        """Ask the nodes, or hear what others asked; the Verdicts."""
+        if self.words.judge:
+            self.given = self.words.nodes
+            group = self._group(self.given)
+            self._marker_of_caller(group)
+            yield from self._hear_lines(group)
+        else:
+            nodes = self._nodes()
+            group = self._group(nodes)
+            if nodes:
+                yield from self._ask(group, nodes)
+        if self.ending:
+            return None
+        return (yield from self._judged(group))
+
+    def _group(self, nodes: Sequence[str]) -> Group:
+        self.events = EventLog(self.layout.events(self.job_id))
+        group = Group(self, nodes)  # type: ignore[arg-type]
+        group.note("hold", detail={"generation": 1, "nodes": list(nodes)})
+        return group
+
+    def _nodes(self) -> list[str]:
+        """Return the nodes to ask; the others that were given are in `untried`."""
+        settings, one_host = self.settings, self.settings.engine != "none" or self.settings.nnodes == 1
+        if self.environment.get("SLURM_JOB_ID"):
+            self.scheduler = Slurm(self.environment)
+        else:  # one host is one node, whatever the system has
+            self.scheduler = Local(self.environment, 1 if one_host else settings.nnodes + settings.spares)
+        self.job_id = self.scheduler.job_id
+        allocated = self.scheduler.allocated
+        self.given = self.words.nodes or list(allocated)
+        self.untried = {node: "not in this allocation" for node in self.given if node not in allocated}
+        lost = self.scheduler.lost([node for node in self.given if node not in self.untried])
+        self.untried.update({node: lost_reason(state) for node, state in lost.items()})
+        return [node for node in self.given if node not in self.untried]
+
+    def _ask(self, group: Group, nodes: Sequence[str]) -> Flow:
+        if not self.layout.environment.exists():
+            nexp = self.settings.nexp
+            records.write_bytes(self.layout.environment, evaluate_config(self.bundle, self.settings, nexp), sync=False)
+        group.start(nodes, node_command(self.settings.python, self.bundle, "check"))
+        yield from group.hear("waits", nodes)
+        yield from group.release()
+
+    def _marker_of_caller(self, group: Group) -> None:
+        group.marker = self.environment.get("ORCH_MARKER", "")
+        group.marker_text = self.environment.get("ORCH_MARKER_TEXT", "")
+
+    def _hear_lines(self, group: Group) -> Flow:
+        """Take in what the nodes said to somebody else, from standard input."""
+        group.step_started_ms = now_ms()
+        lines = Lines(self.reactor, sys.stdin.buffer, group.take)
+        while lines.open and not self.ending:
+            yield time.monotonic() + 60
+
+    def _judged(self, group: Group) -> Flow:
+        reports = group.standing.reports
+        untested = dict(self.untried)
+        for node in self.given:
+            if node not in untested and (node not in reports or "checked" not in reports[node].words):
+                untested[node] = group.standing.failed.get(node, ("", "no answer"))[1]
+        yield from group.see_markers([node for node in self.given if node not in untested])
+        verdicts = judge_preflight(self.given, reports, untested, self.settings)
+        if self.words.deep:
+            fit = [one.node for one in verdicts.nodes if one.verdict in ("pass", "warn")]
+            verdicts = verdicts.with_checks((yield from self._deep(fit)))
+        return verdicts
+
+    def _deep(self, nodes: Sequence[str]) -> Flow:
+        """Measure the bandwidth between `nodes`; a row for each. Whoever is slow has failed: no rank is given here."""
+        if not nodes or "deep" in self.settings.preflight_skip:
+            return {}
+        table = Path(f"{self.words.tsv}.deep") if self.words.tsv else None
+        verdict = yield from measure(self, nodes, lambda: bool(self.ending), table)
+        self.summary = verdict.summary
+        return {node: Check("deep", row[0], verdict.ms, row[1], row[2]) for node, row in verdict.rows.items()}

@@ -1,0 +1,245 @@
+"""One attempt of one run: the nodes get ready, run, and end; what became of it is on record before anything else begins."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..events import Event, number
+from ..mllog_tail import last_status
+from ..policy.outcome import Attempt as Facts
+from ..policy.outcome import Outcome, decide
+from ..records import RunRecord, write_bytes
+from .nodes import Flow
+
+if TYPE_CHECKING:
+    from .hold import Group
+
+GATE_S = 300.0
+STOP_S = 25.0
+"""An ended run has 20 s to end by itself before it is killed, and then must be recorded."""
+SOCKETS = re.compile(
+    rb"[^\n]*(?:NET/IB ?: No device found|Using network Socket|via NET/Socket|NET/Socket ?: Using)[^\n]*"
+)
+RDMA = re.compile(rb"Using network (?:IB|AINIC|RCCL-ANP)|via NET/IB")
+HEAD_BYTES = 64 << 20
+
+
+class Attempt:
+    """An attempt that is going on: what its nodes have said of it."""
+
+    def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
+        self.run, self.number, self.ranks = run, number, tuple(ranks)
+        self.id = f"{run}.{number}"
+        self.prepared: dict[str, list[str]] = {}
+        self.refused: dict[str, str] = {}
+        self.hopeless = False
+        """A node cannot do at all what a run needs: a new container would not help."""
+        self.exits: dict[str, int] = {}
+        self.stops: dict[str, str] = {}
+
+    def take(self, event: Event) -> None:
+        """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""
+        node, parts = event.node, event.parts
+        if node not in self.ranks or (event.word != "gone" and parts[0] != self.id):
+            return
+        if event.word == "prepared" and len(parts) == 4:
+            self.prepared[node] = parts[1:]
+        elif event.word in ("refused", "kept") and len(parts) == 2:
+            self.refused[node] = parts[1]
+            self.hopeless = self.hopeless or event.word == "kept"
+        elif event.word == "exit" and len(parts) == 5 and (code := number(parts[1], 3)) is not None:
+            self.exits[node], self.stops[node] = code, parts[4]
+        elif event.word == "gone":
+            self.refused.setdefault(node, event.detail)
+
+
+def try_run(group: Group, run: int, attempt: int) -> Flow:
+    """One attempt of `run` on the nodes of `group`; its Outcome. Raises OSError, SetError when nothing can be written."""
+    job = group.job
+    # Distinct for every run and attempt by construction, the same on all nodes; two sets differ by their root.
+    seed = job.folder.record.root_seed + 1000 * (run - 1) + attempt
+    # Differs between the jobs of a node, between runs and between attempts; below the range the kernel gives out itself.
+    port = 10000 + (job.port_base + 37 * run + 7 * attempt) % 22000
+    ranks = group.standing.workers
+    state = RunRecord(
+        run=run, attempt=attempt, state="running", seed=seed, job_id=job.job_id, master_port=port, nodes=ranks,
+        image_digest=group.image, start_ms=job.now_ms(),
+    )  # fmt: skip
+    job.run, job.attempt = run, attempt
+    job.folder.begin(state)
+    job.state = "running"
+    group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
+    job.write()
+    going = group.attempt = Attempt(run, attempt, ranks)
+    master = job.scheduler.master(ranks)
+    request = {
+        "id": going.id,
+        "nodes": ranks,
+        "run": run,
+        "attempt": attempt,
+        "seed": seed,
+        "port": port,
+        "master": master,
+    }
+    assert group.step is not None
+    group.step.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
+    problem = yield from _gate(group, going)
+    timed_out = False
+    if not problem:
+        _record_start(group, going)
+        group.note("go", detail=going.id)
+        group.step.send({"do": "go", "id": going.id})
+        timed_out = yield from _until_over(group, going)
+    elif going.prepared:  # what waits for the word must not wait for ever
+        yield from _stop(group, going, going.prepared)
+    group.attempt, group.hopeless = None, going.hopeless
+    facts = _facts(group, going, problem, job.settings.run_timeout_s if timed_out else 0)
+    outcome = decide(facts)
+    group.note("outcome", detail=as_json(facts, outcome))
+    final = {
+        "state": outcome.state,
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "exit_codes": dict(outcome.codes),
+    }
+    job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": job.now_ms()}), outcome.rank)
+    for node in outcome.silent:
+        group.note("silent", node)
+    return outcome
+
+
+def _gate(group: Group, going: Attempt) -> Flow:
+    """Wait until every node has verified its settings and dropped its caches; why not, or "".
+
+    A node without a word is refused with that reason.
+    """
+    deadline = time.monotonic() + GATE_S
+    while len(going.prepared) + len(going.refused) < len(going.ranks) and not group.job.ending:
+        group.look_for_ended()
+        silent = [node for node in going.ranks if node not in going.prepared and node not in going.refused]
+        late = time.monotonic() >= deadline or group.step is None or not group.step.alive
+        for node in silent:
+            if late or node in group.standing.silent:
+                going.refused[node] = f"it did not answer before run {going.run}"
+        if late or any(node in group.standing.silent for node in silent):
+            return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
+        yield deadline
+    return "; ".join(_refusals(going)) or (group.job.ending_reason if group.job.ending else "")
+
+
+def _refusals(going: Attempt) -> list[str]:
+    help_words = "; run as root, give the site a sudo prefix, or set clear_caches: false" if going.hopeless else ""
+    silent = f"it did not answer before run {going.run}"
+    return [
+        f"node {node} (rank {rank}){' ' if going.refused[node].startswith('cannot') else ': '}{going.refused[node]}"
+        + (help_words if going.refused[node].startswith("cannot") else "")
+        for rank, node in enumerate(going.ranks)
+        if node in going.refused and going.refused[node] != silent
+    ]
+
+
+def _until_over(group: Group, going: Attempt) -> Flow:
+    """Wait for the end of the run on all nodes; the first failure ends it everywhere. True when its time was over."""
+    job, started = group.job, time.monotonic()
+    deadline, grace, asked = started + job.settings.run_timeout_s, 0.0, started
+    silence_s = float(job.settings.node_silence_s)
+    for node in going.ranks:
+        group.heard[node] = started
+    while True:
+        group.look_for_ended()
+        now = time.monotonic()
+        for node in going.ranks:
+            if node not in going.exits and node not in group.standing.silent and now - group.heard[node] > silence_s:
+                group.note("silent", node)
+                group.fail(node, "silent", f"no word for {silence_s:.0f} s")
+        left = [node for node in going.ranks if node not in going.exits and node not in group.standing.silent]
+        if not left:
+            return False
+        failed = any(going.exits.values()) or len(left) + len(going.exits) < len(going.ranks)
+        if going.exits and not grace:
+            grace = now + job.settings.end_grace_s
+        timed_out = now >= deadline
+        if failed or timed_out or job.ending or (grace and now >= grace) or group.step is None or not group.step.alive:
+            yield from _stop(group, going, left)
+            return timed_out
+        if now - asked >= silence_s / 4:
+            asked = now
+            group.step.send({"do": "ping", "n": int(now - started)})
+        yield min(deadline, grace or deadline, asked + silence_s / 4)
+
+
+def _stop(group: Group, going: Attempt, nodes: Sequence[str] | dict[str, list[str]]) -> Flow:
+    """End the run on `nodes`, and wait for their word about it."""
+    if group.step is not None:
+        group.note("stop", detail=going.id)
+        group.step.send({"do": "stop", "id": going.id})
+    deadline = time.monotonic() + STOP_S
+    while group.step is not None and group.step.alive and time.monotonic() < deadline:
+        group.look_for_ended()
+        if all(node in going.exits or node in group.standing.silent for node in nodes):
+            return
+        yield deadline
+
+
+def _facts(group: Group, going: Attempt, problem: str, timed_out: int) -> Facts:
+    """Return what is known of the attempt now that it is over."""
+    job = group.job
+    stops = dict(going.stops)
+    for rank, node in enumerate(going.ranks):
+        if not problem and node not in going.exits:  # it may have finished before it was lost
+            stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
+    gate = {
+        node: reason if "did not answer" in reason else f"before run {going.run}: {reason}"
+        for node, reason in going.refused.items()
+    }
+    facts = Facts(
+        going.run, going.ranks, going.exits, stops, gate if problem else {}, problem, timed_out,
+        job.ending_reason if job.ending else "",
+    )  # fmt: skip
+    remark = _sockets(group, going) if group.rdma_expected and not problem else ""
+    return Facts(**{**facts.__dict__, "remark": remark})
+
+
+def as_json(facts: Facts, outcome: Outcome) -> dict[str, object]:
+    """Return the decision and all that it was made from, so that it can be made again."""
+    return {"facts": {**facts.__dict__}, "outcome": {**outcome.__dict__}}
+
+
+def _record_start(group: Group, going: Attempt) -> None:
+    """Write what every node was when the attempt began, and the event that all caches were dropped. Raises OSError."""
+    job, layout = group.job, group.job.layout
+    sha = hashlib.sha256(layout.environment.read_bytes()).hexdigest()
+    rows = [("node", "field", "value"), ("*", "environment", sha), *group.facts_now(going.ranks)]
+    for node in going.ranks:
+        ready, before, after = going.prepared[node]
+        rows.append((node, "ready_ms", ready))
+        if before != "-":
+            rows += [(node, "cache_before_kib", before), (node, "cache_after_kib", after)]
+    text = "".join("\t".join(row) + "\n" for row in rows)
+    write_bytes(layout.start_table(going.run, going.number), text.encode(), sync=False)
+    event = ""
+    if job.settings.clear_caches == 1:
+        # A file of its own: the nodes have their logs open, and on NFS two hosts must not append to one file.
+        event = (
+            f':::MLLOG {{"namespace": "", "time_ms": {job.now_ms()}, "event_type": "POINT_IN_TIME", "key": "cache_clear", '
+            '"value": true, "metadata": {"file": "lib/loop/run.py", "lineno": 1}}\n'
+        )
+    layout.cache_log(going.run, going.number).write_text(event)
+
+
+def _sockets(group: Group, going: Attempt) -> str:
+    """Return words about RCCL on TCP sockets where RDMA was expected. Lines about RDMA in use outweigh what it could use."""
+    try:
+        with open(group.job.layout.node_log(going.run, going.number, 0), "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return ""
+    found = SOCKETS.search(head)
+    if found is None or RDMA.search(head):
+        return ""
+    line = found.group()[:160].decode("utf-8", "replace")
+    return f"RCCL used TCP sockets although the nodes have RDMA (node_0.log: {line})"

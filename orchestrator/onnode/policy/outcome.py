@@ -1,0 +1,116 @@
+"""What became of an attempt, and whose fault it was. Rules: docs/set-folder.md, docs/preflight.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+NOT_ENDED = -1
+ENDED_BY_US = 143
+CONTAINER_ENDED = 125
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What is known of an attempt when it is over. `ranks`: its nodes; `exits`: node -> exit code, absent where none was told."""
+
+    run: int
+    ranks: tuple[str, ...]
+    exits: Mapping[str, int] = field(default_factory=dict)
+    stops: Mapping[str, str] = field(default_factory=dict)
+    """node -> status of the last run_stop in its log, "" for none."""
+    gate: Mapping[str, str] = field(default_factory=dict)
+    """node -> why it was not ready for the run."""
+    gate_problem: str = ""
+    timed_out: int = 0
+    """The limit in seconds, when it was that which ended the run."""
+    ending: str = ""
+    """Why the set is ending; "" when it is not."""
+    remark: str = ""
+    """What else is wrong with a run that ended well, such as sockets instead of RDMA."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`outcome`: success, not_converged, infrastructure or interrupted. `rank`: whose log is the result, None for no result."""
+
+    outcome: str
+    reason: str
+    codes: Mapping[str, int]
+    rank: int | None = None
+    clean: bool = False
+    """Nothing went wrong: the containers can be used again."""
+    blamed: tuple[tuple[str, str, str], ...] = ()
+    """(node, kind, reason)"""
+    silent: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        return "success" if self.outcome == "success" else "failed"
+
+
+def result_rank(attempt: Attempt) -> int | None:
+    """Return the rank whose log has the run's end: ranks of the program need not be ours (c10d sorts host names)."""
+    found = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]
+    good = [rank for rank in found if attempt.stops[attempt.ranks[rank]] == "success"]
+    return next(iter(good or found), None)
+
+
+def decide(attempt: Attempt) -> Outcome:
+    """Return what became of an attempt. Only run_stop with success proves a good run; what went wrong after it is told."""
+    codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
+    bad = bad_nodes(attempt.ranks, codes)
+    if attempt.gate_problem:
+        if attempt.ending:
+            return Outcome("interrupted", attempt.ending, {})
+        blamed = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
+        return Outcome("infrastructure", attempt.gate_problem, {}, blamed=blamed)
+    rank = result_rank(attempt)
+    status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
+    if status == "success":
+        words = [f"after run_stop: {bad}"] if bad else []
+        return Outcome(
+            "success", "; ".join([*words, *([attempt.remark] if attempt.remark else [])]), codes, rank, not bad
+        )
+    if attempt.ending:
+        return Outcome("interrupted", attempt.ending, codes)
+    if status:
+        words = [f"run_stop says {status}", bad, attempt.remark]
+        return Outcome("not_converged", "; ".join(word for word in words if word), codes, rank, not bad)
+    reason = "no run_stop"
+    if attempt.timed_out:
+        reason = f"no run_stop within {attempt.timed_out} s (run time-out)"
+    blamed, silent = ((), ()) if attempt.timed_out else blame(attempt.run, attempt.ranks, codes)
+    return Outcome("infrastructure", "; ".join([reason, *([bad] if bad else [])]), codes, blamed=blamed, silent=silent)
+
+
+def bad_nodes(ranks: Sequence[str], codes: Mapping[str, int]) -> str:
+    """Return words about the nodes that did not end with 0."""
+    words = []
+    for rank, node in enumerate(ranks):
+        if codes[node] == NOT_ENDED:
+            words.append(f"node {node} (rank {rank}) had not ended")
+        elif codes[node]:
+            words.append(f"node {node} (rank {rank}) exited {codes[node]}")
+    return ", ".join(words)
+
+
+def blame(
+    run: int, ranks: Sequence[str], codes: Mapping[str, int]
+) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...]]:
+    """Return ((node, kind, reason), ...) and the silent ones.
+
+    In this order: a container ended under its run; a node went silent; a few exited by themselves while the others were ended
+    by us. When most of them failed by themselves it is the program, and nobody is blamed.
+    """
+    few = max(1, len(ranks) // 2)
+    broken = [node for node in ranks if codes[node] == CONTAINER_ENDED]
+    silent = [node for node in ranks if codes[node] == NOT_ENDED]
+    own = [node for node in ranks if codes[node] not in (0, ENDED_BY_US, NOT_ENDED)]
+    if 0 < len(broken) <= few:
+        return tuple((node, "container", f"its container ended in run {run}") for node in broken), ()
+    if 0 < len(silent) <= few and len(silent) < len(ranks):
+        return tuple((node, "silent", f"it went silent in run {run}") for node in silent), tuple(silent)
+    if 0 < len(own) <= few and len(own) < len(ranks):
+        return tuple((node, "exit", f"run {run} died there (its exit code was not 0)") for node in own), ()
+    return (), ()

@@ -1,0 +1,219 @@
+"""Who works on which rank, who waits, who is out. Rules: docs/preflight.md, "Spare nodes".
+
+`Standing` is folded from the events of a job by `apply`; the functions below decide from it alone, so the same events give the same
+decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..events import Event
+from .said import Report
+
+
+@dataclass
+class Standing:
+    """What is known of the nodes of an allocation. Ranks stay with their nodes; a spare takes the rank of the one it replaces."""
+
+    allocated: tuple[str, ...] = ()
+    need: int = 0
+    ranks: list[str] = field(default_factory=list)
+    """Node of each rank; "" where none has it yet."""
+    waiting: list[str] = field(default_factory=list)
+    reports: dict[str, Report] = field(default_factory=dict)
+    failed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """In the present hold: node -> (kind, reason)."""
+    aside: dict[str, str] = field(default_factory=dict)
+    """Failed a check, or could not be made ready: out for this job."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """Slurm has lost it: out as long as Slurm says so."""
+    blamed: dict[str, int] = field(default_factory=dict)
+    """A run died there: out as long as another node can take its rank. The value is the order of the last blame."""
+    blames: int = 0
+    freed: set[str] = field(default_factory=set)
+    """Nodes that have cost a run an attempt which was not counted."""
+    silent: set[str] = field(default_factory=set)
+    """Of the present hold: they do not answer any more, and are not waited for."""
+    slow: set[str] = field(default_factory=set)
+    generation: int = 0
+    releasing: bool = False
+    """The nodes were told to let go."""
+
+    def rank_of(self, node: str) -> int | None:
+        return self.ranks.index(node) if node in self.ranks else None
+
+    @property
+    def workers(self) -> list[str]:
+        """The nodes with a rank, in rank order."""
+        return [node for node in self.ranks if node]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The nodes in rank order, and those that wait."""
+
+    ranks: tuple[str, ...]
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Too few nodes are fit; `reason` names every one that is out and why."""
+
+    reason: str
+
+
+def apply(standing: Standing, event: Event) -> None:
+    """Fold one event into `standing`. Words that are not known, or not whole, change nothing."""
+    if event.source == "node":
+        report = standing.reports.get(event.node)
+        if report is None:
+            return
+        report.take(event.word, event.detail)
+        if event.word == "failed":
+            standing.failed.setdefault(event.node, (event.part(0), event.part(1) or event.part(0)))
+        elif event.word == "gone":
+            standing.failed.setdefault(event.node, ("container", event.detail))
+        elif event.word == "left" and not standing.releasing and event.node not in standing.aside:
+            standing.failed.setdefault(event.node, ("container", "it let go before it was ready"))
+        return
+    fold = _FOLDS.get(event.word)
+    if fold is not None:
+        fold(standing, event)
+
+
+def _begin(standing: Standing, event: Event) -> None:
+    standing.allocated = tuple(event.names("allocated"))
+    need = event.data().get("need")
+    standing.need = need if isinstance(need, int) else 0
+    standing.ranks = [""] * standing.need
+
+
+def _hold(standing: Standing, event: Event) -> None:
+    """A new step on the nodes: what was said in the last one is forgotten."""
+    standing.generation += 1
+    standing.failed, standing.silent, standing.releasing = {}, set(), False
+    for node in event.names("nodes"):
+        standing.reports.setdefault(node, Report()).again()
+
+
+def _fail(standing: Standing, event: Event) -> None:
+    standing.failed.setdefault(event.node, (event.part(0), event.part(1)))
+
+
+def _aside(standing: Standing, event: Event) -> None:
+    standing.aside[event.node] = event.part(1)
+    standing.failed.pop(event.node, None)
+
+
+def _blamed(standing: Standing, event: Event) -> None:
+    standing.blames += 1
+    standing.blamed[event.node] = standing.blames
+
+
+def _placed(standing: Standing, event: Event) -> None:
+    standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
+
+
+def _of_report(standing: Standing, event: Event) -> None:
+    if event.node in standing.reports:
+        standing.reports[event.node].take(event.word, event.detail)
+
+
+_FOLDS = {
+    "begin": _begin,
+    "hold": _hold,
+    "fail": _fail,
+    "aside": _aside,
+    "blamed": _blamed,
+    "placed": _placed,
+    "release": lambda standing, event: setattr(standing, "releasing", True),
+    "lost": lambda standing, event: standing.lost.__setitem__(event.node, event.detail),
+    "back": lambda standing, event: standing.lost.pop(event.node, None),
+    "free": lambda standing, event: standing.freed.add(event.node),
+    "silent": lambda standing, event: standing.silent.add(event.node),
+    "slow": lambda standing, event: standing.slow.add(event.node),
+    "clock": _of_report,
+    "unseen": _of_report,
+    "deep": _of_report,
+}
+
+
+def lost_reason(state: str) -> str:
+    return f"Slurm has lost it ({state})"
+
+
+def candidates(standing: Standing) -> list[str] | Pause:
+    """Return the nodes that may work, those with a rank first; or Pause. Before a set has to stop, blamed nodes are asked again."""
+    with_rank = standing.workers
+    nodes = [*with_rank, *(node for node in standing.allocated if node not in set(with_rank))]
+    out = standing.aside.keys() | standing.lost.keys()
+    found = [node for node in nodes if node not in out and node not in standing.blamed]
+    if len(found) < standing.need:
+        found += [node for node in nodes if node not in out and node in standing.blamed]
+    if len(found) >= standing.need:
+        return found
+    reasons = [
+        f"node {node}: {lost_reason(standing.lost[node]) if node in standing.lost else standing.aside[node]}"
+        for node in standing.allocated
+        if node in out
+    ]
+    words = f"{len(found)} of {len(standing.allocated)} nodes are fit, {standing.need} are needed"
+    return Pause("; ".join([words, *reasons]))
+
+
+def choose(standing: Standing, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
+    """Give every rank one of `nodes` that has not failed; None when there are too few.
+
+    Who has a rank keeps it, but for blamed nodes when others can do. The queue for free ranks: nodes of good repute, then those
+    that are slow, then the blamed ones, the oldest blame first. `first`: nobody has a rank yet that a better node could not take.
+    """
+    old = [""] * standing.need if first else (standing.ranks + [""] * standing.need)[: standing.need]
+    fit = [node for node in nodes if node not in standing.failed and node not in standing.aside]
+    allowed, kept = set(fit), set()
+    for node in old:
+        if node in allowed and node not in standing.blamed:
+            kept.add(node)
+    ranks = [node if node in kept else "" for node in old]
+    free = [node for node in fit if node not in standing.blamed and node not in kept]
+    queue = [node for node in free if node not in standing.slow] + [node for node in free if node in standing.slow]
+    queue += sorted((node for node in fit if node in standing.blamed), key=lambda node: standing.blamed[node])
+    vacant = [rank for rank, node in enumerate(ranks) if not node]
+    if len(queue) < len(vacant):
+        return None
+    taken, waiting = queue[: len(vacant)], queue[len(vacant) :]
+    for rank in vacant:  # one that is asked again gets its own rank back
+        if old[rank] in taken:
+            ranks[rank] = old[rank]
+    others = iter([node for node in taken if node not in ranks])
+    return Placement(tuple(node or next(others) for node in ranks), tuple(waiting))
+
+
+def waiting_now(standing: Standing) -> list[str]:
+    """Return the nodes that wait, without those that only do so as a last resort."""
+    return [node for node in standing.waiting if node not in standing.blamed]
+
+
+def is_free(standing: Standing, node: str) -> bool:
+    """Whether the attempt that `node` cost is not counted: once per spare, as long as a fresh one can take its rank."""
+    out = standing.aside.keys() | standing.lost.keys() | standing.blamed.keys() | {node}
+    fresh = any(one not in out and one not in standing.ranks for one in standing.allocated)
+    return fresh and node not in standing.freed and len(standing.freed) < len(standing.allocated) - standing.need
+
+
+def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:
+    """Return what is wrong with which node, in the order of `nodes`; what several nodes say alike is said once."""
+    rank_of = {node: rank for rank, node in enumerate(standing.ranks)}
+    told: dict[str, list[str]] = {}
+    for node in nodes:
+        if node in standing.failed:
+            words = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
+            told.setdefault(standing.failed[node][1], []).append(words)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in told.items())
+
+
+def as_json(placement: Placement) -> dict[str, Any]:
+    return {"ranks": list(placement.ranks), "waiting": list(placement.waiting)}

@@ -1,0 +1,151 @@
+"""What one node has said since it was asked: data, cut to size, whatever the words were."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..events import UNIT, clean, number
+
+VERDICTS = frozenset({"pass", "warn", "fail", "skip"})
+CHECKS = (
+    *("engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links", "rdma"),
+    *("data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions", "deep"),
+)
+"""In the order in which they are told; the first that fails is the reason why a node is not fit."""
+OUTCOMES = ("container", "tunables", "verdict")
+"""Rows about what became of a node after its checks; they stand last."""
+
+MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
+_PLACE = {name: (0, at) for at, name in enumerate(CHECKS)} | {name: (2, at) for at, name in enumerate(OUTCOMES)}
+_NAME = re.compile(r"[a-z_]{1,40}", re.ASCII)
+_MS = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row: `verdict` is pass, warn, fail or skip, `ms` how long it took."""
+
+    name: str
+    verdict: str
+    ms: int = 0
+    text: str = ""
+    remedy: str = ""
+
+    @property
+    def words(self) -> str:
+        """Return text and remedy as one."""
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text
+
+
+def parse_check(detail: str) -> Check | None:
+    """Return the row in a detail, or None where its name or its verdict is none."""
+    name, verdict, ms, text, remedy = (detail.split(UNIT, 4) + [""] * 4)[:5]
+    if not _NAME.fullmatch(name) or verdict not in VERDICTS:
+        return None
+    return Check(name, verdict, int(ms) if _MS.fullmatch(ms) else 0, line(text), line(remedy))
+
+
+def line(text: str, limit: int = MOST_CHARACTERS) -> str:
+    """Return `text` as one line that can be written as UTF-8, at most `limit` characters."""
+    return clean(text[:limit], limit).replace(UNIT, " ").encode("utf-8", "replace").decode()
+
+
+def place(name: str) -> tuple[int, int, str]:
+    """Return what sorts the names of checks: those that we know as they stand in CHECKS, OUTCOMES last."""
+    first, second = _PLACE.get(name, (1, 0))
+    return first, second, name
+
+
+@dataclass
+class Report:
+    """One node's words. `network` is "" as long as it has told none; `clock_off_ms` and `unseen` are the loop's findings.
+
+    `unseen`: what the node wrote to shared storage was not seen on the batch host.
+    """
+
+    checks: dict[str, Check] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+    network: str = ""
+    troubles: list[str] = field(default_factory=list)
+    image: str = ""
+    clock_off_ms: int = 0
+    unseen: bool = False
+    words: set[str] = field(default_factory=set)
+
+    def take(self, word: str, detail: str) -> None:
+        """Take a word of the node, or of the loop about it: `clock` (ms off), `unseen`, `deep` (a row, as `check`)."""
+        if len(self.words) < MOST_ITEMS:
+            self.words.add(line(word, 20))
+        taken = _TAKEN.get(word)
+        if taken is not None:
+            taken(self, detail)
+
+    def again(self) -> None:
+        """Forget everything but the bandwidth, which is measured once."""
+        deep = self.checks.get("deep")
+        vars(self).update(vars(Report()))
+        if deep is not None:
+            self.checks["deep"] = deep
+
+    def _check(self, detail: str) -> None:
+        check = parse_check(detail)
+        if check is not None and (check.name in self.checks or len(self.checks) < MOST_CHECKS):
+            self.checks[check.name] = check
+
+    def _deep(self, detail: str) -> None:
+        # The measuring containers say `deep`, too, with other fields.
+        if detail.startswith("deep" + UNIT):
+            self._check(detail)
+
+    def _same(self, detail: str) -> None:
+        _put(self.same, detail, MOST_ITEMS)
+
+    def _facts(self, detail: str) -> None:
+        self.facts = {}
+        self._more_facts(detail)
+
+    def _more_facts(self, detail: str) -> None:
+        for word in detail.split(UNIT, MOST_FACTS):
+            _put(self.facts, word, MOST_FACTS)
+
+    def _network(self, detail: str) -> None:
+        self.network = line(detail, 4 * MOST_CHARACTERS)
+
+    def _trouble(self, detail: str) -> None:
+        if len(self.troubles) < MOST_ITEMS:
+            self.troubles.append(line(detail))
+
+    def _ready(self, detail: str) -> None:
+        self.image = line(detail)
+
+    def _clock(self, detail: str) -> None:
+        off = number(detail)
+        if off is not None:
+            self.clock_off_ms = off
+
+    def _unseen(self, detail: str) -> None:
+        self.unseen = True
+
+
+def _put(values: dict[str, str], word: str, most: int) -> None:
+    name, equals, value = word.partition("=")
+    name = line(name, 80)
+    if equals and name and (name in values or len(values) < most):
+        values[name] = line(value)
+
+
+_TAKEN: dict[str, Callable[[Report, str], None]] = {
+    "check": Report._check,
+    "deep": Report._deep,
+    "same": Report._same,
+    "facts": Report._facts,
+    "facts+": Report._more_facts,
+    "network": Report._network,
+    "trouble": Report._trouble,
+    "ready": Report._ready,
+    "clock": Report._clock,
+    "unseen": Report._unseen,
+}

@@ -1,0 +1,87 @@
+"""Which node is slow: the one rule of the deep step, of `orchestrator nodes` and of the report.
+
+Bandwidth: less than MARGIN per cent of what good ones reach. Where the deep step has judged a node, its word counts and nothing is
+concluded from the numbers again. Time: notably later or longer, which is a second and 2 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
+"""Good is what reaches so many per cent of the others' bandwidth; sockets share their hosts with everything else."""
+NAMED = ("slow", "no all-reduce with it", "its own GPUs")
+"""How the deep step's words about a node begin that makes the others slow; other words are about all nodes, or about silence."""
+NOTABLE_S, NOTABLE_SHARE = 1.0, 0.02
+
+Rate = TypeVar("Rate", int, float)
+
+
+def upper_quartile(rates: Iterable[Rate]) -> Rate:
+    """Return what good ones reach; slow ones do not pull it down as long as a quarter is good. 0 without any."""
+    ordered = sorted(rates)
+    return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
+
+
+def too_slow(rate: float, good: float, way: str) -> bool:
+    """Return whether a bandwidth is that of a slow node; both in the same unit."""
+    return rate * 100 < good * MARGIN.get(way, 85)
+
+
+def notable(more_s: float, of_s: float) -> bool:
+    """Return whether so many seconds more than the `of_s` of others are more than chance."""
+    return more_s > max(NOTABLE_S, NOTABLE_SHARE * of_s)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What is known of a node's speed; None is not known.
+
+    `gbps` is its best bandwidth in the deep step, `judged` whether that step had a verdict on it, `deep` the words if it was not a
+    pass. `seconds` is the mean of its good attempts, `relative` that over the other nodes' time. `minutes_with` and `_without` are
+    the mean times to train of the good runs that it took part in, and of the others.
+    """
+
+    node: str
+    gbps: float | None = None
+    way: str = ""
+    judged: bool = False
+    deep: str = ""
+    seconds: float | None = None
+    relative: float | None = None
+    minutes_with: float | None = None
+    minutes_without: float | None = None
+
+
+def signs(paces: Sequence[Pace]) -> list[str]:
+    """Return sentences about nodes that look slow, each with what points at it."""
+    ways = {one.way for one in paces}
+    good = {way: upper_quartile(one.gbps for one in paces if one.gbps and one.way == way) for way in ways}
+    return [text for one in paces for text in (_bandwidth(one, good[one.way]), _longer(one), _with(one)) if text]
+
+
+def _bandwidth(one: Pace, good: float) -> str:
+    if one.judged:
+        return f"{one.node} in the deep step: {one.deep}" if one.deep.startswith(NAMED) else ""
+    if one.gbps is None or not too_slow(one.gbps, good, one.way):
+        return ""
+    return f"{one.node} reached {one.gbps:.1f} GB/s in the deep step, good nodes {good:.1f} GB/s"
+
+
+def _longer(one: Pace) -> str:
+    if not one.relative or one.seconds is None:
+        return ""
+    others_s = one.seconds / one.relative
+    if not notable(one.seconds - others_s, others_s):
+        return ""
+    return f"{one.node} took {100 * (one.relative - 1):.1f} % longer than the other nodes in its runs"
+
+
+def _with(one: Pace) -> str:
+    if one.minutes_with is None or one.minutes_without is None:
+        return ""
+    if not notable(60 * (one.minutes_with - one.minutes_without), 60 * one.minutes_without):
+        return ""
+    return f"runs with {one.node} took {one.minutes_with:.2f} minutes, those without it {one.minutes_without:.2f}"

@@ -1,0 +1,154 @@
+"""What became of an attempt, and whose fault it was."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.onnode.policy.outcome import Attempt, Outcome, bad_nodes, blame, decide, result_rank
+
+FOUR = ("a", "b", "c", "d")
+OK = dict.fromkeys(FOUR, 0)
+
+
+def outcome(exits: dict[str, int], stops: dict[str, str] | None = None, **more: object) -> Outcome:
+    return decide(Attempt(2, FOUR, exits, stops or {}, **more))  # type: ignore[arg-type]
+
+
+def test_a_good_run() -> None:
+    found = outcome(OK, {"a": "success"})
+    assert (found.outcome, found.state, found.reason, found.rank, found.clean) == ("success", "success", "", 0, True)
+    assert found.codes == OK
+
+
+def test_run_stop_alone_proves_a_good_run() -> None:
+    found = outcome(OK)
+    assert (found.outcome, found.reason, found.rank) == ("infrastructure", "no run_stop", None)
+
+
+def test_images_that_exit_0_when_they_crash_are_no_success() -> None:
+    found = outcome({**OK, "c": 0}, {})
+    assert found.outcome == "infrastructure" and found.blamed == ()
+
+
+@pytest.mark.parametrize(("node", "rank"), [("a", 0), ("b", 1), ("d", 3)])
+def test_the_result_is_the_log_with_the_run_stop_wherever_it_is(node: str, rank: int) -> None:
+    assert outcome(OK, {node: "success"}).rank == rank
+
+
+def test_success_outweighs_an_abort_of_another_node() -> None:
+    assert outcome(OK, {"a": "aborted", "c": "success"}).rank == 2
+
+
+def test_of_equals_the_lowest_rank_is_the_result() -> None:
+    assert result_rank(Attempt(1, FOUR, OK, {"d": "success", "b": "success"})) == 1
+
+
+def test_what_went_wrong_after_a_good_run_is_told() -> None:
+    found = outcome({**OK, "b": 3}, {"a": "success"})
+    assert (found.outcome, found.reason, found.clean) == ("success", "after run_stop: node b (rank 1) exited 3", False)
+
+
+def test_a_remark_stands_behind_it() -> None:
+    found = outcome({**OK, "b": 3}, {"a": "success"}, remark="RCCL used TCP sockets")
+    assert found.reason == "after run_stop: node b (rank 1) exited 3; RCCL used TCP sockets"
+    assert outcome(OK, {"a": "success"}, remark="RCCL used TCP sockets").reason == "RCCL used TCP sockets"
+
+
+def test_a_run_that_missed_its_target_is_a_result() -> None:
+    found = outcome(OK, {"a": "aborted"})
+    assert (found.outcome, found.state, found.reason, found.rank, found.clean) == (
+        "not_converged",
+        "failed",
+        "run_stop says aborted",
+        0,
+        True,
+    )
+
+
+def test_the_time_limit_blames_nobody() -> None:
+    found = outcome({"a": 143, "b": 143, "c": 143}, timed_out=60)
+    assert found.reason == (
+        "no run_stop within 60 s (run time-out); node a (rank 0) exited 143, node b (rank 1) exited 143, "
+        "node c (rank 2) exited 143, node d (rank 3) had not ended"
+    )
+    assert found.blamed == ()
+
+
+def test_a_set_that_is_ending_interrupts_its_run() -> None:
+    found = outcome(dict.fromkeys(FOUR, 143), ending="ended by a signal")
+    assert (found.outcome, found.reason, found.rank) == ("interrupted", "ended by a signal", None)
+
+
+def test_a_good_run_counts_also_when_the_set_is_ending() -> None:
+    assert outcome(OK, {"a": "success"}, ending="ended by a signal").outcome == "success"
+
+
+def test_the_gate_names_the_node() -> None:
+    found = outcome({}, gate={"b": "before run 2: knob"}, gate_problem="node b (rank 1): knob")
+    assert (found.outcome, found.reason, found.codes) == ("infrastructure", "node b (rank 1): knob", {})
+    assert found.blamed == (("b", "gate", "before run 2: knob"),)
+
+
+def test_a_set_that_ends_at_the_gate_blames_nobody() -> None:
+    found = outcome({}, gate_problem="ended by a signal", ending="ended by a signal")
+    assert (found.outcome, found.blamed) == ("interrupted", ())
+
+
+def test_a_container_that_ended_is_blamed_before_anything_else() -> None:
+    found = outcome({"a": 143, "b": 125, "c": 7})
+    assert found.blamed == (("b", "container", "its container ended in run 2"),)
+    assert found.silent == ()
+
+
+def test_a_silent_node_is_blamed_and_not_waited_for() -> None:
+    found = outcome({"a": 143, "b": 143, "d": 9})
+    assert found.blamed == (("c", "silent", "it went silent in run 2"),)
+    assert found.silent == ("c",)
+
+
+def test_a_node_that_failed_by_itself_is_blamed() -> None:
+    found = outcome({"a": 143, "b": 9, "c": 143, "d": 143})
+    assert found.blamed == (("b", "exit", "run 2 died there (its exit code was not 0)"),)
+
+
+def test_when_most_fail_by_themselves_it_is_the_program() -> None:
+    assert outcome({"a": 1, "b": 1, "c": 1, "d": 143}).blamed == ()
+    assert outcome(dict.fromkeys(FOUR, 1)).blamed == ()
+
+
+def test_half_of_them_may_be_blamed() -> None:
+    assert len(outcome({"a": 1, "b": 1, "c": 143, "d": 143}).blamed) == 2
+
+
+def test_nobody_is_blamed_when_all_went_silent() -> None:
+    assert outcome({}).blamed == ()
+
+
+def test_one_node_alone_is_not_blamed_for_its_program() -> None:
+    assert blame(1, ("a",), {"a": 1}) == ((), ())
+
+
+def test_one_node_is_blamed_for_its_container() -> None:
+    assert blame(1, ("a",), {"a": 125})[0] == (("a", "container", "its container ended in run 1"),)
+
+
+def test_words_about_nodes_stand_in_rank_order() -> None:
+    assert bad_nodes(("b", "a"), {"a": 1, "b": -1}) == "node b (rank 0) had not ended, node a (rank 1) exited 1"
+
+
+CODES = st.dictionaries(st.sampled_from(FOUR), st.integers(0, 255), max_size=4)
+STATUS = st.sampled_from(["", "success", "aborted", "x" * 50])
+
+
+@given(CODES, st.dictionaries(st.sampled_from(FOUR), STATUS), st.sampled_from([0, 60]), st.sampled_from(["", "signal"]))
+def test_a_result_only_with_a_run_stop(
+    codes: dict[str, int], stops: dict[str, str], timed_out: int, ending: str
+) -> None:
+    found = decide(Attempt(1, FOUR, codes, stops, timed_out=timed_out, ending=ending))
+    assert (found.outcome == "success") == ("success" in stops.values())
+    assert (found.rank is not None) <= any(stops.values())
+    assert set(found.codes) == set(FOUR)
+    assert {node for node, _, _ in found.blamed} <= set(FOUR) and len(found.blamed) <= 2
+    assert found == decide(Attempt(1, FOUR, codes, stops, timed_out=timed_out, ending=ending))

@@ -1,0 +1,283 @@
+"""Who works on which rank, who waits, who is out: decisions from events alone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.onnode.events import UNIT, Event
+from orchestrator.onnode.policy.place import (
+    Pause,
+    Placement,
+    Standing,
+    apply,
+    as_json,
+    candidates,
+    choose,
+    is_free,
+    tell_failed,
+    waiting_now,
+)
+
+FIVE = ("a", "b", "c", "d", "e")
+
+
+def event(source: str, word: str, node: str = "", detail: object = "") -> Event:
+    import json
+
+    return Event(1, source, word, node, detail if isinstance(detail, str) else json.dumps(detail))
+
+
+def standing(*events: Event, allocated: tuple[str, ...] = FIVE, need: int = 3) -> Standing:
+    """A job on `allocated` whose first hold has begun, after `events`."""
+    made = Standing()
+    for one in (
+        event("loop", "begin", detail={"allocated": list(allocated), "need": need}),
+        event("loop", "hold", detail={"generation": 1, "nodes": list(allocated)}),
+        *events,
+    ):
+        apply(made, one)
+    return made
+
+
+def placed(*ranks: str, waiting: tuple[str, ...] = ()) -> Event:
+    return event("loop", "placed", detail={"ranks": list(ranks), "waiting": list(waiting)})
+
+
+def said(word: str, node: str, *parts: str) -> Event:
+    return event("node", word, node, UNIT.join(parts))
+
+
+def loop(word: str, node: str, *parts: str) -> Event:
+    return event("loop", word, node, UNIT.join(parts))
+
+
+ABC = placed("a", "b", "c", waiting=("d", "e"))
+
+
+def test_the_first_ranks_go_in_the_order_of_the_allocation() -> None:
+    one = standing()
+    assert candidates(one) == list(FIVE)
+    assert choose(one, FIVE, first=True) == Placement(("a", "b", "c"), ("d", "e"))
+
+
+@pytest.mark.parametrize("kind", ["image", "container", "tunables", "storage", "data", "engine", "internal"])
+def test_a_node_that_failed_gives_its_rank_to_the_first_that_waits(kind: str) -> None:
+    one = standing(ABC, said("failed", "b", kind, "no such thing"))
+    assert one.failed == {"b": (kind, "no such thing")}
+    assert choose(one, FIVE) == Placement(("a", "d", "c"), ("e",))
+
+
+def test_a_container_that_ended_is_a_failure() -> None:
+    one = standing(ABC, said("gone", "c", "its container ended"))
+    assert choose(one, FIVE) == Placement(("a", "b", "d"), ("e",))
+
+
+def test_a_node_that_lets_go_by_itself_has_failed() -> None:
+    one = standing(ABC, said("left", "a"))
+    assert one.failed == {"a": ("container", "it let go before it was ready")}
+
+
+def test_a_node_that_lets_go_when_it_was_told_has_not_failed() -> None:
+    one = standing(ABC, event("loop", "release"), said("left", "a"))
+    assert one.failed == {}
+
+
+def test_the_first_failure_of_a_node_counts() -> None:
+    one = standing(said("failed", "a", "image", "first"), said("failed", "a", "container", "second"))
+    assert one.failed["a"] == ("image", "first")
+
+
+def test_a_new_hold_forgets_failures_but_not_who_is_aside() -> None:
+    hold = event("loop", "hold", detail={"generation": 2, "nodes": ["b", "c", "d"]})
+    one = standing(ABC, loop("fail", "b", "silent", "no word"), loop("aside", "a", "check", "bad", "0", "0"), hold)
+    assert (one.failed, one.aside, one.generation) == ({}, {"a": "bad"}, 2)
+
+
+def test_who_is_aside_is_no_candidate_any_more() -> None:
+    one = standing(ABC, loop("aside", "a", "check", "bad GPU", "0", "0"))
+    assert candidates(one) == ["b", "c", "d", "e"]
+    assert choose(one, ["b", "c", "d", "e"]) == Placement(("d", "b", "c"), ("e",))
+
+
+def test_who_is_lost_comes_back_when_slurm_says_so() -> None:
+    lost = event("slurm", "lost", "a", "down*")
+    assert candidates(standing(ABC, lost)) == ["b", "c", "d", "e"]
+    assert candidates(standing(ABC, lost, event("slurm", "back", "a"))) == list(FIVE)
+
+
+def test_a_blamed_node_gives_way_and_its_rank_is_taken() -> None:
+    one = standing(ABC, loop("blamed", "b", "exit", "run 1 died there", "1", "1"))
+    assert candidates(one) == ["a", "c", "d", "e"]
+    assert choose(one, ["a", "c", "d", "e"]) == Placement(("a", "d", "c"), ("e",))
+
+
+def test_before_the_set_has_to_stop_blamed_nodes_are_asked_again_the_oldest_blame_first() -> None:
+    blames = [loop("blamed", node, "exit", "died", "1", "1") for node in ("c", "a", "b")]
+    one = standing(ABC, *blames, allocated=("a", "b", "c", "d"), need=3)
+    found = candidates(one)
+    assert found == ["d", "a", "b", "c"]
+    # d takes a free rank; c, blamed first, and a keep theirs.
+    assert choose(one, list(found)) == Placement(("a", "d", "c"), ("b",))
+
+
+def test_a_second_blame_makes_it_the_youngest() -> None:
+    blames = [loop("blamed", node, "exit", "died", "1", "1") for node in ("a", "b", "a")]
+    one = standing(placed("a", "b"), *blames, allocated=("a", "b", "c"), need=2)
+    assert sorted(one.blamed, key=one.blamed.__getitem__) == ["b", "a"]
+    assert choose(one, ["c", "a", "b"]) == Placement(("c", "b"), ("a",))
+
+
+def test_slow_nodes_get_a_rank_last() -> None:
+    one = standing(event("loop", "slow", "a"), event("loop", "slow", "b"))
+    assert choose(one, FIVE, first=True) == Placement(("c", "d", "e"), ("a", "b"))
+
+
+def test_slow_nodes_work_where_there_are_no_others() -> None:
+    one = standing(event("loop", "slow", "a"), allocated=("a", "b", "c"))
+    assert choose(one, ["a", "b", "c"], first=True) == Placement(("b", "c", "a"))
+
+
+def test_without_enough_nodes_there_is_no_placement() -> None:
+    one = standing(ABC, said("failed", "a", "image", "x"), allocated=("a", "b", "c"))
+    assert choose(one, ["a", "b", "c"]) is None
+
+
+def test_the_pause_names_every_node_that_is_out_and_why() -> None:
+    one = standing(
+        loop("aside", "a", "check", "check data: empty", "0", "0"),
+        event("slurm", "lost", "b", "down*"),
+        loop("aside", "e", "image", "no image", "0", "0"),
+    )
+    found = candidates(one)
+    assert isinstance(found, Pause)
+    assert found.reason == (
+        "2 of 5 nodes are fit, 3 are needed; node a: check data: empty; node b: Slurm has lost it (down*); node e: no image"
+    )
+
+
+def test_what_several_nodes_say_alike_is_said_once() -> None:
+    one = standing(
+        ABC, *(said("failed", node, "image", "no image") for node in ("d", "c", "a")), said("failed", "b", "data", "y")
+    )
+    assert tell_failed(one, FIVE) == "node a (rank 0), node c (rank 2), node d: no image; node b (rank 1): y"
+
+
+def test_free_attempts_are_one_per_spare_and_need_a_fresh_node() -> None:
+    one = standing(ABC, loop("blamed", "a", "exit", "x", "1", "1"))
+    assert is_free(one, "a")
+    apply(one, event("loop", "free", "a"))
+    assert not is_free(one, "a")
+    for node in ("d", "e"):
+        apply(one, loop("aside", node, "check", "x", "1", "1"))
+    assert not is_free(one, "b")
+
+
+def test_free_attempts_end_with_the_spares() -> None:
+    one = standing(ABC, *(event("loop", "free", node) for node in ("a", "b")))
+    assert not is_free(one, "c")
+
+
+def test_without_spares_no_attempt_is_free() -> None:
+    assert not is_free(standing(ABC, allocated=("a", "b", "c")), "a")
+
+
+def test_who_waits_as_a_last_resort_is_not_shown_as_a_spare() -> None:
+    one = standing(ABC, loop("blamed", "e", "exit", "x", "1", "1"))
+    assert waiting_now(one) == ["d"]
+
+
+def test_a_node_that_does_not_belong_to_the_job_changes_nothing() -> None:
+    one, other = (
+        standing(ABC),
+        standing(ABC, said("failed", "zz", "image", "x"), said("check", "zz", "gpu_count", "fail")),
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize("detail", ["", "{", "[1]", "null", '{"ranks": 3}'])
+def test_a_damaged_event_of_the_loop_does_not_raise(detail: str) -> None:
+    for word in ("begin", "hold", "placed", "aside", "blamed", "fail"):
+        one = Standing()
+        try:
+            apply(one, event("loop", word, "a", detail))
+        except (TypeError, AttributeError):
+            pytest.fail(f"{word} {detail} raised")
+
+
+def test_a_thousand_nodes_are_placed_in_milliseconds() -> None:
+    names = tuple(f"n{k}" for k in range(1000))
+    one = standing(allocated=names, need=950)
+    for node in names[:40]:
+        apply(one, said("failed", node, "image", "x"))
+    start = time.perf_counter()
+    found = candidates(one)
+    assert isinstance(found, list)
+    made = choose(one, found, first=True)
+    assert made is not None and len(made.ranks) == 950
+    assert time.perf_counter() - start < 0.2
+
+
+# ---- properties ----
+
+NAMES = st.sampled_from(FIVE)
+WORDS = st.one_of(
+    st.builds(lambda node: said("failed", node, "image", "x"), NAMES),
+    st.builds(lambda node: said("gone", node, "x"), NAMES),
+    st.builds(lambda node: said("left", node), NAMES),
+    st.builds(lambda node: loop("fail", node, "silent", "x"), NAMES),
+    st.builds(lambda node: loop("aside", node, "check", "x", "1", "1"), NAMES),
+    st.builds(lambda node: loop("blamed", node, "exit", "x", "1", "1"), NAMES),
+    st.builds(lambda node: event("slurm", "lost", node, "down"), NAMES),
+    st.builds(lambda node: event("slurm", "back", node), NAMES),
+    st.builds(lambda node: event("loop", "slow", node), NAMES),
+    st.just(event("loop", "hold", detail={"generation": 2, "nodes": list(FIVE)})),
+)
+
+
+@given(st.lists(WORDS, max_size=25), st.integers(1, 5))
+def test_every_rank_has_exactly_one_fit_node_or_the_set_pauses(words: list[Event], need: int) -> None:
+    one = standing(need=need)
+    for word in words:
+        apply(one, word)
+        found = candidates(one)
+        if isinstance(found, Pause):
+            assert len([node for node in FIVE if node not in one.aside and node not in one.lost]) < need
+            continue
+        assert not set(found) & (one.aside.keys() | one.lost.keys())
+        made = choose(one, found)
+        if made is None:
+            assert len([node for node in found if node not in one.failed]) < need
+            continue
+        assert len(made.ranks) == need and len(set(made.ranks)) == need
+        assert set(made.ranks) | set(made.waiting) <= set(found)
+        assert not set(made.ranks) & set(made.waiting)
+        assert not set(made.ranks) & (one.failed.keys() | one.aside.keys() | one.lost.keys())
+        apply(one, event("loop", "placed", detail=as_json(made)))
+
+
+@given(st.lists(WORDS, max_size=25))
+def test_the_same_events_give_the_same_decisions(words: list[Event]) -> None:
+    first, second = standing(*words), standing(*words)
+    assert candidates(first) == candidates(second)
+    assert choose(first, FIVE) == choose(second, FIVE)
+
+
+@given(st.lists(WORDS, max_size=25))
+def test_who_has_a_rank_and_is_fit_keeps_it(words: list[Event]) -> None:
+    one = standing(ABC, *words)
+    found = candidates(one)
+    made = choose(one, found) if isinstance(found, list) else None
+    for rank, node in enumerate(one.ranks if made else ()):
+        if node in found and node not in one.failed and node not in one.blamed:  # type: ignore[operator]
+            assert made is not None and made.ranks[rank] == node
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_no_word_of_a_node_raises_or_reaches_a_rank(word: bytes, detail: bytes) -> None:
+    one = standing(ABC)
+    apply(one, Event(1, "node", word.decode("latin-1"), "a", detail.decode("latin-1")))
+    assert one.ranks == ["a", "b", "c"] and one.waiting == ["d", "e"] and not one.aside and not one.blamed
