@@ -305,7 +305,7 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
         "7 of 8 GPUs",
         "What each node did",
         "fail: gpu_count: 7 of 8",
-        "node-b reached 91.2 GB/s in the deep step, the middle node 310.0 GB/s",
+        "node-b reached 91.2 GB/s in the deep step, good nodes 310.0 GB/s",
         "node-a, node-b, node-d",
         "90.5",
     ):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from .judge import usual
-from .said import Report
+from .said import MOST_FACTS, Report
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -170,13 +171,15 @@ def compare_facts(reports: Mapping[str, Report], nodes: Sequence[str]) -> tuple[
     if all(one == facts[0] for one in facts):
         return [("*", name, value) for name, value in (facts[0] if facts else {}).items()], []
     rows, found = [], []
-    for name in dict.fromkeys(name for one in facts for name in one):
+    # Nodes that all tell something else must not cost the square of their number.
+    for name in islice(dict.fromkeys(name for one in facts for name in one), MOST_FACTS):
         values = [one.get(name, "-") for one in facts]
         # A node without the image is a matter of the check of images.
         counted = [value for value in values if value != "-"] if name == "image" else values
         most = usual(counted)
         rows.append(("*", name, most))
-        for node, value in zip(nodes, values):
+        alike = values.count(most) == len(values)
+        for node, value in () if alike else zip(nodes, values):
             if value != most and (name, value) != ("image", "-"):
                 rows.append((node, name, value))
                 found.append((node, f"{name} is {value}, elsewhere {most}"))

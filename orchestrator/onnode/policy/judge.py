@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -31,17 +32,16 @@ def judge_checks(reports: Mapping[str, Report], settings: Settings, *, rdma: boo
     slower than the fabric) is a warning there. With `rdma` a failure of that check is one of the node.
     """
     judge = _Judge({node: dict(report.checks) for node, report in reports.items()}, settings)
-    failed, warnings = {}, []
     if settings.preflight_run == 1:
         judge.markers(reports)
         judge.alone("gpu_count")
         judge.alone("rdma")
         judge.alike("data", "the data folders differ in names, sizes or times", reports)
         judge.clocks(reports)
-        failed = judge.failed(() if rdma else ("rdma",))
-        warnings = judge.warnings()
-    ordered = {node: sorted(rows.values(), key=lambda row: place(row.name)) for node, rows in judge.rows.items()}
-    return Judgement(ordered, failed, warnings)
+    ordered = judge.ordered()
+    if settings.preflight_run != 1:
+        return Judgement(ordered)
+    return Judgement(ordered, _failed(ordered, () if rdma else ("rdma",)), _warnings(ordered))
 
 
 def failing(name: str, text: str, remedy: str, settings: Settings) -> Check | None:
@@ -53,10 +53,8 @@ def failing(name: str, text: str, remedy: str, settings: Settings) -> Check | No
 
 def usual(values: Iterable[str]) -> str:
     """Return the value that most have, of several the first one; "" without any."""
-    times: dict[str, int] = {}
-    for value in values:
-        times[value] = times.get(value, 0) + 1
-    return max(times, key=lambda value: times[value], default="")
+    times = Counter(values)
+    return max(times, key=times.__getitem__, default="")
 
 
 class _Judge:
@@ -107,29 +105,40 @@ class _Judge:
                 remedy = "synchronise it (chronyc makestep, or systemctl restart systemd-timesyncd)"
                 self.fails(node, "clock", text, remedy)
 
-    def failed(self, others: tuple[str, ...]) -> dict[str, str]:
-        """The first failure of each node; the deep step and what became of a node are judged elsewhere."""
-        elsewhere = {*OUTCOMES, "deep", *others}
-        found = {}
-        for node, rows in self.rows.items():
-            bad = [row for row in rows.values() if row.verdict == "fail" and row.name not in elsewhere]
-            if bad:
-                first = min(bad, key=lambda row: place(row.name))
-                found[node] = f"check {first.name}: {first.words}"
-        return found
+    def ordered(self) -> dict[str, list[Check]]:
+        names = sorted({name for rows in self.rows.values() for name in rows}, key=place)
+        place_of = {name: at for at, name in enumerate(names)}
+        return {node: sorted(rows.values(), key=lambda row: place_of[row.name]) for node, rows in self.rows.items()}
 
-    def warnings(self) -> list[str]:
-        """Each once, with the checks and the nodes that it is about."""
-        names: dict[str, dict[str, None]] = {}
-        nodes: dict[str, dict[str, None]] = {}
-        for name in sorted({name for rows in self.rows.values() for name in rows}, key=place):
-            # What all networks lack, `agree` says once; and whoever is slow, the deep step.
-            wanted = "fail" if name == "rdma" else "" if name == "deep" else "warn"
-            for node, rows in self.rows.items():
-                if name in rows and rows[name].verdict == wanted:
-                    names.setdefault(rows[name].words, {})[name] = None
-                    nodes.setdefault(rows[name].words, {})[node] = None
-        return [f"check {' '.join(names[words])}: {words} ({self._who(list(nodes[words]))})" for words in names]
 
-    def _who(self, nodes: list[str]) -> str:
-        return "all nodes" if len(nodes) == len(self.rows) > 1 else " ".join(nodes)
+def _failed(rows: Mapping[str, list[Check]], others: tuple[str, ...]) -> dict[str, str]:
+    """The first failure of each node; the deep step and what became of a node are judged elsewhere."""
+    elsewhere = {*OUTCOMES, "deep", *others}
+    found = {}
+    for node, own in rows.items():
+        first = next((row for row in own if row.verdict == "fail" and row.name not in elsewhere), None)
+        if first is not None:
+            found[node] = f"check {first.name}: {first.words}"
+    return found
+
+
+def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
+    """Each once, with the checks and the nodes that it is about."""
+    # What all networks lack, `agree` says once; and whoever is slow, the deep step.
+    told = [
+        (row.name, row.words, node)
+        for node, own in rows.items()
+        for row in own
+        if row.verdict == ("fail" if row.name == "rdma" else "warn") and row.name != "deep"
+    ]
+    names: dict[str, dict[str, None]] = {}
+    nodes: dict[str, set[str]] = {}
+    for name, words, node in sorted(told, key=lambda item: place(item[0])):
+        names.setdefault(words, {})[name] = None
+        nodes.setdefault(words, set()).add(node)
+    rank_of = {node: rank for rank, node in enumerate(rows)}
+    found = []
+    for words, about in nodes.items():
+        who = "all nodes" if len(about) == len(rows) > 1 else " ".join(sorted(about, key=rank_of.__getitem__))
+        found.append(f"check {' '.join(names[words])}: {words} ({who})")
+    return found

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..settings import Settings
+from .slow import too_slow, upper_quartile
 
-MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
-"""Good is what reaches so many per cent of the others' bandwidth."""
 ENOUGH_PERCENT = 60
 """Of the reference: below that the fit nodes together are slow."""
 LOG_PLACE = "nodes/<node>/deep.log in the set"
@@ -190,7 +189,7 @@ class Search:
             self.way = way
 
     def _good(self, rate: int, level: int) -> bool:
-        return rate * 100 >= level * MARGIN[self.way]
+        return not too_slow(rate, level, self.way)
 
     def _pairs(self) -> Rounds:
         """Measure disjoint pairs: what good ones reach is the level, and clears both of their nodes."""
@@ -340,11 +339,6 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
     even = count + count % 2
     places = [((number - i) % (even - 1), (number + i) % (even - 1) if i else even - 1) for i in range(even // 2)]
     return [[nodes[a], nodes[b]] for a, b in places if max(a, b) < count]
-
-
-def upper_quartile(values: list[int]) -> int:
-    """Return the upper quartile, which slow pairs do not pull down as long as a quarter of them is good; 0 of nothing."""
-    return sorted(values)[(3 * (len(values) - 1) + 2) // 4] if values else 0
 
 
 def gbps(mbps: int) -> str:

@@ -20,7 +20,7 @@ Rate = TypeVar("Rate", int, float)
 
 
 def upper_quartile(rates: Iterable[Rate]) -> Rate:
-    """Return what good ones reach; slow ones do not pull it down as long as a quarter is good. 0 without any."""
+    """Return what good ones reach; slow ones do not pull it down as long as more than a quarter is good. 0 without any."""
     ordered = sorted(rates)
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
 
