@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # The logic of runtime_tunables.sh; the profile (KNOBS) stands before it. Bash builtins as far as possible: there
-# is a file per processor, and `check_knobs` runs before and after each benchmark run, inside lib/node.sh, which sources it.
+# is a file per processor, and `watch` looks at all of them before and after each benchmark run.
 #
 # Environment: ORCH_OWNER_PID   the process that the settings belong to; 0: nobody's, they stay until `revert`
 #              ORCH_OWNER_S     seconds until the settings count as left behind; 0: no such limit
@@ -8,7 +8,7 @@
 # For tests: ORCH_TUNABLES_ROOT, a folder that stands for / of the host, and ORCH_TUNABLES_STATE; %a in them is the
 # address that an SSH login came in on.
 #
-# SC2034, SC2154: shared with the part above and with lib/node.sh. SC2015: A && B || C is meant as it is.
+# SC2034, SC2154: shared with the part above. SC2015: A && B || C is meant as it is.
 # shellcheck disable=SC2034,SC2154,SC2015
 set -uo pipefail
 
@@ -47,7 +47,7 @@ load_knobs() {
     ((i += 1))
   done
 }
-FOUND_KNOBS=() KNOB_NAME=() KNOB_KIND=() KNOB_MODE=() KNOB_TARGET=() KNOB_WANTED=() KNOB_NEED=() KNOB_FILES=() KNOB_FIRST=() KNOB_COUNT=()
+KNOB_NAME=() KNOB_KIND=() KNOB_MODE=() KNOB_TARGET=() KNOB_WANTED=() KNOB_NEED=() KNOB_FILES=() KNOB_FIRST=() KNOB_COUNT=()
 
 # look INDEX: set KNOB_FOUND to the values found, each once. Status 0: it holds; 1: it does not; 2: this host lacks it.
 look() {
@@ -159,33 +159,30 @@ look_at_numa() {
   KNOB_FOUND=$((nodes / ${#sockets[@]}))
 }
 
-# check_knobs: look at what can change without a reboot and costs no process to see. Set FAILED_REQUIRED and FAILED_OPTIONAL to `name wanted W, found F` words,
-# FAILED_JSON to those that were to be set as JSON objects, FOUND_KNOBS to name=found. Status 1 when a required knob does not hold.
-check_knobs() {
-  local i
+# tune_watch: stay, and say for every line of the input whether the knobs hold that can change without a reboot and cost no
+# process to see; first, once, what only a boot changes. An empty line ends an answer, the end of the input the process.
+tune_watch() {
+  # A signal to the whole job must not end it before the node has looked for the last time.
+  trap '' TERM INT HUP
   load_knobs
-  FAILED_REQUIRED="" FAILED_OPTIONAL="" FAILED_JSON="" FOUND_KNOBS=()
+  tell_knobs cmdline numa_per_socket
+  while IFS= read -r _; do tell_knobs file gpu service; done
+}
+
+# tell_knobs KIND...: lines of name, found, wanted, need, mode and `holds`, `fails` or `unsupported`; all in one write.
+tell_knobs() {
+  local i word text=""
   for i in "${!KNOB_NAME[@]}"; do
-    [[ ${KNOB_KIND[i]} == @(file|gpu|service) ]] || continue
+    [[ " $* " == *" ${KNOB_KIND[i]} "* ]] || continue
     look "$i"
     case $? in
-      0) ;;
-      2) KNOB_FOUND=unsupported ;;
-      *)
-        if [[ ${KNOB_MODE[i]} == set ]]; then
-          FAILED_JSON+="${FAILED_JSON:+, }{\"knob\": \"${KNOB_NAME[i]}\", \"wanted\": \"${KNOB_WANTED[i]}\", "
-          FAILED_JSON+="\"found\": \"${KNOB_FOUND//[\"\\[:cntrl:]]/ }\", \"need\": \"${KNOB_NEED[i]}\"}"
-        fi
-        if [[ ${KNOB_NEED[i]} == required ]]; then
-          FAILED_REQUIRED+="${FAILED_REQUIRED:+; }${KNOB_NAME[i]} wanted ${KNOB_WANTED[i]}, found $KNOB_FOUND"
-        else
-          FAILED_OPTIONAL+="${FAILED_OPTIONAL:+; }${KNOB_NAME[i]} wanted ${KNOB_WANTED[i]}, found $KNOB_FOUND"
-        fi
-        ;;
+      0) word=holds ;;
+      2) word=unsupported KNOB_FOUND=unsupported ;;
+      *) word=fails ;;
     esac
-    FOUND_KNOBS+=("${KNOB_NAME[i]}=$KNOB_FOUND")
+    text+="${KNOB_NAME[i]}"$'\t'"${KNOB_FOUND//[[:cntrl:]]/ }"$'\t'"${KNOB_WANTED[i]}"$'\t'"${KNOB_NEED[i]}"$'\t'"${KNOB_MODE[i]}"$'\t'"$word"$'\n'
   done
-  [[ -z $FAILED_REQUIRED ]]
+  printf '%s\n' "$text"
 }
 
 # ---- rows ----------------------------------------------------------------------------------------------------------
@@ -547,6 +544,8 @@ tune_main() {
   tune_now
   case $ACTION in
     apply | revert)
+      # A signal to the whole job must not cut it off half-way; what it starts dies of it as ever.
+      trap : TERM INT HUP
       if [[ ! ${2:-} =~ ^[A-Za-z0-9_.-]{1,120}$ || $2 == .* ]]; then
         echo "usage: runtime_tunables.sh $1 OWNER (letters, digits, _ . -)" >&2
         exit 2
@@ -554,14 +553,13 @@ tune_main() {
       "tune_$1" "$2"
       ;;
     revert-all) tune_revert "" ;;
-    plan | verify | status) "tune_$ACTION" ;;
+    plan | verify | status | watch) "tune_$ACTION" ;;
     *)
-      echo "usage: runtime_tunables.sh plan | apply OWNER | verify | revert OWNER | revert-all | status" >&2
+      echo "usage: runtime_tunables.sh plan | apply OWNER | verify | watch | revert OWNER | revert-all | status" >&2
       exit 2
       ;;
   esac
   exit "$TUNE_STATUS"
 }
 
-# Sourced by lib/node.sh it only gives its functions; as a file, or read from standard input over SSH, it acts.
-[[ ${BASH_SOURCE[0]:-$0} != "$0" ]] || tune_main "$@"
+tune_main "$@"

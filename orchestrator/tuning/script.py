@@ -36,6 +36,7 @@ _USAGE = """\
 #   runtime_tunables.sh plan            what apply would change
 #   runtime_tunables.sh apply OWNER     remember every value, then set; status 1 when a required knob does not hold
 #   runtime_tunables.sh verify          compare with what is wanted; status 1 when a required knob does not hold
+#   runtime_tunables.sh watch           the same for every line of its input, for who looks often
 #   runtime_tunables.sh revert OWNER    put back what was there before the first owner came
 #   runtime_tunables.sh revert-all      the same, whoever holds the settings
 #   runtime_tunables.sh status          owners, remembered values, watchdog

@@ -1,0 +1,393 @@
+"""One run on one node: its script, its output on the way into node_<rank>.log, its end and its record.
+
+The script comes to its shell through a named pipe and is complete but for its last line; the loop's word that the run begins is
+that line. So the start of a shell, and the parsing of the environment, cost no time between two runs, and no value is ever on a
+disk. What a run prints comes back through a second pipe. Both are this run's own: no earlier one reaches them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..events import now_ms
+from ..records import NodeRunRecord, write
+from .node import Node
+from .tuning import Answer, Tuning, drift
+from .waiting import Failed, Waiting
+
+ENDED_BY_US, NO_CONTAINER = 143, 125
+OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 5, 10, 5, 10
+MAX_LINE = 1 << 20
+_PIECE = 1 << 18
+_SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python knows from 3.10 on
+_RUN_STOP = re.compile(rb'"key": *"run_stop"')
+_STATUS = re.compile(rb'"status": *"([a-z_]{1,40})"')
+
+
+class StopFinder:
+    """Finds the status of the last run_stop among MLLOG lines that come in pieces; a line above `MAX_LINE` is none."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self._line: list[bytes] = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        head, end, rest = piece.partition(b"\n")
+        self._keep(head)
+        if end:
+            self.finish()
+            cut = rest.rfind(b"\n") + 1
+            self._look_at(rest[:cut])
+            self._keep(rest[cut:])
+
+    def finish(self) -> None:
+        """Take what came since the last line end as a line."""
+        if self._size <= MAX_LINE:
+            self._look_at(b"".join(self._line))
+        self._line, self._size = [], 0
+
+    def _keep(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= MAX_LINE:
+            self._line.append(piece)
+        else:
+            self._line = []
+
+    def _look_at(self, lines: bytes) -> None:
+        """Look for the last run_stop in whole lines."""
+        end = len(lines)
+        while (at := lines.rfind(b"run_stop", 0, end)) >= 0:
+            begin, stop = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
+            line = lines[begin : stop if stop >= 0 else None]
+            mark = line.find(b":::MLLOG ")
+            if mark >= 0 and len(line) <= MAX_LINE and _RUN_STOP.search(line, mark):
+                found = _STATUS.search(line)
+                self.status = found[1].decode() if found else ""
+                return
+            end = begin
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the loop says of a run. `nodes` are in rank order."""
+
+    id: str
+    nodes: list[str]
+    run: int
+    attempt: int
+    seed: int
+    port: int
+    master: str
+    clear: bool = True
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Order | None:
+        """Return the order in a request; None when something in it is missing or of another kind."""
+        try:
+            order = cls(**{name: request[name] for name in ("id", "nodes", "run", "attempt", "seed", "port", "master")})
+        except KeyError:
+            return None
+        numbers = (order.run, order.attempt, order.seed, order.port)
+        if not all(type(one) is int for one in numbers) or not isinstance(order.nodes, list):
+            return None
+        if not isinstance(order.id, str) or not isinstance(order.master, str):
+            return None
+        return order if request.get("clear", True) is not False else cls(**{**vars(order), "clear": False})
+
+
+def shell_word(text: str) -> str:
+    """Return `text` in single quotes, for any POSIX shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+class Place:
+    """Where runs happen: a shell that gets the name of a run and starts its script, in a container or on the host itself.
+
+    `inside` is the node's channel as it is called there, `code` the folder of the training's code. What the shell says goes to
+    `heard` as words: NAME started PID; NAME ended STATUS LEFT (1: something of the run still lives); NAME clear.
+    """
+
+    def __init__(self, inside: str, code: str) -> None:
+        self.inside, self.code = inside, code
+        self.heard: Callable[[list[str]], object] = len
+
+    def listen(self, waiting: Waiting, fd: int, at_end: Callable[[], None]) -> None:
+        """Hear what the shell says through `fd`."""
+
+        def hear(line: str) -> None:
+            self.heard(line.split())
+
+        waiting.watch_lines(fd, hear, at_end)
+
+    def start(self, name: str) -> None:
+        """Have the script of the run `name` begun."""
+        raise NotImplementedError
+
+    def signal(self, word: str, pid: str) -> None:
+        """Send TERM or KILL to the run whose first process is `pid`; KILL to all that is left of it."""
+        raise NotImplementedError
+
+
+class Run:
+    """One run from `prepare` to its record. `then` is called once, when it is over and all is said."""
+
+    def __init__(self, node: Node, waiting: Waiting, tuning: Tuning, place: Place, order: Order) -> None:
+        self.order, self.rank = order, order.nodes.index(node.name)
+        self.over = self.stopped = self.withdrawn = False
+        self.code: int | None = None
+        self._node, self._waiting, self._tuning, self._place = node, waiting, tuning, place
+        self._name = f"{order.run}.{order.attempt}"
+        self._pid = ""
+        self._start_ms = self._end_ms = now_ms()
+        self._script = self._out = self._log = -1
+        self._begun = self._late = self._left = self._clearing = self._broken = False
+        self._drift: list[dict[str, Any]] | None = None
+        self._stop = StopFinder()
+        place.heard = self._heard
+
+    # ---- to its start
+
+    def offer(self, exports: list[tuple[str, str | None]]) -> None:
+        """Have the shell read the script up to its last line. Raises Failed."""
+        log = self._node.layout.node_log(self.order.run, self.order.attempt, self.rank)
+        try:
+            self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            for kind in ("script", "out"):
+                os.mkfifo(self._pipe(kind), 0o600)
+            self._script = os.open(self._pipe("script"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._out = os.open(self._pipe("out"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise Failed("storage", f"{os.fsdecode(error.filename)}: {error.strerror}") from error
+        for fd in (self._script, self._out):
+            try:
+                fcntl.fcntl(fd, _SET_PIPE_SIZE, MAX_LINE)
+            except OSError:  # this user may not have more
+                pass
+        self._waiting.watch(self._out, self._take)
+        self._write(self._lines(exports))
+        self._place.start(self._name)
+
+    def _pipe(self, kind: str) -> str:
+        return f"{self._node.channel}/{kind}.{self._name}"
+
+    def _lines(self, exports: list[tuple[str, str | None]]) -> str:
+        """The environment of the config, what belongs to this run and node, and the way to the code."""
+        order, place = self.order, self._place
+        pairs: list[tuple[str, str | None]] = [
+            *exports,
+            ("SEED", str(order.seed)),
+            ("MASTER_ADDR", order.master),
+            ("MASTER_PORT", str(order.port)),
+            ("SLURM_NNODES", str(len(order.nodes))),
+            ("SLURM_NODEID", str(self.rank)),
+            ("SLURM_JOB_ID", self._node.job_id),
+            ("ORCH_RUN", str(order.run)),
+            ("ORCH_ATTEMPT", str(order.attempt)),
+        ]
+        # Single-node configs export NODE_RANK=0; over several nodes that would give every node rank 0.
+        if len(order.nodes) > 1:
+            pairs.append(("NODE_RANK", str(self.rank)))
+        pairs += [(name, os.environ[name]) for name in self._node.settings.pass_env if name in os.environ]
+        return "".join(
+            [
+                f"exec >{shell_word(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null\n",
+                f". {shell_word(f'{place.inside}/environment.sh')}\n",
+                *(
+                    f"unset {name}\n" if value is None else f"export {name}={shell_word(value)}\n"
+                    for name, value in pairs
+                ),
+                f"cd {shell_word(place.code)} || exit 1\n",
+            ]
+        )
+
+    def _write(self, text: str) -> None:
+        words = text.encode("utf-8", "surrogateescape")
+        try:
+            whole = os.write(self._script, words) == len(words)
+        except BlockingIOError:
+            whole = False
+        if not whole:
+            raise Failed("data", "the values of PASS_ENV are more than a pipe takes at once")
+
+    def go(self) -> None:
+        """Let it begin."""
+        if not self._begun and self.code is None and not self.withdrawn and not self.stopped:
+            self._begun, self._start_ms = True, now_ms()
+            self._write("exec " + " ".join(shell_word(one) for one in self._node.settings.command) + "\n")
+
+    def withdraw(self) -> None:
+        """It will not begin: nothing is recorded or said of it."""
+        self.withdrawn = True
+        self._dismiss()
+
+    def stop(self, kill_s: float = KILL_S) -> None:
+        """End it: TERM, and KILL after `kill_s`. What leaks from a run that has ended is not waited for any more."""
+        if self.code is not None:
+            self._late = True
+            self._settle()
+        elif not self.stopped:
+            self.stopped = True
+            if self._begun:
+                self._signal("TERM")
+            else:
+                self._dismiss()
+            self._waiting.after("kill", kill_s, lambda: self._signal("KILL"))
+
+    def _dismiss(self) -> None:
+        if self._script >= 0 and not self._begun:
+            self._write(f"exit {ENDED_BY_US}\n")
+
+    def _signal(self, word: str) -> None:
+        if self._pid and not self.over:
+            self._place.signal(word, self._pid)
+
+    # ---- to its end
+
+    def _heard(self, words: list[str]) -> None:
+        if words[:1] != [self._name] or self.over:
+            return
+        if words[1:2] == ["started"] and len(words) == 3:
+            self._pid = words[2]
+            if self.stopped:
+                self._signal("TERM")
+        elif words[1:2] == ["ended"] and len(words) == 4 and words[2].isdigit():
+            self.ended(int(words[2]), words[3] == "1")
+        elif words[1:2] == ["clear"]:
+            self._cleared()
+
+    def ended(self, code: int, left: bool = False) -> None:
+        """Its first process has ended with `code`; `left`: something of it still lives."""
+        if self.code is not None:
+            return
+        self.code, self._left, self._end_ms = code, left, now_ms()
+        self._waiting.cancel("kill")
+        if self._tuning.on and self._begun:
+            self._waiting.after("drift", DRIFT_S, lambda: self._drifted(None))
+            self._tuning.ask(self._drifted)
+        else:
+            self._drift = []
+        self._waiting.after("output", 0 if self.stopped or self.withdrawn else OUTPUT_S, self._is_late)
+        self._settle()
+
+    def note(self, text: str) -> None:
+        """Put a line of our own into its log."""
+        self._keep(f"orchestrator: node {self._node.name}: {text}\n".encode())
+
+    def _drifted(self, knobs: Answer) -> None:
+        if self._drift is None:
+            self._drift = drift(knobs or [])
+            self._settle()
+
+    def _is_late(self) -> None:
+        self._late = True
+        self._settle()
+
+    def _cleared(self) -> None:
+        self._left = False
+        self._settle()
+
+    def _take(self) -> None:
+        """Pass on what it printed."""
+        if self._read() == b"":
+            self._close_output()
+            self._settle()
+
+    def _read(self) -> bytes | None:
+        try:
+            piece = os.read(self._out, _PIECE)
+        except BlockingIOError:
+            return None
+        if piece:
+            self._keep(piece)
+            self._stop.feed(piece)
+        return piece
+
+    def _keep(self, piece: bytes) -> None:
+        rest = memoryview(piece)
+        try:
+            while rest and not self._broken:
+                rest = rest[os.write(self._log, rest) :]
+        except OSError as error:
+            # Whatever comes now, this log is not whole any more.
+            self._broken = True
+            log = self._node.layout.node_log(self.order.run, self.order.attempt, self.rank)
+            raise Failed("storage", f"cannot write to {log}: {os.strerror(error.errno or errno.EIO)}") from error
+
+    def _close_output(self) -> None:
+        if self._out >= 0:
+            self._waiting.forget(self._out)
+            os.close(self._out)
+            self._out = -1
+
+    def _settle(self) -> None:
+        """Go on to the end as far as it is known."""
+        if self.over or self.code is None or (self._out >= 0 and not self._late):
+            return
+        if self._left:
+            if not self._clearing:
+                self._clearing = True
+                self._waiting.after("clear", CLEAR_S, self._cleared)
+                self._signal("KILL")
+        elif self._drift is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Keep its files, write its record, say its end; by force when it has not ended."""
+        if self.over:
+            return
+        self.over = True
+        for name in ("kill", "drift", "output", "clear"):
+            self._waiting.cancel(name)
+        try:
+            while self._out >= 0 and self._read():
+                pass
+        finally:
+            self._close_output()
+            self._remove_pipes()
+            if not self.withdrawn:
+                self._tell()
+
+    def _remove_pipes(self) -> None:
+        for fd in (self._script, self._log):
+            if fd >= 0:
+                os.close(fd)
+        self._script = self._log = -1
+        for kind in ("script", "out"):
+            try:
+                os.unlink(self._pipe(kind))
+            except OSError:
+                pass
+
+    def _tell(self) -> None:
+        order, node = self.order, self._node
+        self._stop.finish()
+        keep_files(node, node.layout.node_files(order.run, order.attempt, node.name))
+        code = ENDED_BY_US if self.stopped or self.code is None else self.code
+        record = NodeRunRecord(node.name, self.rank, code, self._start_ms, self._end_ms, self._drift or [])
+        path = node.layout.node_state(order.run, order.attempt, self.rank)
+        try:
+            write(record, path, sync=False)
+        except OSError as error:
+            node.say("note", f"cannot write {path}: {error.strerror}")
+        status = "" if self._broken else self._stop.status
+        node.say("exit", order.id, code, self._start_ms, self._end_ms, status)
+
+
+def keep_files(node: Node, folder: os.PathLike[str]) -> None:
+    """Move what a run left in /results to `folder`: the next run must not overwrite it."""
+    scratch = node.folder / "scratch"
+    try:
+        found = os.listdir(scratch)
+        if found:
+            os.makedirs(folder, exist_ok=True)
+        for name in found:
+            os.rename(scratch / name, os.path.join(folder, name))
+    except OSError as error:
+        node.log(f"could not keep the files of /results: {error.strerror}")

@@ -1,0 +1,188 @@
+"""A real agent over pipes: a bundle of the real renderer with this package as its lib/, the engine `none`, a set folder without a loop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from orchestrator.model import Site, load_entry
+from orchestrator.onnode.layout import Layout
+from orchestrator.render import render_bundle, write_bundle
+
+TOP = Path(__file__).resolve().parents[2]
+LIMIT_S = 60
+SYSTEM = """kind: system
+name: one_node
+accelerator: cpu
+nodes: 1
+gpus_per_node: 1
+workloads:
+  builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
+"""
+STOP = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "metadata": {"status": "success", "lineno": 1}}'
+
+
+def until(done: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+    """Poll `done` until it gives something true; fail after `limit_s`."""
+    deadline = time.monotonic() + limit_s
+    while not (result := done()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+    return result
+
+
+def processes_in(folder: Path) -> dict[int, str]:
+    """Return processes that have `folder` in their command line or environment: {pid: command line}."""
+    found, place = {}, os.fsencode(folder)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if place in words or place in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+class Bench:
+    """Everything that agents of one test need, below one folder. `site` goes into the site file; `plan` is the training."""
+
+    def __init__(self, folder: Path, **site: Any) -> None:
+        self.folder, self.agents = folder, list[Agent]()
+        self.layout = Layout(folder / "sets" / "one")
+        self.code, self.bundle, self.channels = folder / "code", folder / "bundle", folder / "channels"
+        for one in (self.layout.root, self.code, folder / "systems", self.channels):
+            one.mkdir(parents=True)
+        (folder / "systems/one_node.yaml").write_text(SYSTEM)
+        document = {
+            "scheduler": "local",
+            "log_dir": str(folder / "sets"),
+            "container": {"engine": "none"},
+            "tunables": "off",
+            "clear_caches": False,
+            "preflight": {"run": False},
+            "code": {"builtin": str(self.code)},
+            **site,
+        }
+        entry = load_entry("one_node", "builtin", site=Site(**document), systems_dirs=[folder / "systems"])
+        write_bundle(render_bundle(entry, nexp=2), self.bundle)
+        shutil.rmtree(self.bundle / "lib", ignore_errors=True)
+        shutil.copytree(TOP / "orchestrator/onnode", self.bundle / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+        self.layout.environment.write_text('declare -x FROM_CONFIG="a \\"b\\" \\$c"\ndeclare -x EMPTY=""\n')
+        self.plan("echo hello")
+
+    def plan(self, text: str) -> None:
+        (self.code / "run_and_time.sh").write_text(text + "\n")
+
+    def agent(self, *, name: str = "n1", action: str = "hold", **environment: str) -> Agent:
+        self.agents.append(Agent(self, name, action, environment))
+        return self.agents[-1]
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.process.stdin and agent.process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                agent.process.wait(LIMIT_S)
+            agent.process.kill()
+            agent.process.wait()
+            assert agent.process.stdout is not None
+            agent.process.stdout.close()
+        for pid in processes_in(self.folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class Agent:
+    """One agent that runs. `words` is all that it has said: (word, fields)."""
+
+    def __init__(self, bench: Bench, name: str, action: str, environment: dict[str, str]) -> None:
+        self.bench, self.name, self.words = bench, name, list[tuple[str, list[str]]]()
+        self.channel = bench.channels / f"orch-{os.getuid()}-7-{name}"
+        self.process = subprocess.Popen(
+            ["python3", "-I", "-S", "-B", str(bench.bundle / "lib"), "node", action],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(bench.folder),
+                "ORCH_SET_DIR": str(bench.layout.root),
+                "ORCH_JOB_ID": "7",
+                "ORCH_NODE": name,
+                "ORCH_GENERATION": "1",
+                "NEXP": "2",
+                "NODE_SILENCE_S": "60",
+                "ORCH_CHANNELS": str(bench.channels),
+                **environment,
+            },
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.input, self._output = self.process.stdin, self.process.stdout.fileno()
+        self._rest, self._heard = b"", 0
+
+    def say(self, do: str, **members: Any) -> None:
+        self.input.write(json.dumps({"do": do, **members}).encode() + b"\n")
+
+    def prepare(self, run: int, attempt: int = 1, **more: Any) -> str:
+        order = {"nodes": [self.name], "seed": 11, "port": 23456, "master": self.name, "clear": False, **more}
+        self.say("prepare", id=f"{run}.{attempt}", run=run, attempt=attempt, **order)
+        return f"{run}.{attempt}"
+
+    def begin(self, run: int, attempt: int = 1, **more: Any) -> str:
+        """Have a run prepared and let it go."""
+        self.bench.layout.attempt(run, attempt).mkdir(parents=True, exist_ok=True)
+        self.prepare(run, attempt, **more)
+        self.hear("prepared")
+        self.say("go", id=f"{run}.{attempt}")
+        return f"{run}.{attempt}"
+
+    def hear(self, word: str, limit_s: float = LIMIT_S) -> list[str]:
+        """Return the fields of the next `word`; those before it are passed over. Fails when it ends without."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            while self._heard < len(self.words):
+                self._heard += 1
+                if self.words[self._heard - 1][0] == word:
+                    return self.words[self._heard - 1][1]
+            assert select.select([self._output], [], [], max(deadline - time.monotonic(), 0))[0], f"no {word}: {self.words}"
+            piece = os.read(self._output, 65536)
+            assert piece, f"it ended without {word}: {self.words}"
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            assert all(len(line) < 1000 for line in lines)
+            for line in lines:
+                said, node, detail = line.decode().split("\t")
+                assert node == self.name
+                self.words.append((said, detail.split("\x1f")))
+
+    def end(self) -> int:
+        """Read all that it still says, wait for its end, and return its exit status."""
+        while piece := os.read(self._output, 65536):
+            self._rest += piece
+        for line in self._rest.decode().splitlines():
+            said, _, detail = line.split("\t")
+            self.words.append((said, detail.split("\x1f")))
+        return self.process.wait(LIMIT_S)
+
+    def log(self, run: int, attempt: int = 1, rank: int = 0) -> bytes:
+        return self.bench.layout.node_log(run, attempt, rank).read_bytes()
+
+    def record(self, run: int, attempt: int = 1, rank: int = 0) -> dict[str, Any]:
+        return dict(json.loads(self.bench.layout.node_state(run, attempt, rank).read_bytes()))
+
+
+@contextlib.contextmanager
+def bench(folder: Path, **site: Any) -> Iterator[Bench]:
+    made = Bench(folder, **site)
+    try:
+        yield made
+    finally:
+        made.close()
