@@ -20,6 +20,7 @@ UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
 """A longer line of a node is garbage. (srun keeps a line whole only up to about a kilobyte; nodes keep theirs below that.)"""
 MAX_FILE_BYTES = 1 << 30
+_JOINTS = str.maketrans("+-", "aa")
 _CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
 
 
@@ -73,7 +74,7 @@ def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str,
     if len(line) > MAX_WORD_BYTES:
         return None
     cells = line.decode("utf-8", "replace").split("\t", 2)
-    if len(cells) != 3 or cells[1] not in known or not cells[0].isascii() or not cells[0].replace("+", "a").isalpha():
+    if len(cells) != 3 or cells[1] not in known or not cells[0].isascii() or not cells[0].translate(_JOINTS).isalpha():
         return None
     return cells[0][:20], cells[1], clean(cells[2], MAX_WORD_BYTES)
 

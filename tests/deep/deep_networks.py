@@ -11,17 +11,6 @@ from pathlib import Path
 
 import pytest
 
-# Starts a node's process in its namespace; otherwise as without Slurm. NCCL_SOCKET_IFNAME makes the address the link's own.
-HOOK = r"""
-step_argv() {
-  local nodes
-  printf 'declare -x NCCL_SOCKET_IFNAME="eth"\n' >"$SET_DIR/environment.sh"
-  printf -v nodes '%s,' "${STEP_NODES[@]}"
-  ARGV=(bash "$BUNDLE/lib/local_step.sh" "${nodes%,}" "$1" "$2"
-    bash -c 'exec ip netns exec "$PREFIX$ORCH_NODE" "$@"' in_namespace "${@:3}")
-}
-"""
-
 
 def require_namespaces() -> None:
     """Skip where namespaces cannot be made; with CI=true that is a failure."""
@@ -40,7 +29,7 @@ def require_namespaces() -> None:
 
 @contextlib.contextmanager
 def networks(names: list[str], limits: Mapping[str, str], usual: str) -> Iterator[str]:
-    """Make a namespace per name, all on one bridge; give their prefix. What a node sends is limited to `limits`, else to `usual`."""
+    """Make a namespace per name, all on one bridge; give their prefix. What a node sends is limited by `limits`, else `usual`."""
     prefix = f"od{os.getpid()}-"
     hub = f"{prefix}hub"
 

@@ -1,56 +1,140 @@
-"""The deep step as the loop calls it: the scripts of templates/lib with settings of the test."""
+"""The deep step as the loop has it: real agents with real measuring processes, one a node, all on this host."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import selectors
 import shutil
 import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.resources import data_dir
+import pytest
 
-SETTINGS = """
-NNODES=2 GPUS_PER_NODE=8 ENGINE=none ENGINE_COMMAND=() CONT="" PULL=never CONTAINER_OPTIONS=() MOUNTS=() PASS_ENV=()
-CODE_SOURCE="" CODE_DIR="" CONTAINER_START_S=20 WORKLOAD=test SYSTEM=test SUDO=() RUNTIME_TUNABLES=0
-FABRIC=none FABRIC_DRIVERS=() FABRIC_NAMES=() FABRIC_LINK_LAYER="" FABRIC_GBPS=0 FABRIC_DEVICES=0 NETWORK_RDMA=preferred
-NETWORK_ORIGINS=() NETWORK_REMOVED=() PREFLIGHT_DEEP_GBPS="" PREFLIGHT_WARN=()
+import orchestrator.onnode
+from orchestrator.onnode import settings as bundle_settings
+from orchestrator.onnode.events import parse_word
+from orchestrator.onnode.loop.deep import deep_step
+from orchestrator.onnode.policy.search import DeepVerdict, Search
+
+PACKAGE = Path(orchestrator.onnode.__file__).parent
+TABLE = "preflight/deep-test.tsv"
+
+# What a node is started with; `lib` is its bundle's.
+AGENT = """
+import sys
+from pathlib import Path
+bundle = Path(sys.argv[1])
+sys.path.insert(0, str(bundle))
+from lib import settings
+from lib.agent import deep, node
+sys.exit(deep.main(node.this_node(bundle, settings.load(bundle))))
 """
 
-# What the loop does around the deep step. HOOK may replace functions: how a step starts, how a round is measured.
-DRIVER = r"""
-set -uo pipefail
-BUNDLE=$1 SET_DIR=$2 JOB_ID=test SCHEDULER=local
-export ORCH_SET_DIR=$SET_DIR ORCH_JOB_ID=$JOB_ID
-. "$BUNDLE/lib/common.sh"
-. "$BUNDLE/settings.sh"
-. "$BUNDLE/lib/steps_local.sh"
-. "$BUNDLE/lib/deep.sh"
-eval "${HOOK:-}"
-deep_step "${@:3}"
-echo "status $?"
-printf 'row\t%s\n' "${DEEP_ROWS[@]}"
-printf 'slow %s\n' "${DEEP_SLOW[*]}"
-printf 'summary %s\n' "$DEEP_SUMMARY"
-printf 'json %s\n' "$DEEP_JSON"
-"""
+
+def settings_text(**values: str) -> str:
+    """A settings.sh: nothing or 0 for what is not given, which is enough for the deep step."""
+    limits = dict.fromkeys(bundle_settings._LIMITS, "20")
+    words = {"ENGINE": "none", "FABRIC": "none", "NNODES": "2", "GPUS_PER_NODE": "8"}
+    words |= {name.upper(): value for name, value in limits.items()}
+    lines = []
+    for item in bundle_settings.fields(bundle_settings.Settings):
+        name = item.name.upper()
+        empty = {"int": "0", "tuple[str, ...]": "()"}.get(str(item.type), "''")
+        lines.append(f"{name}={values.get(name, words.get(name, empty))}\n")
+    return "".join(line for line in lines if not line.startswith("DATA="))
+
+
+class LocalStep:
+    """`node deep` of every node, as a step of the loop."""
+
+    def __init__(self, commands: dict[str, list[str]], log: Path, env: dict[str, str]) -> None:
+        self.words: deque[tuple[str, str, str]] = deque()
+        self.log = log
+        self._known, self._left = frozenset(commands), dict.fromkeys(commands, b"")
+        self.selector = selectors.DefaultSelector()
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        with open(log, "wb") as errors:
+            for node, command in commands.items():
+                agent = subprocess.Popen(
+                    command,
+                    bufsize=0,
+                    env=env | {"ORCH_NODE": node},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                )
+                assert agent.stdout
+                self.agents[node] = agent
+                self.selector.register(agent.stdout, selectors.EVENT_READ, node)
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.selector.get_map())
+
+    @property
+    def last_words(self) -> str:
+        return " ".join(self.log.read_text(errors="replace").splitlines()[-2:])
+
+    def send(self, request: dict[str, Any]) -> None:
+        for agent in self.agents.values():
+            assert agent.stdin
+            try:
+                agent.stdin.write(json.dumps(request).encode() + b"\n")
+            except (OSError, ValueError):
+                pass
+
+    def close(self) -> None:
+        for agent in self.agents.values():
+            assert agent.stdin
+            agent.stdin.close()
+
+    def wait(self, seconds: float) -> None:
+        """Hear the nodes, until one has said something or ended, for so long at most."""
+        for key, _ in self.selector.select(max(0.0, seconds)):
+            piece = os.read(key.fd, 65536)
+            *lines, self._left[key.data] = (self._left[key.data] + piece).split(b"\n")
+            self.words.extend(word for line in lines if (word := parse_word(line, self._known)))
+            if not piece:
+                self.selector.unregister(key.fileobj)
+                self.agents[key.data].wait()
+
+    def kill(self) -> None:
+        for agent in self.agents.values():
+            agent.kill()
+            agent.wait()
+            for stream in (agent.stdin, agent.stdout):
+                assert stream
+                stream.close()
+        self.selector.close()
 
 
 @dataclass
 class Outcome:
-    """What deep_step left behind."""
+    """What the deep step left behind."""
 
-    status: int
-    rows: dict[str, tuple[str, str, str, str]]
-    """Node: verdict, milliseconds, text, remedy."""
-    slow: list[str]
-    summary: str
-    json: dict[str, Any] | None
+    verdict: DeepVerdict
     table: list[dict[str, str]]
     """The lines of deep-<job>.tsv."""
+
+    @property
+    def rows(self) -> dict[str, tuple[str, str, str]]:
+        return self.verdict.rows
+
+    @property
+    def slow(self) -> list[str]:
+        return self.verdict.slow
+
+    @property
+    def summary(self) -> str:
+        return self.verdict.summary
 
     def verdicts(self) -> dict[str, str]:
         return {node: row[0] for node, row in self.rows.items()}
@@ -61,38 +145,60 @@ class Bundle:
 
     def __init__(self, folder: Path) -> None:
         self.path, self.set_dir, self.folder = folder / "bundle", folder / "set", folder
-        shutil.copytree(data_dir("templates") / "lib", self.path / "lib")
+        shutil.copytree(PACKAGE, self.path / "lib", ignore=shutil.ignore_patterns("__pycache__"))
         self.set_dir.mkdir()
         self.settings()
+        self.spoiled: dict[str, Path] = {}
 
     def settings(self, **values: str) -> None:
-        lines = "".join(f"{name}={value}\n" for name, value in values.items())
-        (self.path / "settings.sh").write_text(SETTINGS + lines)
+        (self.path / "settings.sh").write_text(settings_text(**values))
 
-    def step(self, *nodes: str, hook: str = "", timeout: float = 120, **env: str) -> Outcome:
-        """Run deep_step over the nodes, on this host."""
-        done = subprocess.run(
-            ["bash", "-c", DRIVER, "driver", self.path, self.set_dir, *nodes],
-            env={**os.environ, "HOOK": hook, "ORCH_CHANNELS": str(self.folder), **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
-        return outcome(done.stdout, done.stderr, self.set_dir / "preflight/deep-test.tsv")
+    def spoil(self, node: str, name: str, old: str, new: str) -> None:
+        """Let a node have another text in a file of lib/."""
+        self.spoiled[node] = self.folder / f"bundle-{node}"
+        shutil.copytree(self.path, self.spoiled[node])
+        file = self.spoiled[node] / "lib" / name
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+
+    def start(self, nodes: Sequence[str], prefix: Callable[[str], list[str]] = lambda _: [], **env: str) -> LocalStep:
+        """Start the agents of the nodes; `prefix` gives the words before a node's command."""
+        commands = {
+            node: [*prefix(node), sys.executable, "-I", "-S", "-B", "-c", AGENT, str(self.spoiled.get(node, self.path))]
+            for node in nodes
+        }
+        told = {
+            "ORCH_DEEP_PASS_S": "0.02",
+            "ORCH_SET_DIR": str(self.set_dir),
+            "ORCH_JOB_ID": "test",
+            "ORCH_CHANNELS": str(self.folder),
+        }
+        return LocalStep(commands, self.set_dir / "step.log", {**os.environ, **told, **env})
+
+    def step(self, *nodes: str, prefix: Callable[[str], list[str]] = lambda _: [], **env: str) -> Outcome:
+        """Run the deep step over the nodes."""
+        step = self.start(nodes, prefix, **env)
+        search = Search(list(nodes), bundle_settings.load(self.path))
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                for name in env:
+                    patch.setenv(name, env[name])
+                verdict = run(step, search, self.set_dir / TABLE)
+            assert not step.alive, "the nodes end with their input"
+        finally:
+            step.kill()
+        with (self.set_dir / TABLE).open() as stream:
+            table = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+        return Outcome(verdict, table)
 
 
-def outcome(output: str, errors: str, table: Path) -> Outcome:
-    """Read what the driver printed."""
-    assert "status " in output, output + errors
-    lines = [line.partition(" ") for line in output.splitlines()]
-    said = {word: rest for word, _, rest in lines}
-    rows = {}
-    for line in output.splitlines():
-        if line.startswith("row\t"):
-            _, node, *cells = line.split("\t")
-            rows[node] = (cells[0], cells[1], cells[2], cells[3])
-    with table.open() as stream:
-        measured = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
-    found = json.loads(said["json"])
-    return Outcome(int(said["status"]), rows, said["slow"].split(), said["summary"], found, measured)
+def run(step: LocalStep, search: Search, table: Path) -> DeepVerdict:
+    """Drive deep_step as the loop does."""
+    found: list[DeepVerdict] = []
+
+    def driver() -> Iterator[float]:
+        found.append((yield from deep_step(step, search, table)))
+
+    for deadline in driver():
+        step.wait(deadline - time.monotonic())
+    return found[0]

@@ -6,13 +6,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deep_networks import HOOK, networks, processes_of, require_namespaces
-from deep_parts import Bundle
+from deep_networks import networks, processes_of, require_namespaces
+from deep_parts import TABLE, Bundle
 
 EIGHT = [f"n{number}" for number in range(1, 9)]
 
@@ -27,24 +28,24 @@ def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
     assert not list(tmp_path.glob("orch-*")), "the nodes remove their folders"
 
 
-@pytest.mark.parametrize(
-    "slow", [["n6"], ["n1", "n2"], ["n3", "n7"], []], ids=["one", "neighbours", "opposite", "none"]
-)
+@pytest.mark.parametrize("slow", [["n3", "n7"], []], ids=["opposite", "none"])
 def test_slow_links_are_found(bundle: Bundle, slow: list[str]) -> None:
     require_namespaces()
-    with networks(EIGHT, dict.fromkeys(slow, "40mbit"), "400mbit") as prefix:
-        found = bundle.step(*EIGHT, hook=HOOK, PREFIX=prefix)
+    (bundle.set_dir / "environment.sh").write_text('declare -x NCCL_SOCKET_IFNAME="eth"\n')
+    with networks(EIGHT, dict.fromkeys(slow, "25mbit"), "200mbit") as prefix:
+        found = bundle.step(*EIGHT, prefix=lambda node: ["ip", "netns", "exec", prefix + node], ORCH_DEEP_PASS_S="0.1")
 
     assert sorted(found.slow) == slow
-    assert found.status == (1 if slow else 0)
     [whole] = [line for line in found.table if line["round"] == "all"]
-    assert float(whole["busbw_gbps"]) == pytest.approx(0.005 if slow else 0.05, rel=0.35)
+    limit = 0.0031 if slow else 0.025
+    # Never faster than the link; a busy machine is slower.
+    assert 0.4 * limit < float(whole["busbw_gbps"]) < 1.35 * limit
     assert {line["way"] for line in found.table} == {"tcp"}
     assert all(line["wrong"] == "0" for line in found.table)
     if slow:
         [rest] = [line for line in found.table if line["round"] == "rest"]
-        assert float(rest["busbw_gbps"]) > 4 * float(whole["busbw_gbps"])
-        assert "slow: pairs with it reach 0.00" in found.rows[slow[0]][2]
+        assert float(rest["busbw_gbps"]) > 3 * float(whole["busbw_gbps"])
+        assert "slow: pairs with it reach 0.00" in found.rows[slow[0]][1]
 
 
 def test_the_order_of_the_nodes_is_the_order_of_the_ranks(bundle: Bundle) -> None:
@@ -52,28 +53,22 @@ def test_the_order_of_the_nodes_is_the_order_of_the_ranks(bundle: Bundle) -> Non
 
     assert [line["nodes"] for line in found.table if line["round"] == "all"] == ["b,c,a"]
     assert list(found.rows) == ["b", "c", "a"]
-    assert found.json is not None
-    assert found.json["way"] == "tcp"
-    assert found.json["busbw_mbps"] > 0
+    assert found.verdict.data is not None
+    assert found.verdict.data["way"] == "tcp"
+    assert found.verdict.data["busbw_mbps"] > 0
+    assert found.verdict.ms > 0
 
 
-# Each replaces the agent on one node; the others keep the real one.
-DEAD = "echo it broke >&2; exit 3"
-SILENT = "exec sleep 100"
-DEAF = r"""printf 'deep-ready\t0\t%s\t0\x1f0\x1f127.0.0.1\x1f9\x1f9\x1f\n' n2; exec cat >/dev/null"""
-LIAR = """sed -i 's/return 1 + 7919/return 2 + 7919/' "$0/all_reduce_tcp.py"; . "$0/environment.sh"; exec python3 "$0/all_reduce.py" """
-
-
-def spoil(bundle: Bundle, program: str) -> None:
-    """Let n2 run the program instead of the start of all_reduce.py."""
-    script = bundle.path / "lib/deep_node.sh"
-    start = "deep_on_node() {\n"
-    assert start in script.read_text()
-    script.write_text(script.read_text().replace(start, f"{start}[[ $node != n2 ]] || DEEP_START={_quoted(program)}\n"))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+ENTRY = "measure/__main__.py", 'if __name__ == "__main__":\n'
+# Each replaces the measuring process on one node; the others keep the real one.
+DEAD = (*ENTRY, 'print("it broke", file=sys.stderr)\nsys.exit(3)\n' + ENTRY[1])
+SILENT = (*ENTRY, "__import__('time').sleep(100)\n" + ENTRY[1])
+DEAF = (
+    *ENTRY,
+    'print(\'["deep-ready", 0, 0, "127.0.0.1", 9, 9, ""]\', flush=True)\nsys.exit(sys.stdin.read())\n' + ENTRY[1],
+)
+LIAR = ("measure/ring.py", "return 1 + 7919", "return 2 + 7919")
+BABBLER = (*ENTRY, "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]', flush=True)\n" + ENTRY[1])
 
 
 @pytest.mark.parametrize(
@@ -81,72 +76,85 @@ def _quoted(text: str) -> str:
     [
         (DEAD, "the measurement ended (status 3): it broke"),
         (SILENT, "no word from its measuring container within 6 s"),
-        (DEAF, "no answer to a measurement within 18 s"),
+        (DEAF, "no answer to a measurement within 4 s"),
         (LIAR, "no all-reduce with it succeeds: "),
     ],
     ids=["dead", "silent", "deaf", "liar"],
 )
-def test_a_bad_node_is_named_and_the_others_are_measured(bundle: Bundle, program: str, text: str) -> None:
+def test_a_bad_node_is_named_and_the_others_are_measured(
+    bundle: Bundle, program: tuple[str, str, str], text: str
+) -> None:
     bundle.settings(CONTAINER_START_S="3")
-    spoil(bundle, program)
+    bundle.spoil("n2", *program)
 
-    found = bundle.step("n1", "n2", "n3", "n4", ORCH_DEEP_START_S="3", ORCH_DEEP_LIMIT_S="3")
+    found = bundle.step("n1", "n2", "n3", "n4", ORCH_DEEP_START_S="3", ORCH_DEEP_LIMIT_S="3", ORCH_DEEP_GRACE_S="1")
 
-    assert found.slow == ["n2"]
+    assert found.slow == ["n2"], found
     assert found.rows["n2"][0] == "fail"
-    assert found.rows["n2"][2].startswith(text)
+    assert found.rows["n2"][1].startswith(text)
     assert {row[0] for node, row in found.rows.items() if node != "n2"} == {"pass"}
     assert "over 3 nodes" in found.summary
+
+
+def test_an_image_may_print_what_it_likes(bundle: Bundle) -> None:
+    bundle.spoil("n2", *BABBLER)
+
+    assert bundle.step("n1", "n2").verdicts() == {"n1": "pass", "n2": "pass"}
 
 
 def test_without_python_nothing_is_measured_and_nobody_blamed(bundle: Bundle, tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in (
-        "bash",
-        "cp",
-        "mkdir",
-        "rm",
-        "mkfifo",
-        "mktemp",
-        "tail",
-        "tr",
-        "env",
-        "setsid",
-        "cat",
-        "date",
-        "mv",
-        "sed",
-    ):
-        found = shutil.which(name)
-        assert found
-        (programs / name).symlink_to(found)
+    bash = shutil.which("bash")
+    assert bash
+    (programs / "bash").symlink_to(bash)
 
     outcome = bundle.step("n1", "n2", PATH=str(programs))
 
-    assert outcome.status == 2
     assert set(outcome.verdicts().values()) == {"skip"}
-    assert "no Python 3.7 or newer" in outcome.rows["n1"][2]
+    assert "no Python 3.7 or newer" in outcome.rows["n1"][1]
+    assert outcome.verdict.data is None
 
 
 def test_nothing_survives_a_killed_loop(bundle: Bundle, tmp_path: Path) -> None:
     """The loop is killed in the middle of a measurement: its nodes let go by themselves."""
-    from deep_parts import DRIVER
-
     loop = subprocess.Popen(
-        ["bash", "-c", DRIVER, "driver", bundle.path, bundle.set_dir, "n1", "n2", "n3", "n4"],
-        env={**os.environ, "ORCH_CHANNELS": str(tmp_path)},
+        [sys.executable, "-c", LOOP, tmp_path],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
     )
-    table = bundle.set_dir / "preflight/deep-test.tsv"
+    table = tmp_path / "loop/set" / TABLE
     deadline = time.monotonic() + 30
     while not (table.exists() and "pairs1" in table.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
+    assert loop.poll() is None
     loop.send_signal(signal.SIGKILL)
     loop.wait()
 
     while processes_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not processes_of(tmp_path)
+    assert not list((tmp_path / "loop").glob("orch-*"))
+
+
+LOOP = """
+import sys
+from pathlib import Path
+from deep_parts import Bundle
+folder = Path(sys.argv[1]) / "loop"
+folder.mkdir()
+Bundle(folder).step("n1", "n2", "n3", "n4")
+"""
+
+
+def test_a_signal_ends_a_node(bundle: Bundle, tmp_path: Path) -> None:
+    step = bundle.start(["n1"])
+    try:
+        step.wait(30)
+        assert [word for word, _, _ in step.words] == ["deep-ready"]
+        step.agents["n1"].terminate()
+        step.wait(10)
+        assert not step.alive
+        assert [word for word, _, _ in step.words] == ["deep-ready"], "nobody has to be told"
+    finally:
+        step.kill()

@@ -1,4 +1,4 @@
-"""The node's part of the deep step: the files of measure/ in a container, with the environment of a run. docs/deep.md has the rules.
+"""The node's part of the deep step: the files of measure/ in a container with the environment of a run. docs/deep.md has the rules.
 
 Requests of the loop are its input, without a detour; when the loop is gone, however it ended, the input ends, and with it the
 container. Only the answers pass through here.
@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 from typing import IO
 
-from . import container, network
+from . import network
 from .node import Node
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
@@ -72,7 +72,7 @@ def _exports(node: Node) -> str:
     own["ORCH_DEEP_NODE"], own["ORCH_DEEP_GPUS"] = node.name, str(node.settings.gpus_per_node)
     own["ORCH_DEEP_PEER"] = second if first == node.name else first
     own["PYTHONDONTWRITEBYTECODE"] = "1"
-    for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_RCCL_TESTS"):
+    for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_PASS_S", "ORCH_DEEP_RCCL_TESTS"):
         own[name] = os.environ.get(name) or None
     lines = (f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}" for name, value in own.items())
     return "\n".join(("", *lines, ""))
@@ -81,17 +81,25 @@ def _exports(node: Node) -> str:
 def _measure(node: Node, folder: Path, log: IO[bytes], wake: int) -> int:
     name, environment = "", dict(os.environ)
     if node.settings.engine == "none":
-        argv, environment = ["bash", "-c", START, str(folder)], {one: os.environ[one] for one in KEPT if one in os.environ}
+        argv, environment = (
+            ["bash", "-c", START, str(folder)],
+            {one: os.environ[one] for one in KEPT if one in os.environ},
+        )
     else:
+        from . import container
+
         state = container.look_for_image(node, pull=True)
         if state.problem:
             node.say("failed", "image", state.problem)
             return 1
         name = f"orch-{node.owner}-deep-{os.getpid()}"
         argv = container.argv(node, name, [f"{folder}:/deep:ro"], ["-c", START, "/deep"], "")
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True)
-    assert process.stdout
-    ended = _pass_on(node, process.stdout.fileno(), wake)
+    try:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True)
+    except OSError as error:
+        node.say("failed", "engine", f"cannot start {argv[0]}: {error.strerror}")
+        return 1
+    ended = _pass_on(node, process, wake)
     status = _end(node, process, name)
     if ended and status:
         last = (node.folder / "deep.log").read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
@@ -99,15 +107,18 @@ def _measure(node: Node, folder: Path, log: IO[bytes], wake: int) -> int:
     return status
 
 
-def _pass_on(node: Node, output: int, wake: int) -> bool:
+def _pass_on(node: Node, process: subprocess.Popen[bytes], wake: int) -> bool:
     """Pass answers on until the measurement ends by itself (True), or the input ends or a signal comes (False)."""
-    poll, rest = select.poll(), b""
+    assert process.stdout
+    output, poll, rest = process.stdout.fileno(), select.poll(), b""
     # Nothing is read from the input, but its end is told.
     poll.register(0, 0)
     poll.register(wake, select.POLLIN)
     poll.register(output, select.POLLIN)
     while True:
         ready = [fd for fd, _ in poll.poll()]
+        if wake in ready:
+            process.terminate()
         if output not in ready:
             return False
         piece = os.read(output, 65536)
@@ -131,7 +142,7 @@ def _say(node: Node, line: bytes) -> None:
 
 def _end(node: Node, process: subprocess.Popen[bytes], name: str) -> int:
     """Let it end, by force after some seconds; return its exit status. The engine's client passes TERM on to the container."""
-    for seconds, number in ((1, signal.SIGTERM), (4, signal.SIGKILL)):
+    for seconds, number in ((2, signal.SIGTERM), (4, signal.SIGKILL)):
         try:
             process.wait(seconds)
             break
@@ -139,5 +150,7 @@ def _end(node: Node, process: subprocess.Popen[bytes], name: str) -> int:
             os.killpg(process.pid, number)
     status = process.wait()
     if name and status:
+        from . import container
+
         container.remove(node, name)
     return status if status >= 0 else 128 - status

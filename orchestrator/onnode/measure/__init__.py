@@ -1,4 +1,4 @@
-"""Bus bandwidth of an all-reduce with other nodes, in the workload's container: images of others, Python 3.7, standard library only.
+"""Bus bandwidth of an all-reduce with other nodes, in the workload's container: images of others, Python 3.7, no other library.
 
 agent/deep.py starts `python3 measure`. Requests of the loop come as lines of JSON on its input, whose end ends it and all that it
 started; other nodes' are passed over:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import socket
 import struct
-from typing import Iterator
+from collections.abc import Iterator
 
 SIOCGIFADDR = 0x8915
 
@@ -41,7 +41,9 @@ def _interfaces(wanted: str) -> Iterator[str]:
 def _way_to(target: str) -> str:
     """Return this node's address on the way to the target, "" where there is none. Nothing is sent."""
     try:
-        for family, kind, protocol, _, place in socket.getaddrinfo(target or None, 9, type=socket.SOCK_DGRAM) if target else ():
+        for family, kind, protocol, _, place in (
+            socket.getaddrinfo(target or None, 9, type=socket.SOCK_DGRAM) if target else ()
+        ):
             with socket.socket(family, kind, protocol) as probe:
                 probe.connect(place)
                 return str(probe.getsockname()[0])

@@ -44,7 +44,10 @@ def argv(gpus: int, size: int) -> list[str]:
 def measure(request: Request) -> Answer:
     """Measure this node by itself. Its limit is that of whoever asks: all of our group ends with us."""
     done = subprocess.run(
-        argv(request["gpus"], request["bytes"]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        argv(request["gpus"], request["bytes"]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     text = done.stdout.decode("utf-8", "replace")
     sys.stderr.write(text)
@@ -88,7 +91,12 @@ def _row(columns: list[str], cells: list[str]) -> list[dict[str, Any]]:
         if not cells[0].isdigit() or algbw is None or busbw is None:
             return []
         seconds = int(cells[0]) / (algbw * 1e9) if algbw > 0 else None
-        row[place] = {"algbw": algbw, "busbw": busbw, "seconds": seconds, "wrong": None if wrong is None else int(wrong)}
+        row[place] = {
+            "algbw": algbw,
+            "busbw": busbw,
+            "seconds": seconds,
+            "wrong": None if wrong is None else int(wrong),
+        }
     return [{"bytes": int(cells[0]), **row}] if row else []
 
 

@@ -54,7 +54,9 @@ class Service:
         first, limit, wanted = Worker("torch", 0), float(os.environ.get("ORCH_DEEP_START_S", "120")), _gpus_wanted()
         with selectors.DefaultSelector() as selector:
             selector.register(first.output, selectors.EVENT_READ)
-            hello = first.answer() if selector.select(limit) else {"error": f"torch is not ready after {limit:.0f} s"}
+            hello: Answer = (
+                first.answer() if selector.select(limit) else {"error": f"torch is not ready after {limit:.0f} s"}
+            )
         gpus = min(hello.get("gpus", 0), wanted) if hello else 0
         if gpus < 1:
             first.kill()

@@ -20,10 +20,12 @@ class Worker:
 
     def __init__(self, way: str, index: int, *fds: int) -> None:
         read, write = os.pipe()
-        argv = [sys.executable, os.path.dirname(os.path.abspath(__file__)), way] + [str(one) for one in (index, write, *fds)]
+        argv = [sys.executable, os.path.dirname(os.path.abspath(__file__)), way] + [
+            str(one) for one in (index, write, *fds)
+        ]
         # Libraries print on standard output what they like; answers have a pipe of their own.
         self.process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=(write, *fds), start_new_session=True
+            argv, bufsize=0, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=(write, *fds), start_new_session=True
         )
         os.close(write)
         self.name = f"process {index}"
@@ -34,7 +36,6 @@ class Worker:
         assert self.process.stdin
         try:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
-            self.process.stdin.flush()
         except OSError:
             pass  # it has ended; the end of its output says so
 
@@ -45,10 +46,8 @@ class Worker:
 
     def kill(self) -> str:
         """End it and what it started; return how it ended."""
-        try:
+        if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        except OSError:
-            pass
         assert self.process.stdin
         self.process.stdin.close()
         self.output.close()
