@@ -62,7 +62,7 @@ def _add_set(report: Report) -> None:
     report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
     report.bandwidth = tuple(measurements(root))
     report.tunables = read_tunables(root)
-    report.environment, report.environment_note = read_environment(root, report.described)
+    report.environment, report.environment_note = read_environment(root)
     report.images = images(root, report.described, report.attempts)
     report.facts = set_facts(root, report.described)
     report.problems = tuple(problems)
