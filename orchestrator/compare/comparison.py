@@ -21,7 +21,7 @@ VERDICTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SideDifference:
     """A name with two values; "" where a side does not have it."""
 
     kind: str
@@ -42,7 +42,7 @@ class Comparison:
     samples_ratio: float | None
     interval: Interval | None
     verdict: str
-    differences: tuple[Difference, ...]
+    differences: tuple[SideDifference, ...]
     notes: tuple[str, ...]
 
     @property
@@ -117,7 +117,7 @@ def verdict(ratio: float | None, found: Interval | None) -> str:
     return "apart" if found.high < 1 - NEAR or found.low > 1 + NEAR else "unsure"
 
 
-def differences(a: Side, b: Side) -> list[Difference]:
+def differences(a: Side, b: Side) -> list[SideDifference]:
     """What differs of what both sides tell about themselves."""
     found = []
     for kind, mine, theirs in (
@@ -128,7 +128,7 @@ def differences(a: Side, b: Side) -> list[Difference]:
         if mine and theirs:
             names = sorted({*mine, *theirs} if "published" not in (a.kind, b.kind) else {*mine} & {*theirs})
             found += [
-                Difference(kind, name, mine.get(name, ""), theirs.get(name, ""))
+                SideDifference(kind, name, mine.get(name, ""), theirs.get(name, ""))
                 for name in names
                 if mine.get(name) != theirs.get(name)
             ]
