@@ -21,7 +21,7 @@ from orchestrator.model.fields import NAME
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
 
-_FACT_OF_REF = {"system": "published_as"}
+FACT_OF_REF = {"system": "published_as"}
 _NETWORK_LAYERS = ("fabric", "site network")
 
 
@@ -228,7 +228,7 @@ class _Composition:
     def _resolve(self, value: values.EnvValue | values.Ref) -> values.EnvValue:
         if not isinstance(value, values.Ref):
             return value
-        fact = getattr(Facts(self.chosen), _FACT_OF_REF.get(value.name, value.name))
+        fact = getattr(Facts(self.chosen), FACT_OF_REF.get(value.name, value.name))
         if not fact:
             chosen = self.chosen
             document, where = chosen.system_document, ("workloads", chosen.workload.name, chosen.round, value.name)
