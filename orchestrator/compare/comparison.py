@@ -106,7 +106,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 
 def verdict(ratio: float | None, found: Interval | None) -> str:
-    """A key of VERDICTS."""
+    """Return a key of VERDICTS."""
     if ratio is None:
         return "none"
     near = abs(ratio - 1) <= NEAR
@@ -118,7 +118,7 @@ def verdict(ratio: float | None, found: Interval | None) -> str:
 
 
 def differences(a: Side, b: Side) -> list[SideDifference]:
-    """What differs of what both sides tell about themselves."""
+    """Return what differs of what both sides tell about themselves."""
     found = []
     for kind, mine, theirs in (
         ("setting", a.settings, b.settings),

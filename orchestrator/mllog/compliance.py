@@ -126,7 +126,7 @@ class _Check:
             finding.line = line
 
     def _report_damage(self, damage: list[Damage]) -> None:
-        """The first ones, and the first that the referee stops at."""
+        """Report the first ones, and the first that the referee stops at."""
         fatal = next((entry for entry in damage if entry.fatal), None)
         for entry in damage[:MOST_PER_RULE] + [entry for entry in damage[MOST_PER_RULE:] if entry is fatal]:
             message = f"damaged record: {entry.message}"
@@ -156,7 +156,7 @@ class _Check:
         self._count(config, seen)
 
     def _announcing(self, config: str) -> tuple[Record | None, str]:
-        """The record that asked for a config, and its key."""
+        """Return the record that asked for a config, and its key."""
         key = "submission_division" if config.endswith("_common") else "submission_benchmark"
         return self.log.first(key), key
 

@@ -38,7 +38,7 @@ def _key(record: Record) -> SeedKey:
 
 
 def check_seeds(runs: list[RunSeeds]) -> list[LogFinding]:
-    """Findings over the runs of a set; anything above a warning fails the set."""
+    """Return findings over the runs of a set; anything above a warning fails the set."""
     findings: list[LogFinding] = []
     taken: dict[SeedKey, str] = {}
     for run in runs:

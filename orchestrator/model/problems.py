@@ -124,7 +124,7 @@ def _step(annotation: Any, part: str | int) -> Any:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """The annotation, and what a union or an Annotated in its place is made of; not what a dict or a list holds."""
+    """Return the annotation and what a union or Annotated in its place is made of; not what a dict or a list holds."""
     return (annotation,) if get_origin(annotation) in (dict, list) else (annotation, *get_args(annotation))
 
 

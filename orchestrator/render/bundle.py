@@ -187,7 +187,7 @@ def _code(workload: str) -> Files:
 
 
 def _manifest(entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]) -> bytes:
-    """Versions, and the hash of every input and output. No time, no host, no absolute path: it must be reproducible."""
+    """Return versions, and the hash of every input and output; no time, host or absolute path: it is reproducible."""
     inputs = {
         f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
         for path in templates.rglob("*.j2")
