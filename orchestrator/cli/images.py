@@ -43,7 +43,7 @@ from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.container.image import Look
-    from orchestrator.container.spread import NodeEngine, Report, Wanted
+    from orchestrator.container.spread import NodeEngine, SpreadReport, Wanted
     from orchestrator.container.store import StoredImage
     from orchestrator.model import Site
     from orchestrator.nodes.names import Node
@@ -223,13 +223,13 @@ def _completed(wanted: Wanted | None, looks: list[Look]) -> Wanted | None:
     return wanted
 
 
-def _code(report: Report) -> int:
+def _code(report: SpreadReport) -> int:
     if report.silent:
         return NO_ANSWER
     return ExitCode.OK if report.equal else ExitCode.NO_SCORE
 
 
-def _show(task: _Task, report: Report) -> None:
+def _show(task: _Task, report: SpreadReport) -> None:
     from orchestrator.container.image import short
     from orchestrator.container.spread import sentence
 

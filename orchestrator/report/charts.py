@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from orchestrator.report.chart import Chart, fixed, swatch, widened
 from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markup import Safe, join, tag, void
-from orchestrator.report.model import Attempt, Evaluation, Report, Run
+from orchestrator.report.model import Attempt, CurvePoint, Report, Run
 
 MOST_CURVES = 40
 """Runs drawn in one chart; a set has ten, and more curves than this are a carpet."""
@@ -175,12 +175,12 @@ def convergence(report: Report) -> Safe:
     return join(whole, close, series_legend(runs, len(report.runs)))
 
 
-def _span_of(report: Report, curves: list[list[Evaluation]]) -> float:
+def _span_of(report: Report, curves: list[list[CurvePoint]]) -> float:
     low, high = _value_range(report, curves)
     return high - low
 
 
-def _value_range(report: Report, curves: list[list[Evaluation]]) -> tuple[float, float]:
+def _value_range(report: Report, curves: list[list[CurvePoint]]) -> tuple[float, float]:
     values = [point.value for curve in curves for point in curve] + (
         [report.target] if report.target is not None else []
     )
@@ -188,7 +188,7 @@ def _value_range(report: Report, curves: list[list[Evaluation]]) -> tuple[float,
 
 
 def _curves(
-    report: Report, runs: list[Run], curves: list[list[Evaluation]], name: str, title: str, description: str
+    report: Report, runs: list[Run], curves: list[list[CurvePoint]], name: str, title: str, description: str
 ) -> Safe:
     counts = [point.samples for curve in curves for point in curve]
     chart = Chart(name, title, description, widened(counts, 0.02), _value_range(report, curves), height=380)

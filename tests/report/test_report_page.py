@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -14,6 +15,7 @@ import set_of_logs as sets
 
 from orchestrator.cli import main
 from orchestrator.report.document import document
+from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned
@@ -196,6 +198,27 @@ def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
         and "## Late nodes" in pasted
         and "nmi\\_watchdog" in pasted
     )
+
+
+def test_who_set_a_variable_is_read_from_the_bundle(tmp_path: Path) -> None:
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:1])
+    _, note = read_environment(root)
+    assert "not on record" in note
+    config = next((root / "bundle").glob("config_*.sh"))
+    (root / "bundle/origins.tsv").write_text(
+        "variable\tlayer\tfile\tline\tsource\nLR\tsystem\tsystems/x.yaml\t7\ta page\nTEXT\tcommand line\t\t\t\ntorn"
+    )
+    made = {config.name: hashlib.sha256(config.read_bytes()).hexdigest()}
+    (root / "bundle/manifest.json").write_text(json.dumps({"outputs": made}))
+    variables, note = read_environment(root)
+    assert note == ""
+    assert {one.name: one.origin for one in variables} == {
+        "LR": "system: systems/x.yaml:7",
+        "TEXT": "command line",
+        "NCCL_DEBUG": "",
+    }
+    config.write_text(f"{config.read_text()}export LR=1\n")
+    assert config.name in read_environment(root)[1]
 
 
 def test_unfinished_and_damaged_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import pytest
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
 from orchestrator.tuning.experiment import attempt_starts, drifts
-from orchestrator.tuning.rows import Row, parse_rows
+from orchestrator.tuning.rows import KnobRow, parse_rows
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -130,7 +130,7 @@ class Place:
                 found.append(int(path.parent.name))
         return found
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[KnobRow]:
         """What the nodes wrote down about their knobs."""
         files = self.set_dir().glob("nodes/*/tunables.tsv")
         return [row for path in files for row in parse_rows(path.read_text().splitlines())]

@@ -93,7 +93,7 @@ def _measure(node: Node, folder: Path, log: IO[bytes], wake: int) -> int:
             node.say("failed", "image", state.problem)
             return 1
         name = f"orch-{node.owner}-deep-{os.getpid()}"
-        argv = container.argv(node, name, [f"{folder}:/deep:ro"], ["-c", START, "/deep"], "")
+        argv = container.run_argv(node, name, [f"{folder}:/deep:ro"], ["-c", START, "/deep"])
     try:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True)
     except OSError as error:
