@@ -391,10 +391,12 @@ def test_no_value_of_any_type_anywhere_gives_a_traceback(text: str, tmp_path: Pa
         head = re.match(r" *(- )?[\w.\"]+:", line)
         for new in [f"{head[0]} {value}" for value in REPLACEMENTS] + ["", line[:-1], line + "]"] if head else []:
             path.write_text("\n".join([*lines[:number], new, *lines[number + 1 :]]), encoding="utf-8")
+            problems: list[str] = []
             try:
                 validate_file(_fresh(catalogue), path)
             except DescriptorError as error:
-                assert all(one.startswith(str(path)) for one in error.problems)
+                problems = error.problems
+            assert all(problem.startswith(str(path)) for problem in problems)
 
 
 def _fresh(catalogue: Catalogue) -> Catalogue:

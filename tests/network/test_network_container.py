@@ -73,8 +73,10 @@ def test_a_container_without_the_devices(place: Place, inside: Path, tmp_path: P
     """As in a published 2-node entry: /sys shows them, /dev/infiniband was not passed."""
     empty = container(tmp_path / "empty", renamed_broadcom(), range(0))
     assert check(place, empty) == [
-        "trouble\trdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: cannot be opened in the container, "
-        "/dev/infiniband has no uverbs device for it"
+        (
+            "trouble\trdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: cannot be opened in the container, "
+            "/dev/infiniband has no uverbs device for it"
+        )
     ]
     some = container(tmp_path / "some", renamed_broadcom()[:6], range(8))
     assert check(place, some) == ["trouble\trdma6,rdma7: on the node, but not in the container (/sys/class/infiniband)"]
@@ -83,8 +85,10 @@ def test_a_container_without_the_devices(place: Place, inside: Path, tmp_path: P
 def test_a_library_that_does_not_fit_the_driver(place: Place, inside: Path) -> None:
     tool(place.folder, "\n".join(ABI.format(f"rdma{n}") for n in range(8)) + "\nNo IB devices found")
     assert check(place, inside) == [
-        "trouble\trdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: ibv_devices in the container does not list it (libibverbs: Warning: "
-        "Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1)); the image's RDMA library does not fit the node's driver"
+        (
+            "trouble\trdma0,rdma1,rdma2,rdma3,rdma4,rdma5,rdma6,rdma7: ibv_devices in the container does not list it (libibverbs: Warning: "
+            "Driver bnxt_re does not support the kernel ABI of 6 (supports 1 to 1)); the image's RDMA library does not fit the node's driver"
+        )
     ]
     tool(place.folder, LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)))
     assert check(place, inside) == [

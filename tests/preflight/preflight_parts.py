@@ -188,7 +188,7 @@ class Node:
             f". {LIB}/common.sh",
             f". {LIB}/network.sh",
             f". {LIB}/preflight_node.sh",
-            r"report() { printf '%s\t%s\t%s\t%s\n' " '"$1" "$rank" "$node" "${2:-}"; }',
+            """report() { printf '%s\\t%s\\t%s\\t%s\\n' "$1" "$rank" "$node" "${2:-}"; }""",
             call,
         ]
         return "\n".join(lines) + "\n"
