@@ -1,4 +1,4 @@
-"""Sections about nodes and attempts: who ran what and how fast, who was set aside and why, the bandwidth between them."""
+"""Sections about nodes and attempts: who ran what and how fast, who was set aside and why, bandwidths."""
 
 from __future__ import annotations
 

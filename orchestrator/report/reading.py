@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,7 +133,7 @@ def _rates(evaluations: tuple[CurvePoint, ...]) -> list[tuple[float, float]]:
     """Samples per second between evaluations, at the minute of the later one."""
     return [
         (late.minutes, (late.samples - early.samples) / ((late.minutes - early.minutes) * 60))
-        for early, late in zip(evaluations, evaluations[1:], strict=False)
+        for early, late in itertools.pairwise(evaluations)
         if late.minutes > early.minutes and late.samples > early.samples
     ]
 
@@ -166,8 +167,7 @@ def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
         if (start := number(run.start)) is not None and (stop := number(run.stop)) is not None
     ]
     return [
-        Gap(early, late, (start - stop) / 60000)
-        for (early, _, stop), (late, start, _) in zip(timed, timed[1:], strict=False)
+        Gap(early, late, (start - stop) / 60000) for (early, _, stop), (late, start, _) in itertools.pairwise(timed)
     ]
 
 

@@ -38,7 +38,7 @@ def healthy(node: Node, **commands: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "version, gpus, model, target, name, idle",
+    ("version", "gpus", "model", "target", "name", "idle"),
     [
         ("rocm6.1", 1, "MI300X", "gfx942", "MI300X-O", "0.2 GiB"),
         ("rocm6.4", 1, "MI300X", "gfx942", "AMD Instinct MI300X VF", "0.2 GiB"),
@@ -58,7 +58,7 @@ def test_amd_smi_of_each_version_is_read(
 
 
 @pytest.mark.parametrize(
-    "version, gpus, device, target, model",
+    ("version", "gpus", "device", "target", "model"),
     [
         ("rocm5.7", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
         ("rocm6.0", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
@@ -89,7 +89,7 @@ def test_a_rocm_smi_without_names_leaves_the_model_open(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "version, fails, opened",
+    ("version", "fails", "opened"),
     [
         ("rocm6.1", ["python (pid 4242, 2.0 GiB)"], []),
         ("rocm6.4", ["sleep (pid 2266127, 1.8 GiB)"], []),
@@ -176,7 +176,7 @@ def test_a_monitor_with_the_device_open_is_a_warning(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "count, verdict, text",
+    ("count", "verdict", "text"),
     [
         ("total_uncorrectable_count", "fail", "uncorrectable errors since the driver was loaded: GPU 5: 2"),
         ("total_correctable_count", "warn", "corrected or deferred errors: GPU 5: 2"),
@@ -191,7 +191,7 @@ def test_memory_errors(node: Node, count: str, verdict: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "states, text",
+    ("states", "text"),
     [
         (["U", "U", "SELF", "D", "U", "U", "U", "U"], "GPU 2: 1 of 7 links down"),
         (["U/U", "U/D", "SELF", "U/U", "U/U", "U/U", "U/U", "U/U"], "GPU 2: 1 of 14 links down"),
@@ -288,7 +288,7 @@ def test_a_system_without_gpus(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, values",
+    ("text", "values"),
     [
         (
             r'{"a": {"b c": [1, -2.5, null, true]}}',

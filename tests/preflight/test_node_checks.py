@@ -150,7 +150,7 @@ def test_silent_engine(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "pull, verdict, text",
+    ("pull", "verdict", "text"),
     [
         ("never", "fail", "image rocm/training:6.0 is not on this node"),
         ("missing", "warn", "image rocm/training:6.0 is not on this node yet"),
@@ -224,7 +224,7 @@ def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, text",
+    ("change", "text"),
     [
         ("older", "an older marker is there"),
         ("none", "the marker that the batch host wrote is not there"),
@@ -269,7 +269,7 @@ def test_data_value_is_that_of_the_content(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "value, verdict, text",
+    ("value", "verdict", "text"),
     [
         ("", "fail", "DATADIR is not set"),
         ("/no/such/folder", "fail", "DATADIR: /no/such/folder does not exist on this node"),
@@ -386,7 +386,7 @@ def test_shared_memory_of_dead_holders_is_removed(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "squeue, verdict",
+    ("squeue", "verdict"),
     [
         ('echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1', "pass"),
         ("echo COMPLETED", "pass"),

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -64,6 +65,12 @@ def structure(text: str) -> Structure:
 @pytest.fixture(scope="module")
 def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sets.make_set(tmp_path_factory.mktemp("sets"), sets.logs(sets.MI355X))
+
+
+@pytest.fixture
+def own_set(whole_set: Path, tmp_path: Path) -> Path:
+    """A copy of `whole_set`, for a test that changes it."""
+    return Path(shutil.copytree(whole_set, tmp_path / whole_set.name))
 
 
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.parent.name)
@@ -291,7 +298,7 @@ def test_the_settings_of_the_nodes_are_read_from_the_file_that_nodes_write(whole
 
 
 def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
-    whole_set: Path, capsys: pytest.CaptureFixture[str]
+    own_set: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aside = {
         "node": "node-c",
@@ -300,7 +307,7 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
         "attempt": 1,
         "time_ms": 1777000000000,
     }
-    (whole_set / "jobs/900.json").write_text(
+    (own_set / "jobs/900.json").write_text(
         json.dumps(
             {
                 "job_id": "900",
@@ -312,15 +319,15 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
             }
         )
     )
-    (whole_set / "preflight").mkdir()
-    (whole_set / "preflight/900.tsv").write_text(
+    (own_set / "preflight").mkdir()
+    (own_set / "preflight/900.tsv").write_text(
         "node\tcheck\tverdict\tms\ttext\tremedy\nnode-a\tengine\tpass\t1\t\t\nnode-c\tgpu_count\tfail\t1\t7 of 8\tdmesg\n"
     )
-    (whole_set / "preflight/deep-900.tsv").write_text(
+    (own_set / "preflight/deep-900.tsv").write_text(
         "round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\nall\tnode-a,node-b,node-d\trccl\t1\t1\t90.5\t0\t\n"
         "pairs\tnode-a,node-b\trccl\t1\t1\t91.25\t0\t\npairs\tnode-a,node-d\trccl\t1\t1\t310.0\t0\t\n"
     )
-    report = read_report(str(whole_set))
+    report = read_report(str(own_set))
     parsed = structure(page(report))
     for expected in (
         "Nodes that were set aside",
@@ -340,7 +347,7 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
         and "## What points at a slow node" in pasted
         and "<script" not in pasted.replace("\\<script", "")
     )
-    assert main(["report", str(whole_set), "--format", "json"]) == 0
+    assert main(["report", str(own_set), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     told = {one["node"]: one for one in data["nodes"]}
     assert told["node-c"]["set_aside"][0]["run"] == 2 and told["node-b"]["bandwidth_gbps"] == 91.25

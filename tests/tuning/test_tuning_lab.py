@@ -329,9 +329,7 @@ def test_put_back_after_scancel(place: Place, knobs: Knobs) -> None:
 @pytest.mark.parametrize("by", ["watchdog", "tune revert"])
 def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: str) -> None:
     """SIGKILL for the driver, its steps and the nodes' processes, as after a crash."""
-    job = place.submit(
-        1, "slow:run=1:attempt=1:ms=100", tuning="{lease_seconds: %d}" % (1 if by == "watchdog" else 3600)
-    )
+    job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning=f"{{lease_seconds: {1 if by == 'watchdog' else 3600}}}")
     place.in_run(1)
     assert tuned(knobs)
     set_dir = str(place.set_dir())

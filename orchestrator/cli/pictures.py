@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import duration, minutes_text
+from orchestrator.words import duration, minutes
 
 if TYPE_CHECKING:
     from orchestrator.runset.picture import RunPicture, SetPicture
@@ -27,7 +27,7 @@ def set_row(one: SetPicture) -> list[str]:
         now_text(one),
         evaluation_text(one),
         duration(one.elapsed_s) if one.started_ms else "-",
-        minutes_text(one.projected),
+        minutes(one.projected),
         job_text(one),
         one.reason,
     ]
@@ -61,7 +61,7 @@ def run_row(run: RunPicture) -> list[str]:
         str(run.run),
         state,
         str(run.attempt or "-"),
-        minutes_text(run.minutes),
+        minutes(run.minutes),
         "-" if run.seconds is None else duration(run.seconds),
         str(run.seed or "-"),
         run.reason,
@@ -75,7 +75,7 @@ def headline(one: SetPicture) -> str:
     parts += [f"{one.failed} failed"] if one.failed else []
     parts += [now_text(one)] if one.current else []
     parts += [f"eval {evaluation_text(one)}"] if one.evaluation else []
-    parts += [f"projected {minutes_text(one.projected)} min"] if one.projected is not None else []
+    parts += [f"projected {minutes(one.projected)} min"] if one.projected is not None else []
     return "  ".join(parts) + (f"  ({one.reason})" if one.reason else "")
 
 
@@ -103,7 +103,7 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
     if one.started_ms:
         pairs.append(("elapsed", duration(one.elapsed_s)))
     if one.projected is not None:
-        pairs.append(("projected", f"{minutes_text(one.projected)} min: good runs so far, without fastest and slowest"))
+        pairs.append(("projected", f"{minutes(one.projected)} min: good runs so far, without fastest and slowest"))
     if one.spares:
         pairs.append(("spares", f"{', '.join(one.spares)} ({len(one.spares)} waiting)"))
     pairs += [("set aside", aside_text(aside)) for aside in one.set_aside]
