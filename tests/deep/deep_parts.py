@@ -27,17 +27,6 @@ from orchestrator.onnode.policy.search import DeepVerdict, Search
 PACKAGE = Path(orchestrator.onnode.__file__).parent
 TABLE = "preflight/deep-test.tsv"
 
-# What a node is started with; `lib` is its bundle's.
-AGENT = """
-import sys
-from pathlib import Path
-bundle = Path(sys.argv[1])
-sys.path.insert(0, str(bundle))
-from lib import settings
-from lib.agent import deep, node
-sys.exit(deep.main(node.this_node(bundle, settings.load(bundle))))
-"""
-
 
 def settings_text(**values: str) -> str:
     """A settings.sh: nothing or 0 for what is not given, which is enough for the deep step."""
@@ -164,7 +153,16 @@ class Bundle:
     def start(self, nodes: Sequence[str], prefix: Callable[[str], list[str]] = lambda _: [], **env: str) -> LocalStep:
         """Start the agents of the nodes; `prefix` gives the words before a node's command."""
         commands = {
-            node: [*prefix(node), sys.executable, "-I", "-S", "-B", "-c", AGENT, str(self.spoiled.get(node, self.path))]
+            node: [
+                *prefix(node),
+                sys.executable,
+                "-I",
+                "-S",
+                "-B",
+                str(self.spoiled.get(node, self.path) / "lib"),
+                "node",
+                "deep",
+            ]
             for node in nodes
         }
         told = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -9,11 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from deep_parts import Outcome, outcome
 
 from orchestrator.model import load_entry
 from orchestrator.render import render_bundle, write_bundle
@@ -50,6 +51,39 @@ printf 'json %s\n' "$DEEP_JSON"
 THROTTLE = r"""
 [[ $node != SLOW ]] || sed -i 's|^    def send(self, data):|&\n        time.sleep(len(data) / 4e6)|' "$folder/all_reduce_tcp.py"
 """
+
+
+@dataclass
+class Outcome:
+    """What deep_step left behind."""
+
+    status: int
+    rows: dict[str, tuple[str, str, str, str]]
+    """Node: verdict, milliseconds, text, remedy."""
+    slow: list[str]
+    summary: str
+    json: dict[str, Any] | None
+    table: list[dict[str, str]]
+    """The lines of deep-<job>.tsv."""
+
+    def verdicts(self) -> dict[str, str]:
+        return {node: row[0] for node, row in self.rows.items()}
+
+
+def outcome(output: str, errors: str, table: Path) -> Outcome:
+    """Read what the driver printed."""
+    assert "status " in output, output + errors
+    lines = [line.partition(" ") for line in output.splitlines()]
+    said = {word: rest for word, _, rest in lines}
+    rows = {}
+    for line in output.splitlines():
+        if line.startswith("row\t"):
+            _, node, *cells = line.split("\t")
+            rows[node] = (cells[0], cells[1], cells[2], cells[3])
+    with table.open() as stream:
+        measured = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+    found = json.loads(said["json"])
+    return Outcome(int(said["status"]), rows, said["slow"].split(), said["summary"], found, measured)
 
 
 @pytest.fixture

@@ -1,23 +1,22 @@
 """The node's part of the deep step: the files of measure/ in a container with the environment of a run. docs/deep.md has the rules.
 
-Requests of the loop are its input, without a detour; when the loop is gone, however it ended, the input ends, and with it the
-container. Only the answers pass through here.
+Requests of the loop are for all nodes, what concerns this one goes to the container; answers come back under this node's name.
+When the loop is gone, however it ended, the input ends, and with it the container.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import shlex
 import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import IO
 
-from . import network
+from . import container, network
 from .node import Node
+from .waiting import Failed, LetGo, Waiting, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -32,22 +31,16 @@ KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "ROCR_VISIBLE_DEVIC
 
 
 def main(node: Node) -> int:
-    """Measure what the loop asks for on standard input until that ends; return the exit status."""
-    wake, write = os.pipe()
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write)
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, lambda *_: None)
+    """Measure what the loop asks for on standard input until that ends; return the exit status. Raises Failed, OSError."""
+    waiting = Waiting()
     # A folder of this host: the engine may not be allowed to read shared storage.
     folder = Path(f"{node.channel}-deep")
     try:
         node.folder.mkdir(parents=True, exist_ok=True)
-        with open(node.folder / "deep.log", "wb") as log:
-            _fill(node, folder)
-            return _measure(node, folder, log, wake)
-    except OSError as error:
-        node.say("failed", "storage", f"cannot write to {error.filename or folder}: {error.strerror}")
-        return 1
+        _fill(node, folder)
+        return _measure(node, folder, waiting)
+    except LetGo as order:
+        return order.status
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -69,7 +62,7 @@ def _exports(node: Node) -> str:
     """Return what the measurement has beyond the variables of a run: this node's own network, and what measure/ wants to know."""
     first, second = os.environ.get("MASTER_ADDR", ""), os.environ.get("ORCH_PEER", "")
     own: dict[str, str | None] = dict(network.look(node).exports())
-    own["ORCH_DEEP_NODE"], own["ORCH_DEEP_GPUS"] = node.name, str(node.settings.gpus_per_node)
+    own["ORCH_DEEP_GPUS"] = str(node.settings.gpus_per_node)
     own["ORCH_DEEP_PEER"] = second if first == node.name else first
     own["PYTHONDONTWRITEBYTECODE"] = "1"
     for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_PASS_S", "ORCH_DEEP_RCCL_TESTS"):
@@ -78,59 +71,50 @@ def _exports(node: Node) -> str:
     return "\n".join(("", *lines, ""))
 
 
-def _measure(node: Node, folder: Path, log: IO[bytes], wake: int) -> int:
-    name, environment = "", dict(os.environ)
-    if node.settings.engine == "none":
-        argv, environment = (
-            ["bash", "-c", START, str(folder)],
-            {one: os.environ[one] for one in KEPT if one in os.environ},
-        )
-    else:
-        from . import container
-
-        state = container.look_for_image(node, pull=True)
+def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
+    """Run the container while the loop listens."""
+    name, log = "", node.folder / "deep.log"
+    argv, environment = ["bash", "-c", START, str(folder)], {one: os.environ[one] for one in KEPT if one in os.environ}
+    if node.settings.engine != "none":
+        state = container.look_for_image(node, waiting.call)
         if state.problem:
-            node.say("failed", "image", state.problem)
-            return 1
-        name = f"orch-{node.owner}-deep-{os.getpid()}"
+            raise Failed(state.kind, state.problem)
+        name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
         argv = container.run_argv(node, name, [f"{folder}:/deep:ro"], ["-c", START, "/deep"])
+    pipe = subprocess.PIPE
+    with open(log, "wb") as errors:
+        process = subprocess.Popen(
+            argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
+        )
+    assert process.stdin and process.stdout
+    requests, over = process.stdin, []
+    waiting.watch_lines(process.stdout.fileno(), lambda line: _say(node, line))
+    waiting.watch_lines(0, lambda line: _ask(node, requests.fileno(), line), lambda: over.append(True))
     try:
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True)
-    except OSError as error:
-        node.say("failed", "engine", f"cannot start {argv[0]}: {error.strerror}")
-        return 1
-    ended = _pass_on(node, process, wake)
-    status = _end(node, process, name)
-    if ended and status:
-        last = (node.folder / "deep.log").read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
-        node.say("failed", "container", f"the measurement ended (status {status}): {' '.join(last)}")
+        waiting.wait(lambda: over or process.poll() is not None)
+    finally:
+        status = _end(node, waiting, process, name)
+    if status and not over:
+        last = log.read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
+        raise Failed("container", f"the measurement ended (status {status}): {' '.join(last)}")
     return status
 
 
-def _pass_on(node: Node, process: subprocess.Popen[bytes], wake: int) -> bool:
-    """Pass answers on until the measurement ends by itself (True), or the input ends or a signal comes (False)."""
-    assert process.stdout
-    output, poll, rest = process.stdout.fileno(), select.poll(), b""
-    # Nothing is read from the input, but its end is told.
-    poll.register(0, 0)
-    poll.register(wake, select.POLLIN)
-    poll.register(output, select.POLLIN)
-    while True:
-        ready = [fd for fd, _ in poll.poll()]
-        if wake in ready:
-            process.terminate()
-        if output not in ready:
-            return False
-        piece = os.read(output, 65536)
-        if not piece:
-            return True
-        *lines, rest = (rest + piece).split(b"\n")
-        rest = rest[-65536:]
-        for line in lines:
-            _say(node, line)
+def _ask(node: Node, requests: int, line: str) -> None:
+    """Pass a request on, as far as it is about this node."""
+    try:
+        request = json.loads(line)
+        if request["do"] == "measure":
+            [members] = [group for group in request.pop("groups") if node.name in (member[0] for member in group)]
+            request["members"], request["rank"] = members, [member[0] for member in members].index(node.name)
+        elif request["do"] != "cancel" or node.name not in request["nodes"]:
+            return
+        os.write(requests, json.dumps(request).encode() + b"\n")
+    except (ValueError, TypeError, LookupError, OSError):  # not for this node; or it has ended, which is told
+        pass
 
 
-def _say(node: Node, line: bytes) -> None:
+def _say(node: Node, line: str) -> None:
     """Say an answer. An image may print what it likes when it starts."""
     try:
         word, *fields = json.loads(line)
@@ -140,17 +124,15 @@ def _say(node: Node, line: bytes) -> None:
         node.say(word, *fields)
 
 
-def _end(node: Node, process: subprocess.Popen[bytes], name: str) -> int:
+def _end(node: Node, waiting: Waiting, process: subprocess.Popen[bytes], name: str) -> int:
     """Let it end, by force after some seconds; return its exit status. The engine's client passes TERM on to the container."""
-    for seconds, number in ((2, signal.SIGTERM), (4, signal.SIGKILL)):
-        try:
-            process.wait(seconds)
-            break
-        except subprocess.TimeoutExpired:
+    assert process.stdin
+    waiting.leaving = True
+    process.stdin.close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not waiting.wait(lambda: process.poll() is not None, 4):
             os.killpg(process.pid, number)
-    status = process.wait()
+    status = exit_code(process.wait())
     if name and status:
-        from . import container
-
-        container.remove(node, name)
-    return status if status >= 0 else 128 - status
+        container.remove(node, name, waiting.call)
+    return status

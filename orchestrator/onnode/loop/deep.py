@@ -151,7 +151,7 @@ class _Driver:
             self.search.lost(node, reason)
             self.broken(wanted, index, f"{node}: {self.search.silent[node]}")
         self.record(wanted)
-        self.search.take(wanted, self.results)
+        self.search.take(self.results)
 
     def take_answer(self, wanted: Round, index: int, word: str, node: str, fields: list[str]) -> None:
         """Take a node's answer. The first node of a group tells its bandwidth."""

@@ -1,12 +1,11 @@
 """Bus bandwidth of an all-reduce with other nodes, in the workload's container: images of others, Python 3.7, no other library.
 
-agent/deep.py starts `python3 measure`. Requests of the loop come as lines of JSON on its input, whose end ends it and all that it
-started; other nodes' are passed over:
+agent/deep.py starts `python3 measure`. Requests come as lines of JSON on its input, whose end ends it and all that it started:
 
-    {"do": "measure", "id": 3, "way": "tcp", "limit": 120, "bytes": 536870912, "groups": [[[NODE, ADDRESS, PORT], ...], ...]}
-    {"do": "cancel", "id": 3, "nodes": [NODE, ...]}        one of their group has failed
+    {"do": "measure", "id": 3, "way": "tcp", "limit": 120, "bytes": 536870912, "members": [[NODE, ADDRESS, PORT], ...], "rank": 0}
+    {"do": "cancel", "id": 3}        another one of these nodes has failed
 
-A group is in rank order. Answers are lines of JSON on its output; STATE is ok or error:
+Members are in rank order. Answers are lines of JSON on its output; STATE is ok or error:
 
     ["deep-ready", GPUS, RCCL_TESTS, ADDRESS, TCP_PORT, TORCH_PORT, NOTE]
     ["deep", ID, STATE, WAY, BYTES, MICROSECONDS, MBPS, WRONG, TORCH_PORT, NOTE]

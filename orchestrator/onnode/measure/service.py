@@ -16,8 +16,6 @@ from . import rccl_tests
 from .address import own_address
 from .worker import Answer, Worker
 
-NODE = os.environ.get("ORCH_DEEP_NODE", "")
-
 
 def say(*fields: Any) -> None:
     """Send one line to the agent of this node."""
@@ -106,24 +104,20 @@ class Service:
             request = json.loads(line.decode())
             if request["do"] == "measure":
                 self.begin(request)
-            elif self.waiting and request["id"] == self.request["id"] and NODE in request["nodes"]:
+            elif self.waiting and request["id"] == self.request["id"]:
                 self.fail("given up, because another node failed")
         return bool(piece)
 
     def begin(self, request: Any) -> None:
-        groups = [group for group in request["groups"] if NODE in [node for node, _, _ in group]]
-        if not groups:
-            return
-        way, rank = request["way"], [node for node, _, _ in groups[0]].index(NODE)
+        way = request["way"]
         self.request, self.deadline = request, time.monotonic() + request["limit"]
         self.waiting, self.answers = list(self.workers.get(way, ())), []
         if not self.waiting:
             self.fail(f"this node cannot measure with {way}")
-        if way == "torch" and rank == 0:
+        if way == "torch" and request["rank"] == 0:
             self.store.close()
-        wanted = {name: request[name] for name in ("id", "limit", "bytes")}
         for worker in self.waiting:
-            worker.ask({**wanted, "members": groups[0], "rank": rank, "gpus": self.gpus})
+            worker.ask({**request, "gpus": self.gpus})
 
     def hear(self, worker: Worker) -> None:
         answer = worker.answer()

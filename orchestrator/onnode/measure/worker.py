@@ -11,7 +11,7 @@ import threading
 from queue import Queue
 from typing import Any, Callable
 
-Request = Any  # members of `measure`, with "members" (the own group), "rank" and "gpus"
+Request = Any  # that of `measure`, with "gpus"
 Answer = Any  # {"bytes", "microseconds", "mbps", "wrong"}, or {"error"}
 
 

@@ -86,6 +86,7 @@ class Search:
         self.short = False
         self.last: list[GroupResult] = []
         self._rounds: Rounds | None = None
+        self._wanted: Round | None = None
 
     def ready(self, node: str, gpus: int, rccl_tests: bool) -> None:
         """Take what a node can measure with: GPUs that torch sees, and whether it has rccl-tests."""
@@ -101,19 +102,21 @@ class Search:
         return [node for node in self.nodes if node not in self.silent and node not in self.bad]
 
     def next_round(self) -> Round | None:
-        """Return what to measure next, None when the search is over. After each round call `take` first."""
+        """Return what to measure next, None when the search is over. The same again until `take` was called."""
         if self._rounds is None:
             self._choose_way()
-            self._rounds = self._search() if self.way else iter_nothing()
-            return next(self._rounds, None)
-        try:
-            return self._rounds.send([one.good_mbps for one in self.last])
-        except StopIteration:
-            return None
+            self._rounds = self._search()
+            self._wanted = next(self._rounds, None)
+        return self._wanted
 
-    def take(self, _: Round, results: list[GroupResult]) -> None:
-        """Take the results of a round, one for each of its groups."""
+    def take(self, results: list[GroupResult]) -> None:
+        """Take the results of the round, one for each of its groups."""
         self.last = results
+        assert self._rounds
+        try:
+            self._wanted = self._rounds.send([one.good_mbps for one in results])
+        except StopIteration:
+            self._wanted = None
 
     def _choose_way(self) -> None:
         live = self.live
@@ -131,6 +134,8 @@ class Search:
 
     def _search(self) -> Rounds:
         """Measure the whole, name the slow ones, and measure the whole without them."""
+        if not self.way:
+            return
         if self.way == "torch" and self.gpus[self.live[0]] > 1:
             yield from self._each_alone()
         live = self.live
@@ -319,11 +324,6 @@ class Search:
         if self.whole and self.fit_nodes != self.whole_nodes:
             text += f"; {gbps(self.whole)} GB/s over all {self.whole_nodes}"
         return text + (f"; {self.halves}" if self.halves else "")
-
-
-def iter_nothing() -> Rounds:
-    """Return a search of no rounds."""
-    yield from ()
 
 
 def matching(nodes: list[str], number: int) -> list[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from datetime import timedelta
 from enum import Enum
@@ -33,7 +34,8 @@ def is_nccl_available() -> bool:
 
 def _own(name: str) -> float | None:
     words = dict(word.split("=") for word in os.environ.get(name, "").split())
-    value = words.get(os.environ["ORCH_DEEP_NODE"])
+    # The measuring process of node n1 of a test is /.../orch-0-test-n1-deep/measure.
+    value = words.get(sys.argv[0].split("/")[-2].split("-")[-2])
     return None if value is None else float(value)
 
 
