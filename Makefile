@@ -1,10 +1,12 @@
 # make demo      the whole path on this machine: no Slurm, Docker, GPU or root needed
-# make test      all tests; on Debian as root with a real Slurm and a real Docker engine. Up to five tests that failed are
-#                run once more, alone, which counts; both outcomes are printed (tests/run)
+# make unit      the fast tests: what needs neither a lab nor a whole set; under a minute
+# make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
+# make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
+# make lock      write requirements-dev.txt anew: the versions that the three above install
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
-# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help".
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (2).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,8 +18,10 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+JOBS := 2
+PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo test lab lab-down clean
+.PHONY: help demo unit test check lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -26,7 +30,16 @@ demo: $(VENV)/installed
 	$(BIN)/orchestrator demo $(ARGS)
 
 test: $(VENV)/tested
-	PYTHON=$(BIN)/python lab/with tests/run $(ARGS)
+	lab/with $(PYTEST) $(ARGS)
+
+unit: $(VENV)/tested
+	$(PYTEST) -m unit $(ARGS)
+
+check: $(VENV)/tested
+	PYTHON=$(BIN)/python tools/check
+
+lock: | $(BIN)/python
+	PYTHON=$(BIN)/python tools/lock
 
 lab:
 	lab/up
@@ -35,7 +48,7 @@ lab-down:
 	lab/down
 
 clean:
-	rm -rf $(VENV) .lab dist build .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .lab dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # Python 3.11 or newer with venv. On Debian the venv module is a package of its own.
@@ -74,6 +87,7 @@ $(VENV)/installed: pyproject.toml | $(BIN)/python
 	$(PIP) --editable .
 	touch $@
 
-$(VENV)/tested: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[test]'
+# Constraints, not requirements: they say which version, and pyproject.toml what is needed on this Python.
+$(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/python
+	$(PIP) --constraint requirements-dev.txt --editable '.[test,check]'
 	touch $@ $(VENV)/installed

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+import itertools
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -67,7 +68,9 @@ bare
 
 
 def command(*argv: str | Path, env: dict[str, str], limit_s: float = 900) -> str:
-    done = subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s, check=False)
+    done = subprocess.run(
+        argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s, check=False
+    )
     if done.returncode:
         sys.exit(f"{' '.join(map(str, argv))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -77,7 +80,13 @@ def measure(nodes: int, nexp: int, caches: bool) -> dict[str, float]:
     """Milliseconds: median bare step, median gap."""
     state = Path(f"/var/tmp/orch-gap-{nodes}")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "LAB_"))}
-    env |= {"ORCHESTRATOR_LAB": str(state), "LAB_NODES": str(nodes), "LAB_PREFIX": "gap", "LAB_IMAGE": "no", "PYTHONPATH": str(TOP)}
+    env |= {
+        "ORCHESTRATOR_LAB": str(state),
+        "LAB_NODES": str(nodes),
+        "LAB_PREFIX": "gap",
+        "LAB_IMAGE": "no",
+        "PYTHONPATH": str(TOP),
+    }
     command(TOP / "lab/up", env=env)
     try:
         env["SLURM_CONF"] = str(state / "slurm/slurm.conf")
@@ -89,7 +98,16 @@ def measure(nodes: int, nexp: int, caches: bool) -> dict[str, float]:
         (root / f"systems/gap_{nodes}.yaml").write_text(SYSTEM.format(nodes=nodes, batch=8 * nodes))
         words = {"tunables": "apply" if caches else "off", "caches": "true" if caches else "false"}
         (root / "site.yaml").write_text(SITE.format(root=root, **words))
-        render = [sys.executable, "-m", "orchestrator", "render", f"gap_{nodes}", "builtin", "--site", root / "site.yaml"]
+        render = [
+            sys.executable,
+            "-m",
+            "orchestrator",
+            "render",
+            f"gap_{nodes}",
+            "builtin",
+            "--site",
+            root / "site.yaml",
+        ]
         command(*render, "--systems-dir", root / "systems", "--nexp", str(nexp), "-o", root / "bundle", env=env)
         (root / "job.sh").write_text(JOB.format(nodes=nodes, nexp=nexp, root=root))
         command("sbatch", "--wait", f"-N{nodes}", "--exclusive", f"--output={root}/out", root / "job.sh", env=env)
@@ -98,7 +116,7 @@ def measure(nodes: int, nexp: int, caches: bool) -> dict[str, float]:
         spans = sorted(span(log) for log in root.glob("sets/*/results/result_*.txt"))
         if len(spans) != nexp:
             sys.exit(f"{len(spans)} of {nexp} runs:\n{text}")
-        gaps = [later[0] - earlier[1] for earlier, later in zip(spans, spans[1:], strict=False)]
+        gaps = [later[0] - earlier[1] for earlier, later in itertools.pairwise(spans)]
         return {"nodes": nodes, "bare_ms": statistics.median(bare), "gap_ms": statistics.median(gaps)}
     finally:
         command(TOP / "lab/down", env=env)

@@ -11,6 +11,7 @@ usage (as root, with the cluster of lab/ up):  python benchmarks/bench_launch.py
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -47,7 +48,7 @@ def spans(logs: list[Path]) -> list[tuple[int, int]]:
 def figures(wall_s: float, logs: list[Path]) -> dict[str, float]:
     times = spans(logs)
     runs_s = sum(stop - start for start, stop in times) / 1000
-    gaps = [later[0] - earlier[1] for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later[0] - earlier[1] for earlier, later in itertools.pairwise(times)]
     return {
         "runs": len(times),
         "wall_s": wall_s,

@@ -1,7 +1,10 @@
-"""The one-machine cluster (lab/) for tests.
+"""The one-machine cluster (lab/) for tests, and which tests may run beside each other.
 
-A test that needs it carries the marker `lab` and takes the fixture `lab`. Where the cluster is not up such tests skip,
+A test that needs the cluster carries the marker `lab` and takes the fixture `lab`. Where it is not up such tests skip,
 all with the same line; with CI=true they fail instead, because there a skipped test would go unseen.
+
+Tests run in random order (the seed is printed at the end) and, with `-n 2 --dist loadgroup`, side by side. What there is
+only once on a machine, the lab and the machine's own settings, has one worker: the group "lab". All else is spread.
 """
 
 from __future__ import annotations
@@ -87,6 +90,64 @@ def require_lab() -> None:
         pytest.fail(f"{problem}; with CI=true its tests may not be skipped", pytrace=False)
     if problem:
         pytest.skip(problem)
+
+
+# Files with tests that run whole sets, build the wheel or check every bundle: seconds each, so not for `make unit`.
+WHOLE = (
+    "bundle/",
+    "builtin/",
+    "lab/",
+    "controller/test_real_sets.py",
+    "deep/test_deep_tcp.py",
+    "deep/test_deep_torch.py",
+    "mllog/test_mllog_differential.py",
+    "mllog/test_mllog_sets.py",
+    "network/test_network_sets.py",
+    "render/test_render_catalogue.py",
+    "submission/test_package.py",
+    "test_errors.py",
+    "test_order.py",
+    "test_wheel.py",
+    "tuning/test_tune_hosts.py",
+    "tuning/test_tuning_sets.py",
+)
+
+# Files whose tests share something that takes seconds to make: one worker makes it once.
+TOGETHER = ("test_wheel.py", "render/test_render_catalogue.py")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what `make unit` leaves out: the official referee alone takes seconds."""
+    if config.getoption("markexpr") != "unit" or not collection_path.is_file():
+        return None
+    return collection_path.relative_to(Path(__file__).parent).as_posix().startswith(WHOLE) or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xdist reads the groups
+    place = item.path.relative_to(Path(__file__).parent).as_posix()
+    if needs_whole_machine(item):
+        item.add_marker(pytest.mark.xdist_group("lab"))
+    elif place in TOGETHER:
+        item.add_marker(pytest.mark.xdist_group(place))
+    if not needs_whole_machine(item) and not place.startswith(WHOLE):
+        item.add_marker(pytest.mark.unit)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin the longest queue first; stable, so its order stays the random one."""
+    items.sort(key=needs_whole_machine, reverse=True)
+
+
+def needs_whole_machine(item: pytest.Item) -> bool:
+    """Return whether `item` uses what a machine has once: the lab (or starts another one), or its settings."""
+    fixtures = getattr(item, "fixturenames", ())
+    return bool(item.get_closest_marker("lab") or item.get_closest_marker("host") or "another_lab" in fixtures)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    seed = config.getoption("randomly_seed", None)
+    if isinstance(seed, int) and config.getoption("randomly_reorganize", False):
+        terminalreporter.write_line(f"order and random numbers: -p randomly --randomly-seed={seed}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

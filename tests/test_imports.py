@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -85,11 +86,24 @@ def test_help_of_every_command_needs_no_package(helps: tuple[dict[str, tuple[int
     assert {name.split(".")[0] for name in loaded} <= sys.stdlib_module_names | {"orchestrator", "__main__"}
 
 
+def test_the_index_is_what_the_commands_say_of_themselves() -> None:
+    declared = {}
+    for path in sorted((PACKAGE / "cli").glob("*.py")):
+        module = import_module(f"orchestrator.cli.{path.stem}")
+        command = getattr(module, "COMMAND", None)
+        if command is not None:
+            assert command.name == path.stem and command.help == module.__doc__
+            declared[command.name] = command.summary
+    assert declared == COMMANDS
+    verdicts = {name for name in COMMANDS if import_module(f"orchestrator.cli.{name}").COMMAND.verdict}
+    assert verdicts == {"preflight", "run", "watch", "score", "check", "tune", "compare", "package", "demo"}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_ends_with_an_example(name: str, helps: tuple[dict[str, tuple[int, str]], list[str]]) -> None:
     _, text = helps[0][name]
     assert text.startswith(f"usage: orchestrator {name} ")
-    doc = (PACKAGE / "cli" / f"{COMMANDS[name][0]}.py").read_text()
+    doc = (PACKAGE / "cli" / f"{name}.py").read_text()
     described = ast.get_docstring(ast.parse(doc)) or ""
     assert described in text
     parts_of_it = re.split(r"^examples?:", described, flags=re.IGNORECASE | re.MULTILINE)
@@ -137,8 +151,8 @@ def test_every_part_is_in_the_table() -> None:
 @pytest.mark.parametrize("part", parts())
 def test_a_part_imports_only_what_it_may(part: str) -> None:
     allowed = layers().get(part, set())
-    # The errors, and where the data files are, know nothing of the rest; mllog goes without even the second.
-    free = {part, "errors"} | (set() if part == "mllog" else {"resources", "__version__"})
+    # The errors, the words for tables and times, and where the data files are, know nothing of the rest; mllog goes without even the second.
+    free = {part, "errors", "words"} | (set() if part == "mllog" else {"resources", "__version__"})
     # Who may use a part may use what that part is made of: its types are in the signatures.
     reachable = set(allowed)
     for _ in layers():

@@ -1,12 +1,9 @@
-"""The command line: a table of commands, each in a module that is imported only when it is called.
+"""The command line: an index of commands, each a module that is imported only when it is called.
 
-A command module offers two functions:
+A command's module ends with what it is: COMMAND = Command(name, summary, help, arguments, run, codes), see command.py.
 
-    add_arguments(parser: argparse.ArgumentParser) -> None
-    run(args: argparse.Namespace) -> int            # an ExitCode
-
-`main` turns every OrchestratorError into a message on standard error and its exit code. It also ends in order when what is
-printed finds no place: the reader closed the pipe, or the disk is full.
+`main` turns every OrchestratorError into a message on standard error and its exit code. It also ends in order when what
+is printed finds no place: the reader closed the pipe, or the disk is full.
 """
 
 from __future__ import annotations
@@ -17,34 +14,34 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn, TextIO
 
-# name -> (module under orchestrator.cli, one-line help). The order is the order of `--help`.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "systems": ("systems", "list the catalogue of systems and the workloads each can run"),
-    "render": ("render", "write the bundle of scripts for a system and a workload"),
-    "preflight": ("preflight", "check nodes before they are used: a verdict and a remedy per node"),
-    "submit": ("submit", "create a set and submit its job"),
-    "run": ("run", "submit, watch and score in one; the exit code tells the verdict"),
-    "status": ("status", "what every set (or one) is doing"),
-    "watch": ("watch", "live view of a set until it ends"),
-    "nodes": ("nodes", "who ran what on which node of a set, how fast, and which were set aside"),
-    "logs": ("logs", "show or follow the logs of a set's runs"),
-    "cancel": ("cancel", "end a set's job, containers gone and states final"),
-    "resume": ("resume", "submit the runs that a set still lacks"),
-    "score": ("score", "time-to-train per run and the score of a set or a folder of logs"),
-    "check": ("check", "compliance findings of a set or a folder of logs, per file and line"),
-    "images": ("images", "which image every node has; pull it once, bring it onto all of them"),
-    "code": ("code", "copy the benchmark's code out of a system's image"),
-    "prepare": ("prepare", "download and convert a workload's data; or check what is there"),
-    "published": ("published", "the published results, to compare with"),
-    "tune": ("tune", "host settings of the nodes: plan, apply, verify, revert, status"),
-    "compare": ("compare", "sets and published entries against each other, with how sure the difference is"),
-    "report": ("report", "one self-contained page about a set; also Markdown, CSV and JSON"),
-    "package": ("package", "the submission tree of one or more sets, checked before it is written"),
-    "demo": ("demo", "the whole path with no Slurm, Docker, GPU or root"),
-}
+    from orchestrator.cli.command import Command
 
-# Exit code 0 of these is a verdict, which a command whose reader went away half-way has not given.
-VERDICTS = ("preflight", "run", "watch", "score", "check", "tune", "compare", "package", "demo")
+# The index: command (a module of this package) -> its line in `--help`, in the order of `--help`. What a command is,
+# its module says; this is a copy of names and summaries, so that `--help` loads none of them (a test compares them).
+COMMANDS: dict[str, str] = {
+    "systems": "list the catalogue of systems and the workloads each can run",
+    "render": "write the bundle of scripts for a system and a workload",
+    "preflight": "check nodes before they are used: a verdict and a remedy per node",
+    "submit": "create a set and submit its job",
+    "run": "submit, watch and score in one; the exit code tells the verdict",
+    "status": "what every set (or one) is doing",
+    "watch": "live view of a set until it ends",
+    "nodes": "who ran what on which node of a set, how fast, and which were set aside",
+    "logs": "show or follow the logs of a set's runs",
+    "cancel": "end a set's job, containers gone and states final",
+    "resume": "submit the runs that a set still lacks",
+    "score": "time-to-train per run and the score of a set or a folder of logs",
+    "check": "compliance findings of a set or a folder of logs, per file and line",
+    "images": "which image every node has; pull it once, bring it onto all of them",
+    "code": "copy the benchmark's code out of a system's image",
+    "prepare": "download and convert a workload's data; or check what is there",
+    "published": "the published results, to compare with",
+    "tune": "host settings of the nodes: plan, apply, verify, revert, status",
+    "compare": "sets and published entries against each other, with how sure the difference is",
+    "report": "one self-contained page about a set; also Markdown, CSV and JSON",
+    "package": "the submission tree of one or more sets, checked before it is written",
+    "demo": "the whole path with no Slurm, Docker, GPU or root",
+}
 
 
 def _usage() -> str:
@@ -55,7 +52,7 @@ def _usage() -> str:
         "Take an AMD Instinct cluster from a bare allocation to a scored set of MLPerf Training runs.",
         "",
         "commands:",
-        *(f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()),
+        *(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()),
         "",
         "`orchestrator COMMAND --help` tells more, with an example. `orchestrator --version` prints the version.",
         "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, 3 the scheduler refused,",
@@ -122,17 +119,17 @@ def _call(name: str, rest: list[str]) -> int:
 
     # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    module_name, text = COMMANDS[name]
-    module = import_module(f"orchestrator.cli.{module_name}")
+    command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
     parser = Parser(
         prog=f"orchestrator {name}",
-        description=module.__doc__ or text,
+        description=command.help,
+        epilog=command.epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    module.add_arguments(parser)
+    command.arguments(parser)
     try:
-        return int(module.run(parser.parse_args(rest)))
+        return int(command.run(parser.parse_args(rest)))
     except OrchestratorError as error:
         _say(f"orchestrator {name}: {error}")
         return int(error.exit_code)
@@ -151,7 +148,8 @@ def _open_closed() -> None:
             if null != descriptor:
                 os.dup2(null, descriptor)
                 os.close(null)
-            setattr(sys, name, open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False))
+            stream = open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def _say(text: str) -> None:
@@ -187,8 +185,7 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
         _drop(sys.stdout)
         if code is not None:
             return code
-        verdict = args[:1] and args[0] in VERDICTS and not {"-h", "--help"} & set(args)
-        return int(ExitCode.INTERRUPTED if verdict else ExitCode.OK)
+        return int(ExitCode.INTERRUPTED if _owes_verdict(args) else ExitCode.OK)
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         _drop(sys.stdout)
         _say(
@@ -197,6 +194,15 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
         )
         return int(ExitCode.SET_STATE)
     raise error
+
+
+def _owes_verdict(args: list[str]) -> bool:
+    """Whether exit code 0 would be a verdict of the command in `args`, which has not been given."""
+    from importlib import import_module
+
+    if not args or args[0] not in COMMANDS or {"-h", "--help"} & set(args):
+        return False
+    return bool(import_module(f"orchestrator.cli.{args[0]}").COMMAND.verdict)
 
 
 def _reader_gone() -> bool:

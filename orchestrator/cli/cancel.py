@@ -11,7 +11,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_json, add_set, chosen_set, print_json, scheduler_of, seconds
+from orchestrator.cli.arguments import add_json, add_set, seconds
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set, scheduler_of
+from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, SchedulerError, SetError
 
 if TYPE_CHECKING:
@@ -63,3 +66,12 @@ def _told(picture: SetPicture, jobs: list[str]) -> str:
         lines.append(f"left: run {', '.join(left)} had no time to write its final state; resume closes it")
     lines.append(f"goes on with: orchestrator resume {picture.root}")
     return "\n".join(lines)
+
+
+COMMAND = Command(
+    "cancel",
+    "end a set's job, containers gone and states final",
+    __doc__,
+    add_arguments,
+    run,
+)

@@ -13,6 +13,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from orchestrator.cli.score import folders
+    from orchestrator.cli.finding import folders
     from orchestrator.mllog.score import score_dir
 
     scores = [score_dir(folder, ruleset=args.ruleset) for folder in folders(args.folders, args.site)]
@@ -58,3 +59,13 @@ def _document(score: Score) -> dict[str, object]:
         "seeds_ok": score.seeds_ok,
         "findings": [finding.to_json() for finding in findings],
     }
+
+
+COMMAND = Command(
+    "check",
+    "compliance findings of a set or a folder of logs, per file and line",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "nothing is wrong (warnings aside)", ExitCode.NO_SCORE: "something is"},
+)

@@ -11,7 +11,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli._common import add_json, add_site, find_site, note, print_json
+from orchestrator.cli.arguments import add_json, add_site
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import find_site
+from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
 
@@ -54,3 +57,12 @@ def run(args: Namespace) -> int:
             f"from {entry.image} ({copied.image.id})"
         )
     return ExitCode.OK
+
+
+COMMAND = Command(
+    "code",
+    "copy the benchmark's code out of a system's image",
+    __doc__,
+    add_arguments,
+    run,
+)

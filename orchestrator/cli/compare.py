@@ -15,6 +15,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def run(args: Namespace) -> int:
 
 def _side(name: str, ruleset: str, site: str | None) -> Side:
     """A folder, a published entry, or a set of the site. Raises UsageError when it is none of them."""
-    from orchestrator.cli.score import folders
+    from orchestrator.cli.finding import folders
     from orchestrator.compare.sides import find_side
 
     found = find_side(name, ruleset=ruleset)
@@ -68,3 +69,13 @@ def _side(name: str, ruleset: str, site: str | None) -> Side:
     if found is None:
         raise UsageError(f"{name}: the folder went away")
     return found
+
+
+COMMAND = Command(
+    "compare",
+    "sets and published entries against each other, with how sure the difference is",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "every side has a score", ExitCode.NO_SCORE: "one has none"},
+)

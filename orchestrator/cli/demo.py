@@ -13,9 +13,11 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli import run as run_command
-from orchestrator.cli._common import add_json, positive
-from orchestrator.errors import UsageError
+from orchestrator.cli.arguments import add_json, positive
+from orchestrator.cli.command import Command
+from orchestrator.cli.run import watch_and_score
+from orchestrator.cli.submit import submit_entry
+from orchestrator.errors import ExitCode, UsageError
 
 SYSTEM, WORKLOAD = "local_2x2x8", "builtin"
 
@@ -29,24 +31,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.model import load_entry
+
     folder = Path(args.dir).expanduser().absolute()
     site = _site(folder)
     # The runs use this installation's Python: the system's own may be older, or missing.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    code = run_command.run(
-        Namespace(
-            system=SYSTEM,
-            workload=WORKLOAD,
-            site=str(site),
-            nexp=args.nexp,
-            round=None,
-            env=[],
-            spares=None,
-            exclude="",
-            interval=None,
-            json=args.json,
-        )
-    )
+    entry = load_entry(SYSTEM, WORKLOAD, site=site)
+    code = watch_and_score(*submit_entry(entry, args.nexp), as_json=args.json)
     out = sys.stderr if args.json else sys.stdout
     print(f"\nsets and logs: {folder}\nlook around:   orchestrator status --site {site}", file=out)
     return code
@@ -74,3 +66,13 @@ def _site_text(folder: Path) -> str:
         f"kind: site\nname: demo\nscheduler: local\nlog_dir: {json.dumps(str(folder))}\n"
         'container:\n  engine: none\ntunables: "off"\nclear_caches: false\n'
     )
+
+
+COMMAND = Command(
+    "demo",
+    "the whole path with no Slurm, Docker, GPU or root",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"},
+)

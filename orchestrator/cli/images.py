@@ -29,21 +29,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import (
-    add_json,
-    add_site,
-    find_site,
-    note,
-    positive,
-    print_json,
-    print_table,
-    site_log_dir,
-)
+from orchestrator.cli.arguments import add_json, add_site, positive
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import find_site, site_log_dir
+from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.container.image import Look
-    from orchestrator.container.spread import NodeEngine, Report, Wanted
+    from orchestrator.container.spread import NodeEngine, SpreadReport, Wanted
     from orchestrator.container.store import StoredImage
     from orchestrator.model import Site
     from orchestrator.nodes.names import Node
@@ -223,13 +217,13 @@ def _completed(wanted: Wanted | None, looks: list[Look]) -> Wanted | None:
     return wanted
 
 
-def _code(report: Report) -> int:
+def _code(report: SpreadReport) -> int:
     if report.silent:
         return NO_ANSWER
     return ExitCode.OK if report.equal else ExitCode.NO_SCORE
 
 
-def _show(task: _Task, report: Report) -> None:
+def _show(task: _Task, report: SpreadReport) -> None:
     from orchestrator.container.image import short
     from orchestrator.container.spread import sentence
 
@@ -347,3 +341,12 @@ def _checked_reference(text: str) -> str:
         return TypeAdapter(Image).validate_python(text)
     except ValidationError as error:
         raise UsageError(f"--image: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+COMMAND = Command(
+    "images",
+    "which image every node has; pull it once, bring it onto all of them",
+    __doc__,
+    add_arguments,
+    run,
+)

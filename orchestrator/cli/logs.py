@@ -17,7 +17,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_set, chosen_set, note, positive, scheduler_of
+from orchestrator.cli.arguments import add_set, positive
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set, scheduler_of
+from orchestrator.cli.output import note
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -74,3 +77,12 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
         note("")
         return ExitCode.INTERRUPTED
     return ExitCode.OK
+
+
+COMMAND = Command(
+    "logs",
+    "show or follow the logs of a set's runs",
+    __doc__,
+    add_arguments,
+    run,
+)

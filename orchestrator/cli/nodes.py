@@ -1,7 +1,8 @@
 """The nodes of a set: ranks, good and failed attempts, times, exit codes, bandwidth, preflight, and who was set aside.
 
-VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are minutes to train of the good
-runs that it took part in and of those it did not. Together with the deep step's bandwidth they point at a slow node.
+VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are minutes to train of
+the good runs that it took part in and of those it did not. Together with the deep step's bandwidth they point at a slow
+node.
 
 example:
   orchestrator nodes                                 # of the newest set
@@ -13,8 +14,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_json, add_set, chosen_set, duration, minutes_text, print_json, print_table
+from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set
+from orchestrator.cli.output import print_json, print_table
 from orchestrator.errors import ExitCode
+from orchestrator.words import duration, minutes
 
 if TYPE_CHECKING:
     from orchestrator.runset.node_history import NodeHistory
@@ -84,8 +89,8 @@ def _row(one: NodeHistory) -> list[str]:
         _seconds(one.mean_s),
         _seconds(last),
         "-" if one.relative is None else f"{one.relative:.3f}",
-        minutes_text(one.minutes_with),
-        minutes_text(one.minutes_without),
+        minutes(one.minutes_with),
+        minutes(one.minutes_without),
         ",".join(map(str, one.exits)) or "-",
         "-" if one.gbps is None else f"{one.gbps:.1f}",
         one.preflight.verdict if one.preflight else "-",
@@ -94,3 +99,12 @@ def _row(one: NodeHistory) -> list[str]:
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else duration(value)
+
+
+COMMAND = Command(
+    "nodes",
+    "who ran what on which node of a set, how fast, and which were set aside",
+    __doc__,
+    add_arguments,
+    run,
+)

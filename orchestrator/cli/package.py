@@ -16,6 +16,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.cli.score import folders
+    from orchestrator.cli.finding import folders
     from orchestrator.report.working import working
     from orchestrator.submission.package import check_place, make_package, write_package
     from orchestrator.submission.verify import installed_version, verify
@@ -96,7 +97,7 @@ def _options(args: Namespace) -> Options:
 
 def _systems_dirs(site: str | None) -> list[Path]:
     """The folders with further descriptors that the site names."""
-    from orchestrator.cli._common import find_site
+    from orchestrator.cli.finding import find_site
     from orchestrator.model import load_site
 
     found = find_site(site)
@@ -138,3 +139,16 @@ def _tell(args: Namespace, package: Package, word: Word | None) -> None:
         print(f"written: {args.output} ({len(package.files)} files, {total / 1e6:.1f} MB)")
     else:
         print("nothing was written", file=sys.stderr)
+
+
+COMMAND = Command(
+    "package",
+    "the submission tree of one or more sets, checked before it is written",
+    __doc__,
+    add_arguments,
+    run,
+    {
+        ExitCode.OK: "written; with --verify the checker found nothing wrong",
+        ExitCode.NO_SCORE: "the checker did; nothing was written",
+    },
+)

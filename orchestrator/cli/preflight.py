@@ -1,8 +1,9 @@
 """Check nodes before they are used: engine, image, GPUs, network, data, storage, clock, left-overs. A verdict per node.
 
-Inside an allocation its nodes are checked. Outside, the idle nodes of the site's partition (or those of --nodes) are, in an
-allocation that ends with the checks; --via ssh reaches hosts without Slurm. With `scheduler: local` it is this host.
-Without SYSTEM and WORKLOAD only what every host must have is checked; with them also GPUs, fabric, image and data.
+Inside an allocation its nodes are checked. Outside, the idle nodes of the site's partition (or those of --nodes) are,
+in an allocation that ends with the checks; --via ssh reaches hosts without Slurm. With `scheduler: local` it is this
+host. Without SYSTEM and WORKLOAD only what every host must have is checked; with them also GPUs, fabric, image and
+data.
 
 Exits with 0 when every node was tested and is fit (warnings included), 1 when one failed or was not tested.
 
@@ -23,16 +24,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from orchestrator.cli._common import (
-    add_json,
-    add_site,
-    need_site,
-    note,
-    positive,
-    print_json,
-    print_table,
-    site_log_dir,
-)
+from orchestrator.cli.arguments import add_json, add_site, positive
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import need_site, site_log_dir
+from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError, UsageError
 
 if TYPE_CHECKING:
@@ -223,3 +218,17 @@ def _write_excluded(path: Path, verdicts: Verdicts) -> None:
         raise UsageError(
             f"--exclude-file {path}: {error.strerror or error}", hint="name a file that can be written"
         ) from error
+
+
+COMMAND = Command(
+    "preflight",
+    "check nodes before they are used: a verdict and a remedy per node",
+    __doc__,
+    add_arguments,
+    run,
+    {
+        ExitCode.OK: "every node was tested and is fit (warnings included)",
+        ExitCode.NO_SCORE: "a node failed or was not tested",
+        ExitCode.SCHEDULER: "the checks could not run",
+    },
+)

@@ -17,7 +17,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_json, add_site, need_site, note, print_json, print_table
+from orchestrator.cli.arguments import add_json, add_site
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import need_site
+from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -186,3 +189,12 @@ def _check_space(plan: Plan, *, force: bool) -> None:
         )
     for one in small:
         note(f"warning: {one}")
+
+
+COMMAND = Command(
+    "prepare",
+    "download and convert a workload's data; or check what is there",
+    __doc__,
+    add_arguments,
+    run,
+)

@@ -12,7 +12,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_json, print_json, print_table
+from orchestrator.cli.arguments import add_json
+from orchestrator.cli.command import Command
+from orchestrator.cli.output import print_json, print_table
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -105,3 +107,12 @@ def _minutes(text: str) -> float:
     if not 0 < value < 1e6:
         raise ArgumentTypeError(f"{text!r} is not a time in minutes")
     return value
+
+
+COMMAND = Command(
+    "published",
+    "the published results, to compare with",
+    __doc__,
+    add_arguments,
+    run,
+)

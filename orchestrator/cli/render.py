@@ -16,7 +16,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_entry, add_json, load_asked, log_dir_of, need_site, print_json
+from orchestrator.cli.arguments import add_entry, add_json
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import load_asked, log_dir_of, need_site
+from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -91,3 +94,13 @@ def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Pat
         print(f"start   cd {directory} && sbatch job.sh")
     if entry.nodes == 1 or entry.container.engine == "none":
         print(f"start   bash {directory / 'run_with_docker.sh'}")
+
+
+COMMAND = Command(
+    "render",
+    "write the bundle of scripts for a system and a workload",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.NO_SCORE: "--diff: something differs"},
+)

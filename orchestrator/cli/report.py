@@ -15,6 +15,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.cli.score import folders
+    from orchestrator.cli.finding import folders
     from orchestrator.report.reading import read_report
     from orchestrator.report.working import working
 
@@ -96,3 +97,12 @@ def _write(path: Path, content: bytes) -> None:
         write_bytes(path, content)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error
+
+
+COMMAND = Command(
+    "report",
+    "one self-contained page about a set; also Markdown, CSV and JSON",
+    __doc__,
+    add_arguments,
+    run,
+)

@@ -1,7 +1,7 @@
 """Submit the runs that a set still lacks: the same bundle again, which goes on at the first run that is not done.
 
-Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record. --spares and --exclude
-hold for this job alone: they go on the scheduler's command line, the set's bundle stays as it is.
+Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record. --spares and
+--exclude hold for this job alone: they go on the scheduler's command line, the set's bundle stays as it is.
 
 example:
   orchestrator resume                                # the newest set
@@ -13,8 +13,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._allocation import add_allocation, excluded, refuse_without_scheduler
-from orchestrator.cli._common import add_json, add_set, chosen_set, note, print_json, scheduler_of
+from orchestrator.cli.arguments import add_allocation, add_json, add_set
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set, excluded, refuse_without_scheduler, scheduler_of
+from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -65,3 +67,12 @@ def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     for one in aside.values():
         avoid = f"; --exclude {one.node} keeps a job off it" if run_set.record.scheduler == "slurm" else ""
         note(f"note: {one.node} was set aside in an earlier job ({one.when}): {one.reason}{avoid}")
+
+
+COMMAND = Command(
+    "resume",
+    "submit the runs that a set still lacks",
+    __doc__,
+    add_arguments,
+    run,
+)

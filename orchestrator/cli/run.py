@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_entry, add_json, note
+from orchestrator.cli import score
+from orchestrator.cli.arguments import add_entry, add_json
+from orchestrator.cli.command import Command
+from orchestrator.cli.output import note
 from orchestrator.cli.submit import submit_new
 from orchestrator.cli.watch import add_interval, come_back, watch
 from orchestrator.errors import ExitCode
+
+if TYPE_CHECKING:
+    from orchestrator.runset.records import SubmissionRecord
+    from orchestrator.runset.submit import RunSet
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,23 +33,31 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     run_set, submission = submit_new(args)
+    return watch_and_score(run_set, submission, args.interval, as_json=args.json)
+
+
+def watch_and_score(
+    run_set: RunSet, submission: SubmissionRecord, interval_s: float | None = None, *, as_json: bool = False
+) -> int:
+    """Show a submitted set until it ends, then its score; return the exit code of `orchestrator score`."""
     root = run_set.layout.root
-    out = sys.stderr if args.json else None
+    out = sys.stderr if as_json else None
     print(f"set  {root}\njob  {submission.job_id}", file=out or sys.stdout, flush=True)
     try:
-        picture = watch(run_set, args.interval, out=out)
+        picture = watch(run_set, interval_s, out=out)
     except KeyboardInterrupt:
         come_back(run_set)
         return ExitCode.INTERRUPTED
     if picture.state != "complete":
         note(f"the set ended as {picture.state}: {picture.reason}\n  goes on with: orchestrator resume {root}")
-    return score(root, as_json=args.json)
+    return score.show([str(root)], as_json)
 
 
-def score(root: Path, *, as_json: bool) -> int:
-    """What `orchestrator score ROOT` prints and returns."""
-    from orchestrator.cli import score as command
-
-    parser = ArgumentParser(prog="orchestrator score")
-    command.add_arguments(parser)
-    return int(command.run(parser.parse_args([str(root), *(["--json"] if as_json else [])])))
+COMMAND = Command(
+    "run",
+    "submit, watch and score in one; the exit code tells the verdict",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"},
+)

@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 
+from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, OrchestratorError
 
 
@@ -38,12 +39,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from orchestrator.cli.finding import folders
+
+    named = folders(args.folders, args.site)
+    return show(named, args.json, ruleset=args.ruleset, window=args.window, minutes_left=args.minutes_left)
+
+
+def show(
+    folders: list[str],
+    as_json: bool,
+    *,
+    ruleset: str = "",
+    window: bool = False,
+    minutes_left: float | None = None,
+) -> int:
+    """Print the score of each folder and return the exit code of the worst. Raises what scoring a single one raises."""
     from orchestrator.mllog.score import score_dir
 
-    documents, worst, single = [], ExitCode.OK, len(args.folders) <= 1
-    for folder in folders(args.folders, args.site):
+    documents, worst, single = [], ExitCode.OK, len(folders) == 1
+    for folder in folders:
         try:
-            score = score_dir(folder, ruleset=args.ruleset, window=args.window, minutes_left=args.minutes_left)
+            score = score_dir(folder, ruleset=ruleset, window=window, minutes_left=minutes_left)
         except OrchestratorError as error:
             if single:
                 raise
@@ -53,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         if not score.valid:
             worst = max(worst, ExitCode.NO_SCORE)
-        if args.json:
+        if as_json:
             documents.append(score.to_json())
         else:
             from orchestrator.mllog.table import score_text
@@ -61,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             print(score_text(score))
             for line in against_published(folder, score.minutes if score.valid else None):
                 print(line)
-    if args.json:
+    if as_json:
         print(json.dumps(documents[0] if single else documents, indent=2))
     return worst
 
@@ -83,18 +99,11 @@ def against_published(folder: str, minutes: float | None) -> list[str]:
     return [f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in find(**named) if one.minutes]
 
 
-def folders(named: list[str], site: str | None) -> list[str]:
-    """The folders to work on: paths as they are, else sets of the site by name, else its newest set."""
-    from os.path import exists
-
-    if named and all(exists(name) for name in named):
-        return named
-    return [name if name and exists(name) else _set_folder(name, site) for name in named or [""]]
-
-
-def _set_folder(name: str, site: str | None) -> str:
-    from orchestrator.cli._common import find_site, log_dir_of
-    from orchestrator.runset.find import find_set
-
-    known = find_site(site)
-    return str(find_set(name, log_dir_of(known) if known else None))
+COMMAND = Command(
+    "score",
+    "time-to-train per run and the score of a set or a folder of logs",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"},
+)

@@ -15,17 +15,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import (
-    add_json,
-    add_set,
-    chosen_set,
-    log_dir_of,
-    need_site,
-    note,
-    print_json,
-    print_table,
-    scheduler_of,
-)
+from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
+from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError
 
 if TYPE_CHECKING:
@@ -46,7 +39,7 @@ def run(args: Namespace) -> int:
 
 
 def _one(args: Namespace) -> int:
-    from orchestrator.cli._pictures import RUNS, RUNS_RIGHT, describe, run_row
+    from orchestrator.cli.pictures import RUNS, RUNS_RIGHT, describe, run_row
     from orchestrator.runset.picture import as_json, look
 
     run_set = chosen_set(args)
@@ -62,7 +55,7 @@ def _one(args: Namespace) -> int:
 
 
 def _all(args: Namespace) -> int:
-    from orchestrator.cli._pictures import SETS, SETS_RIGHT, set_row
+    from orchestrator.cli.pictures import SETS, SETS_RIGHT, set_row
     from orchestrator.runset.files import read_files, set_folders, surely_settled
     from orchestrator.runset.picture import as_json
 
@@ -103,3 +96,12 @@ def _draw(sets: list[SetFiles]) -> list[SetPicture]:
     if any(picture.job_state == "no answer" for picture in pictures):
         note("the scheduler does not answer: the states are what the sets' files say")
     return pictures
+
+
+COMMAND = Command(
+    "status",
+    "what every set (or one) is doing",
+    __doc__,
+    add_arguments,
+    run,
+)

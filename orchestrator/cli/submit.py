@@ -16,10 +16,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_entry, add_json, load_asked, note, print_json, scheduler_of, site_log_dir
+from orchestrator.cli.arguments import add_entry, add_json
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import load_asked, scheduler_of, site_log_dir
+from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
+    from orchestrator.model import Entry
     from orchestrator.runset.records import SetRecord, SubmissionRecord
     from orchestrator.runset.submit import RunSet
 
@@ -51,20 +55,24 @@ def run(args: Namespace) -> int:
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     """Create the set that the arguments of add_entry() describe, and submit it."""
+    return submit_entry(load_asked(args), args.nexp)
+
+
+def submit_entry(entry: Entry, nexp: int | None = None) -> tuple[RunSet, SubmissionRecord]:
+    """Create a set of `nexp` runs (default: what the rules require) below the site's log directory, and submit it."""
     from orchestrator.runset.create import create
     from orchestrator.runset.submit import RunSet, submit
 
-    record, files, log_dir = _compose(args)
+    record, files, log_dir = _compose(entry, nexp)
     run_set = RunSet(create(record, files, log_dir), record)
     return run_set, submit(run_set, scheduler_of(run_set))
 
 
-def _compose(args: Namespace) -> tuple[SetRecord, dict[str, bytes], Path]:
+def _compose(entry: Entry, nexp: int | None) -> tuple[SetRecord, dict[str, bytes], Path]:
     from orchestrator.render import manifest_hash, render_bundle
     from orchestrator.runset.create import describe
 
-    entry = load_asked(args)
-    nexp = args.nexp or entry.runs_required
+    nexp = nexp or entry.runs_required
     files = render_bundle(entry, nexp=nexp)
     return describe(entry, nexp=nexp, bundle_sha256=manifest_hash(files)), files, site_log_dir(entry.site)
 
@@ -73,7 +81,7 @@ def _show(args: Namespace) -> int:
     from orchestrator.runset.layout import Layout
     from orchestrator.runset.submit import RunSet, request_for
 
-    record, _, log_dir = _compose(args)
+    record, _, log_dir = _compose(load_asked(args), args.nexp)
     run_set = RunSet(Layout(log_dir / record.set_id), record)
     request = request_for(run_set)
     argv = scheduler_of(run_set).command(request)
@@ -85,3 +93,12 @@ def _show(args: Namespace) -> int:
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
     note(f"passed on from this shell: {passed}")
     return ExitCode.OK
+
+
+COMMAND = Command(
+    "submit",
+    "create a set and submit its job",
+    __doc__,
+    add_arguments,
+    run,
+)

@@ -19,7 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli._common import SITE_HELP, assignment, find_site, note, positive, print_json, print_table
+from orchestrator.cli.arguments import SITE_HELP, assignment, positive
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import find_site
+from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -336,3 +339,12 @@ def _schema(args: Namespace) -> ExitCode:
 
     print_json(json_schema(args.kind))
     return ExitCode.OK
+
+
+COMMAND = Command(
+    "systems",
+    "list the catalogue of systems and the workloads each can run",
+    __doc__,
+    add_arguments,
+    run,
+)

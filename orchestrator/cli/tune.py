@@ -1,9 +1,10 @@
-"""Host settings of a run: what would change (plan), set them (apply), check them (verify), put back what was there (revert),
-and who holds them (status). `facts` shows where the nodes and runs of a set differ.
+"""Host settings of a run: what would change (plan), set them (apply), check them (verify), put back what was there
+(revert), and who holds them (status). `facts` shows where the nodes and runs of a set differ.
 
-Acts on this host; with --nodes on other hosts over SSH (or, inside a Slurm allocation, through srun); inside an allocation
-without --nodes on all its nodes. Jobs tune their nodes themselves: this command is for rehearsals, for looking, and for
-putting back what a killed job left. apply and revert need root on the hosts: --sudo, or a login as root.
+Acts on this host; with --nodes on other hosts over SSH (or, inside a Slurm allocation, through srun); inside an
+allocation without --nodes on all its nodes. Jobs tune their nodes themselves: this command is for rehearsals, for
+looking, and for putting back what a killed job left. apply and revert need root on the hosts: --sudo, or a login as
+root.
 
 Exits with 0 when everything holds, 1 when a required setting does not or a host refused, 4 when a host did not answer.
 
@@ -20,7 +21,10 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli._common import add_json, add_site, chosen_set, note, positive, print_json, print_table, seconds
+from orchestrator.cli.arguments import add_json, add_site, positive, seconds
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set
+from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -311,3 +315,13 @@ def _facts(args: Namespace) -> int:
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no knob drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK
+
+
+COMMAND = Command(
+    "tune",
+    "host settings of the nodes: plan, apply, verify, revert, status",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "every host is as it should be", ExitCode.NO_SCORE: "one is not; for facts: nodes or runs differ"},
+)

@@ -15,7 +15,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrator.cli._common import add_json, add_set, chosen_set, is_terminal, note, print_json, scheduler_of, seconds
+from orchestrator.cli.arguments import add_json, add_set, seconds
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set, scheduler_of
+from orchestrator.cli.output import is_terminal, note, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ def come_back(run_set: RunSet) -> None:
 
 
 def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
-    from orchestrator.cli._pictures import aside_text, headline
+    from orchestrator.cli.pictures import aside_text, headline
 
     before, aside = "", 0
     for picture in pictures:
@@ -103,7 +106,7 @@ def _panel(picture: SetPicture) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from orchestrator.cli._pictures import RUNS, RUNS_RIGHT, describe, run_row
+    from orchestrator.cli.pictures import RUNS, RUNS_RIGHT, describe, run_row
 
     facts = Table.grid(padding=(0, 2))
     for name, value in describe(picture):
@@ -115,3 +118,13 @@ def _panel(picture: SetPicture) -> Any:
     for one in picture.runs:
         runs.add_row(*(Text(cell) for cell in run_row(one)), style=styles.get(one.state, ""))
     return Group(facts, runs)
+
+
+COMMAND = Command(
+    "watch",
+    "live view of a set until it ends",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "every run of the set is final", ExitCode.SET_STATE: "the set ended before that"},
+)

@@ -21,7 +21,7 @@ VERDICTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SideDifference:
     """A name with two values; "" where a side does not have it."""
 
     kind: str
@@ -42,7 +42,7 @@ class Comparison:
     samples_ratio: float | None
     interval: Interval | None
     verdict: str
-    differences: tuple[Difference, ...]
+    differences: tuple[SideDifference, ...]
     notes: tuple[str, ...]
 
     @property
@@ -106,7 +106,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 
 def verdict(ratio: float | None, found: Interval | None) -> str:
-    """A key of VERDICTS."""
+    """Return a key of VERDICTS."""
     if ratio is None:
         return "none"
     near = abs(ratio - 1) <= NEAR
@@ -117,8 +117,8 @@ def verdict(ratio: float | None, found: Interval | None) -> str:
     return "apart" if found.high < 1 - NEAR or found.low > 1 + NEAR else "unsure"
 
 
-def differences(a: Side, b: Side) -> list[Difference]:
-    """What differs of what both sides tell about themselves."""
+def differences(a: Side, b: Side) -> list[SideDifference]:
+    """Return what differs of what both sides tell about themselves."""
     found = []
     for kind, mine, theirs in (
         ("setting", a.settings, b.settings),
@@ -128,7 +128,7 @@ def differences(a: Side, b: Side) -> list[Difference]:
         if mine and theirs:
             names = sorted({*mine, *theirs} if "published" not in (a.kind, b.kind) else {*mine} & {*theirs})
             found += [
-                Difference(kind, name, mine.get(name, ""), theirs.get(name, ""))
+                SideDifference(kind, name, mine.get(name, ""), theirs.get(name, ""))
                 for name in names
                 if mine.get(name) != theirs.get(name)
             ]

@@ -66,7 +66,7 @@ class Side:
 
 
 def find_side(name: str, *, ruleset: str = "") -> Side | None:
-    """The side that `name` means: a folder, or a published entry; None when it is neither.
+    """Return the side that `name` means: a folder, or a published entry; None when it is neither.
 
     Raises UsageError when several entries fit, InputError when a folder's logs cannot be used.
     """
@@ -114,7 +114,7 @@ def _in_window(score: Score) -> list[Any]:
 
 
 def _times(score: Score) -> Trimmed | None:
-    """The kept times, as minutes of the score: the normalisation factor is a number of the set, not of a run."""
+    """Return the kept times, as minutes of the score: the normalisation factor is a number of the set, not of a run."""
     runs = _in_window(score)
     good = [run.minutes for run in runs if run.use != "bad" and run.minutes is not None]
     scale = score.factor if score.valid and score.factor is not None else 1.0
@@ -122,7 +122,7 @@ def _times(score: Score) -> Trimmed | None:
 
 
 def _rate(score: Score) -> float | None:
-    """Median samples per second of the good runs, evaluations included."""
+    """Return the median samples per second of the good runs, evaluations included."""
     rates = [
         run.samples / (run.minutes * 60)
         for run in _in_window(score)
@@ -132,7 +132,7 @@ def _rate(score: Score) -> float | None:
 
 
 def _samples(score: Score) -> float | None:
-    """Mean samples to converge without the smallest and the largest, as the RCP test takes it."""
+    """Return the mean samples to converge without the smallest and the largest, as the RCP test takes it."""
     counts = [float(run.samples) for run in _in_window(score) if run.use != "bad" and _positive(run.samples)]
     counted = kept(counts, len(_in_window(score)) - len(counts), score.dropped)
     return sum(counted) / len(counted) if counted else None
@@ -143,7 +143,7 @@ def _positive(value: Any) -> bool:
 
 
 def _logged(log: Log) -> dict[str, str]:
-    """The settings that a run logs before it starts: batch size, optimiser, precision; the last of each."""
+    """Return the settings that a run logs before it starts: batch size, optimiser, precision; the last of each."""
     found = {}
     for record in log.records:
         if record.key == "run_start":
@@ -181,7 +181,7 @@ def _jobs(root: Path) -> list[Any]:
 
 
 def _published(name: str) -> Side | None:
-    """A published entry by MLCommons' number or as round/benchmark/system. UsageError when several fit."""
+    """Return a published entry by MLCommons' number or as round/benchmark/system. UsageError when several fit."""
     try:
         from orchestrator.published import find, load
     except ImportError:

@@ -6,13 +6,13 @@ import math
 
 
 def cdf(t: float, df: float) -> float:
-    """P(T <= t) with `df` degrees of freedom, by the regularised incomplete beta function."""
+    """Return P(T <= t) with `df` degrees of freedom, by the regularised incomplete beta function."""
     tail = 0.5 * _incomplete_beta(df / 2, 0.5, df / (df + t * t))
     return 1 - tail if t > 0 else tail
 
 
 def quantile(p: float, df: float) -> float:
-    """The t with P(T <= t) = p, for 0 < p < 1, by bisection to 1e-10."""
+    """Return the t with P(T <= t) = p, for 0 < p < 1, by bisection to 1e-10."""
     if p < 0.5:
         return -quantile(1 - p, df)
     low, high = 0.0, 1.0
@@ -34,7 +34,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """Lentz's continued fraction of the incomplete beta function (Numerical Recipes, 6.4)."""
+    """Return Lentz's continued fraction of the incomplete beta function (Numerical Recipes, 6.4)."""
     tiny, c = 1e-300, 1.0
     d = 1 / _not_zero(1 - (a + b) * x / (a + 1), tiny)
     result = d

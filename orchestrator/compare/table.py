@@ -12,7 +12,7 @@ _HEADINGS = {"setting": "settings", "environment": "environment", "tunable": "tu
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """The whole comparison of two sides."""
+    """Return the whole comparison of two sides."""
     a, b = comparison.a, comparison.b
     rows = [
         [f"A  {clean(a.name)}", *_numbers(a)],

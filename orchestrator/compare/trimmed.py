@@ -28,7 +28,7 @@ class Trimmed:
 
 
 def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimmed | None:
-    """The trimmed mean of good runs' `values`, where `failed` bad runs stand at the slow end.
+    """Return the trimmed mean of good runs' `values`, where `failed` bad runs stand at the slow end.
 
     None when fewer than two values are left, or more runs failed than are dropped.
     """
@@ -55,7 +55,7 @@ class Interval:
 
 
 def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | None:
-    """The interval of mean(b) / mean(a): Welch's on the logarithms, whose standard errors are the relative ones.
+    """Return the interval of mean(b) / mean(a): Welch's on the logarithms, whose standard errors are the relative ones.
 
     None when a mean is not above 0.
     """
@@ -73,5 +73,5 @@ def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | Non
 
 
 def _degrees(a: float, kept_a: int, b: float, kept_b: int) -> float:
-    """Welch's degrees of freedom for squared standard errors a and b."""
+    """Return Welch's degrees of freedom for squared standard errors a and b."""
     return (a + b) ** 2 / (a**2 / (kept_a - 1) + b**2 / (kept_b - 1))

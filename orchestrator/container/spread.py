@@ -54,7 +54,7 @@ class NodeImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SpreadReport:
     """All nodes, in the order in which they were given. `wanted` is None when nothing tells which image is right."""
 
     reference: str
@@ -92,13 +92,13 @@ def look_at(nodes: Sequence[Node], reference: str, open_engine: Open, *, limit: 
     return [looks[node] for node in nodes]
 
 
-def judge(reference: str, looks: Sequence[Look], wanted: Wanted | None) -> Report:
+def judge(reference: str, looks: Sequence[Look], wanted: Wanted | None) -> SpreadReport:
     """Compare every node's image with `wanted`; without one, with the image that most nodes have."""
     found = [look.image for look in looks if look.image]
     if wanted is None and (most := common(found)):
         count = sum(image.same_as(most) for image in found)
         wanted = Wanted(most, f"{count} of {len(looks)} nodes have it")
-    return Report(reference, wanted, tuple(_judged(look, wanted) for look in looks))
+    return SpreadReport(reference, wanted, tuple(_judged(look, wanted) for look in looks))
 
 
 def _judged(look: Look, wanted: Wanted | None) -> NodeImage:
@@ -119,7 +119,7 @@ def install_on(
         yield look
 
 
-def sentence(report: Report) -> str:
+def sentence(report: SpreadReport) -> str:
     """One line that says whether the nodes agree, and which do not."""
     if report.equal and report.wanted:
         return f"all {len(report.nodes)} nodes have {short(report.wanted.image.id)}"

@@ -53,9 +53,10 @@ def replay(events: Iterable[Event]) -> Replay:
 
 
 def _settings(event: Event) -> Settings | None:
-    values: dict[str, Any] = event.data().get("settings") or {}
+    values = event.data().get("settings") or {}
+    given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
     try:
-        return Settings(**{name: tuple(one) if isinstance(one, list) else one for name, one in values.items()})
+        return Settings(**given)
     except TypeError:  # of another version
         return None
 

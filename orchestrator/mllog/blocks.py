@@ -32,7 +32,7 @@ def open_log(path: str) -> Stream:
 
 
 def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int, int]]:
-    """(file offset of data[0], data, start, end): data[start:end] are whole lines; the last may lack its end.
+    """Yield (file offset of data[0], data, start, end): data[start:end] are whole lines; the last may lack its end.
 
     The lines that a read cuts in two come as small blocks of their own, so that big blocks are never copied.
     """
@@ -58,7 +58,7 @@ def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int,
 
 
 def _first_end(data: bytes, carry: bytes) -> int:
-    """Where the line that began in `carry` ends in `data`, which holds a line end."""
+    """Return where the line that began in `carry` ends in `data`, which holds a line end."""
     if carry.endswith(b"\r") and not data.startswith(b"\n"):
         return 0
     feed = data.find(b"\n")
@@ -69,7 +69,7 @@ def _first_end(data: bytes, carry: bytes) -> int:
 
 
 def _essential(line: bytes) -> bytes:
-    """The end of an unfinished line that still matters: from its last token on, or what could begin one."""
+    """Return the end of an unfinished line that still matters: from its last token on, or what could begin one."""
     start = line.rfind(TOKEN)
     if start < 0:
         return line[-len(TOKEN) :]
@@ -80,14 +80,14 @@ def _essential(line: bytes) -> bytes:
 
 
 def count_lines(data: bytes) -> int:
-    """Line ends in `data`: \\n, \\r\\n and a lone \\r each count once."""
+    """Return the number of line ends in `data`: \\n, \\r\\n and a lone \\r each count once."""
     returns = data.count(b"\r")
     lines = data.count(b"\n")
     return lines + returns - data.count(b"\r\n") if returns else lines
 
 
 def line_numbers(path: str, offsets: list[int]) -> dict[int, int]:
-    """The numbers (from 1) of the lines that hold these bytes. Reads the file again: only for messages."""
+    """Return the numbers (from 1) of the lines that hold these bytes. Reads the file again: only for messages."""
     wanted, numbers, lines = sorted(set(offsets), reverse=True), {}, 0
     with open_log(path) as stream:
         for base, data, start, end in blocks(stream):

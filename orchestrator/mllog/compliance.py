@@ -29,7 +29,7 @@ MOST_PER_RULE = 10
 MORE = " (and in more lines)"
 
 
-class Finding:
+class LogFinding:
     """One thing wrong in a file. `line` is 0 when the finding is about the whole file."""
 
     __slots__ = ("file", "key", "line", "message", "rule", "severity")
@@ -55,7 +55,7 @@ class Compliance:
 
     __slots__ = ("findings",)
 
-    def __init__(self, findings: list[Finding]) -> None:
+    def __init__(self, findings: list[LogFinding]) -> None:
         self.findings = findings
 
     @property
@@ -89,17 +89,17 @@ class _Check:
         # A copy: the procedure of one benchmark appends to it.
         self.records = list(log.records)
         self.queue: list[str] = []
-        self.keyed: dict[str, list[Finding]] = {}
+        self.keyed: dict[str, list[LogFinding]] = {}
         """Findings that a later config withdraws when it defines the key again."""
-        self.lasting: list[Finding] = []
-        self.warnings: list[Finding] = []
-        self.places: dict[Finding, Record | Damage] = {}
+        self.lasting: list[LogFinding] = []
+        self.warnings: list[LogFinding] = []
+        self.places: dict[LogFinding, Record | Damage] = {}
         """Where the findings are. Their line numbers are found at the end, all in one pass over the file."""
 
     def run(self) -> Compliance:
         self._report_damage(self.log.damage)
         if not self.records:
-            self.lasting.append(Finding(self.name, 0, "", "records", "there is no MLLOG record in this file"))
+            self.lasting.append(LogFinding(self.name, 0, "", "records", "there is no MLLOG record in this file"))
         self.queue.append("common")
         try:
             while self.queue:
@@ -113,20 +113,20 @@ class _Check:
 
     def _finding(
         self, entry: Record | Damage | None, key: str, rule: str, message: str, severity: str = ERROR
-    ) -> Finding:
-        finding = Finding(self.name, 0, key, rule, message, severity)
+    ) -> LogFinding:
+        finding = LogFinding(self.name, 0, key, rule, message, severity)
         if entry:
             self.places[finding] = entry
         return finding
 
-    def _number_lines(self, findings: list[Finding]) -> None:
+    def _number_lines(self, findings: list[LogFinding]) -> None:
         placed = [finding for finding in findings if finding in self.places]
         lines = self.log.lines([self.places[finding] for finding in placed])
         for finding, line in zip(placed, lines, strict=True):
             finding.line = line
 
     def _report_damage(self, damage: list[Damage]) -> None:
-        """The first ones, and the first that the referee stops at."""
+        """Report the first ones, and the first that the referee stops at."""
         fatal = next((entry for entry in damage if entry.fatal), None)
         for entry in damage[:MOST_PER_RULE] + [entry for entry in damage[MOST_PER_RULE:] if entry is fatal]:
             message = f"damaged record: {entry.message}"
@@ -134,7 +134,7 @@ class _Check:
                 message += "; mlperf-logging ends with a traceback at such a line and scores nothing in this folder"
             self.lasting.append(self._finding(entry, "", "record", message, FATAL if entry.fatal else ERROR))
         if len(damage) > MOST_PER_RULE:
-            self.lasting.append(Finding(self.name, 0, "", "record", f"{len(damage)} damaged records in this file"))
+            self.lasting.append(LogFinding(self.name, 0, "", "record", f"{len(damage)} damaged records in this file"))
 
     def _run_config(self, name: str) -> None:
         config = self.rules.config(name)
@@ -156,7 +156,7 @@ class _Check:
         self._count(config, seen)
 
     def _announcing(self, config: str) -> tuple[Record | None, str]:
-        """The record that asked for a config, and its key."""
+        """Return the record that asked for a config, and its key."""
         key = "submission_division" if config.endswith("_common") else "submission_benchmark"
         return self.log.first(key), key
 
@@ -226,7 +226,9 @@ class _Check:
             elif rule.others:
                 alternatives = frozenset([key, *rule.others])
                 if alternatives not in reported and not any(seen[other] for other in alternatives):
-                    self.lasting.append(Finding(self.name, 0, key, rule.required, words.none_of(sorted(alternatives))))
+                    self.lasting.append(
+                        LogFinding(self.name, 0, key, rule.required, words.none_of(sorted(alternatives)))
+                    )
                 reported.add(alternatives)
             elif len(found) < rule.least:
                 often = "once" if rule.least == 1 else f"{rule.least} times, and is {len(found)} times"
@@ -242,7 +244,7 @@ class _Check:
             self._keyed(found[1], rule.required, words.different_values(self.log, found))
 
     def _missing(self, rule: KeyRule, why: str) -> None:
-        finding = Finding(self.name, 0, rule.name, rule.required, f"`{rule.name}` is missing: {why}")
+        finding = LogFinding(self.name, 0, rule.name, rule.required, f"`{rule.name}` is missing: {why}")
         self.keyed.setdefault(rule.name, []).append(finding)
 
     def _keyed(self, record: Record, rule: str, message: str) -> None:

@@ -84,7 +84,7 @@ def _take(state: Convergence, entry: Record | Damage) -> None:
 
 
 def _member(entry: Record | Damage, name: str) -> Any:
-    """A member of the record; of a damaged one (its time is no number) only what is asked for must be there."""
+    """Return a member of the record; of a damaged one (its time is no number) only what is asked for must be there."""
     return getattr(entry, name) if isinstance(entry, Record) else entry.json[name]
 
 

@@ -36,7 +36,7 @@ FALLBACK_SPREAD = 0.12
 
 
 def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
-    """The outlook of a set with fewer runs than it needs. Its `text` is a list of sentences."""
+    """Return the outlook of a set with fewer runs than it needs. Its `text` is a list of sentences."""
     good = [run for run in score.runs if run.use != "bad" and run.minutes is not None]
     failed = len(score.runs) - len(good)
     missing = score.runs_required - len(score.runs)
@@ -60,7 +60,7 @@ def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
 
 
 def _dead(score: Score, failed: int) -> list[str]:
-    """What no further run can mend."""
+    """Return what no further run can mend."""
     reasons = []
     if failed > score.dropped:
         reasons.append(f"{failed} runs are bad, {score.dropped} allowed")
@@ -98,7 +98,7 @@ class _Urn:
         self.reference = [count * (1 + weight * (shift - 1)) for count in self.reference]
 
     def draw(self, number: int, chance: random.Random) -> tuple[list[float], list[float]]:
-        """(samples, minutes) of `number` runs to come."""
+        """Return (samples, minutes) of `number` runs to come."""
         counts, minutes, drift = list(self.counts), [], 1 + chance.gauss(0, DRIFT)
         for _ in range(number):
             own = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
@@ -117,7 +117,7 @@ def _table(score: Score) -> Table | None:
 
 
 def _reference(batch_size: Any, points: Table | None) -> list[float]:
-    """The reference's sample counts at the set's batch size; empty where there are none."""
+    """Return the reference's sample counts at the set's batch size; empty where there are none."""
     try:
         point = points.point(batch_size)[0] if points else None
     except TypeError:
@@ -187,7 +187,7 @@ def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict
 
 
 def _rcp(score: Score, urn: _Urn, samples: list[Any], failed: int) -> tuple[float, bool]:
-    """(normalisation factor, passed) of a drawn set."""
+    """Return (normalisation factor, passed) of a drawn set."""
     if urn.table is None:
         return 1.0, True
     result = urn.table.check(score.batch_size, samples if failed <= score.dropped else None)
@@ -195,7 +195,7 @@ def _rcp(score: Score, urn: _Urn, samples: list[Any], failed: int) -> tuple[floa
 
 
 def _fit(score: Score, good: list[RunScore], missing: int, minutes_left: float | None) -> dict[str, Any]:
-    """How long the runs to come take, with the time between runs, and whether that fits."""
+    """Return how long the runs to come take, with the time between runs, and whether that fits."""
     if not good:
         return {}
     begins = sorted(run.start for run in good if run.start is not None)

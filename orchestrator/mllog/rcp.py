@@ -99,7 +99,7 @@ class Table:
         return Point(batch_size, mean, stdev, self._limit(mean, stdev, len(kept)))
 
     def _limit(self, mean: float, stdev: float, reference_runs: int) -> float:
-        """The smallest mean that a one-sided t-test at 0.05 does not tell from the reference's.
+        """Return the smallest mean that a one-sided t-test at 0.05 does not tell from the reference's.
 
         The referee bisects from (0, mean) down to a width of 1e-4; the same bisection with the closed form of its
         test gives the same number, and so the same verdict for a set right at the limit.
@@ -120,7 +120,7 @@ class Table:
         return middle
 
     def between(self, batch_size: float, low: Point, high: Point) -> Point:
-        """The point interpolated at `batch_size`."""
+        """Return the point interpolated at `batch_size`."""
         mean = _interpolate(batch_size, low.batch_size, low.mean, high.batch_size, high.mean)
         stdev = _interpolate(batch_size, low.batch_size, low.stdev, high.batch_size, high.stdev)
         return Point(batch_size, mean, stdev, self._limit(mean, stdev, self.runs * 2))
@@ -164,7 +164,7 @@ class Table:
         return result
 
     def point(self, batch_size: Any) -> tuple[Point | None, str]:
-        """The point that a batch size is compared with, and the referee's message for it. TypeError for no number."""
+        """Return the point that a batch size is compared with, and the referee's message. TypeError for no number."""
         same = next((point for point in self.pruned if point.batch_size == batch_size), None)
         if same:
             return same, "RCP found"
@@ -203,7 +203,7 @@ _READY: dict[tuple[str, str], Table] = {}
 
 
 def table(ruleset: str, benchmark: str) -> Table | None:
-    """The table of a benchmark in a round such as `6.0.0`; None if the round has none."""
+    """Return the table of a benchmark in a round such as `6.0.0`; None if the round has none."""
     if ruleset not in ROUNDS:
         return None
     if ruleset not in _TABLES:

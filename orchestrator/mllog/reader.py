@@ -93,11 +93,11 @@ class Log:
         """`tracked_stats` and `train_loss`: those with a throughput; all others too with `read_log(..., full=True)`."""
 
     def line(self, entry: Record | Damage) -> int:
-        """The line number of an entry, from 1. Reads the file again."""
+        """Return the line number of an entry, from 1. Reads the file again."""
         return self.lines([entry])[0]
 
     def lines(self, entries: list[Record | Damage]) -> list[int]:
-        """The line numbers of several entries, in one more pass over the file."""
+        """Return the line numbers of several entries, in one more pass over the file."""
         numbers = line_numbers(self.path, [entry.offset for entry in entries])
         return [numbers[entry.offset] + entry.lines for entry in entries]
 
@@ -268,7 +268,7 @@ def _read_sparse(log: Log, data: bytes, position: int, end: int, offset: int, sh
 
 
 def _line_rest(data: bytes, position: int, limit: int) -> tuple[bytes, int, int]:
-    """(text after the line's last token, that token's position, where the line ends)"""
+    """Return (text after the line's last token, that token's position, where the line ends)"""
     end = data.find(b"\n", position, limit)
     end = limit if end < 0 else end
     lone = data.find(b"\r", position, end)
@@ -313,7 +313,7 @@ def _add(log: Log, texts: list[bytes], places: list[tuple[int, int]], repeats: R
 
 
 def _parse_all(texts: list[bytes]) -> list[tuple[Any, int]]:
-    """(JSON value or the exception, words of the RCP test) of each text."""
+    """Return (JSON value or the exception, words of the RCP test) of each text."""
     told = _words(texts)
     return [(value, told.get(index, 0)) for index, value in enumerate(_parse(texts))]
 
@@ -326,7 +326,7 @@ def _entry(value: Any, words: int, offset: int, lines: int) -> Record | Damage:
 
 
 def _words(texts: list[bytes]) -> dict[int, int]:
-    """Which texts hold words of the RCP test: index -> the words' bits. One search of all texts per word."""
+    """Return which texts hold words of the RCP test: index -> the words' bits. One search of all texts per word."""
     told: dict[int, int] = {}
     together = b"\n".join(texts)
     ends = list(accumulate(map(len, texts)))
@@ -345,12 +345,12 @@ def _words(texts: list[bytes]) -> dict[int, int]:
 
 
 def _parse(texts: list[bytes]) -> list[Any]:
-    """The JSON value of each text; the exception where there is none."""
+    """Return the JSON value of each text; the exception where there is none."""
     return _parse_together(texts) or [_parse_one(text) for text in texts]
 
 
 def _parse_together(texts: list[bytes]) -> list[Any] | None:
-    """All texts as one JSON array, which is half the price; None if any of them is not exactly one JSON value."""
+    """Return all texts as one JSON array, which is half the price; None if any is not exactly one JSON value."""
     joined = _SEPARATOR.encode().join(texts).decode("latin-1")
     if joined.count(_SEPARATOR) != len(texts) - 1:
         return None
@@ -374,7 +374,7 @@ def _parse_one(text: bytes) -> Any:
 
 
 def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -> Damage:
-    """What the referee reports (not fatal) or stops at (fatal)."""
+    """Return what the referee reports (not fatal) or stops at (fatal)."""
     message, fatal, json_value = "", True, None
     if isinstance(value, RecursionError):
         message = "the JSON is nested too deeply"

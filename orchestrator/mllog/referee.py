@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.mllog.compliance import FATAL, WARNING, Compliance, Finding, check_log
+from orchestrator.mllog.compliance import FATAL, WARNING, Compliance, LogFinding, check_log
 from orchestrator.mllog.convergence import convergence
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
 from orchestrator.mllog.rcp import FAILED, RcpResult, table
@@ -56,12 +56,12 @@ def score_run(run: RunFile, log: Log, round_rules: Rules) -> RunScore:
 
 
 def _builtin_findings(run: RunFile, log: Log) -> Compliance:
-    """MLCommons has no rules for it: a run is good when it says when it began and ended, and that it succeeded."""
+    """Check a run by our own rule, as MLCommons has none: it says when it began and ended, and that it succeeded."""
     findings = []
     if log.minutes is None:
-        findings.append(Finding(run.name, 0, "run_stop", "logged", "`run_start` or `run_stop` is missing"))
+        findings.append(LogFinding(run.name, 0, "run_stop", "logged", "`run_start` or `run_stop` is missing"))
     elif log.status != "success":
-        findings.append(Finding(run.name, 0, "run_stop", "status", f"the run ended with status {log.status!r}"))
+        findings.append(LogFinding(run.name, 0, "run_stop", "status", f"the run ended with status {log.status!r}"))
     return Compliance(findings)
 
 

@@ -28,7 +28,7 @@ class Repeats:
         self._known: dict[bytes, Parsed] = {}
 
     def find(self, text: bytes) -> tuple[float, Parsed] | None:
-        """(time, what the record was parsed to), None if no equal one is known."""
+        """Return (time, what the record was parsed to), None if no equal one is known."""
         parsed = self._known.get(text[_REST])
         if parsed is None or text[_BEGIN] != BEGIN:
             return None

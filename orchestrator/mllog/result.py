@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from orchestrator.mllog.compliance import WARNING, Finding
+from orchestrator.mllog.compliance import WARNING, LogFinding
 from orchestrator.mllog.olympic import dropped_per_side
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
@@ -68,7 +68,7 @@ class RunScore(Frozen):
     evaluations: list[tuple[float, Any, Any]]
     throughput: list[tuple[float, float]]
     stand_in: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     compliant: bool
     fatal: bool
     use: str = ""
@@ -105,7 +105,7 @@ class Score(Frozen):
     division: str
     runs_required: int
     olympic_mean: float | None
-    seed_findings: tuple[Finding, ...]
+    seed_findings: tuple[LogFinding, ...]
     unscored: list[dict[str, Any]]
     """Attempts that the infrastructure ended."""
     pending: list[int]
@@ -140,7 +140,7 @@ class Score(Frozen):
         return all(run.compliant for run in self.runs)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[LogFinding]:
         """What the referee finds in the runs, then what it finds in their seeds."""
         return [*(finding for run in self.runs for finding in run.findings), *self.seed_findings]
 

@@ -17,7 +17,7 @@ _UNTIL = ((1_751_328_000_000, "5.0.0"), (1_767_225_600_000, "5.1.0"))
 
 
 def chosen_round(text: str) -> str:
-    """A round as users write it (`6.0.0`, `6.0`, `v6.0`). Raises InputError for one without rules here."""
+    """Return a round as users write it (`6.0.0`, `6.0`, `v6.0`). Raises InputError for one without rules here."""
     version = text.removeprefix("v")
     version = f"{version}.0" if version.count(".") == 1 else version
     if version not in ROUNDS:
@@ -26,7 +26,7 @@ def chosen_round(text: str) -> str:
 
 
 def guess_round(benchmark: Any, starts: list[float]) -> tuple[str, str]:
-    """(round, why): by the date of the runs, and by which rounds have the benchmark."""
+    """Return (round, why): by the date of the runs, and by which rounds have the benchmark."""
     first = min(starts, default=None)
     round_, why = DEFAULT, "the default"
     for until, name in _UNTIL:

@@ -85,7 +85,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def expression(node: Any) -> Expression:
-    """The function that evaluates `node`. Raises what the referee's expression would raise, when called."""
+    """Return the function that evaluates `node`. Raises what the referee's expression would raise, when called."""
     if not isinstance(node, list):
         return lambda context: node
     operation, *operands = node
@@ -203,7 +203,7 @@ _BUILDERS: dict[str, Callable[[list[Any]], Expression]] = {
 
 
 def statement(node: list[Any]) -> Statement:
-    """The function that runs a statement. Raises what the referee's code would raise, when called."""
+    """Return the function that runs a statement. Raises what the referee's code would raise, when called."""
     match node:
         case ["set", name, value]:
             return _set(name, expression(value))
@@ -300,7 +300,7 @@ class Rules:
         self._configs: dict[str, Config] = {}
 
     def config(self, name: str) -> Config | None:
-        """The config of that name, None if the round has none."""
+        """Return the config of that name, None if the round has none."""
         if name not in self._configs:
             if name not in self._raw:
                 return None
@@ -312,7 +312,7 @@ _LOADED: dict[str, Rules] = {}
 
 
 def rules(ruleset: str) -> Rules:
-    """The rules of a round such as `6.0.0`. Raises KeyError for a round without rules here."""
+    """Return the rules of a round such as `6.0.0`. Raises KeyError for a round without rules here."""
     if ruleset not in ROUNDS:
         raise KeyError(ruleset)
     if ruleset not in _LOADED:
@@ -321,7 +321,7 @@ def rules(ruleset: str) -> Rules:
 
 
 def _aggregate_eval_accuracy(records: list[Record]) -> None:
-    """stable_diffusion, 5.0.0: one extra record per samples_count with all metrics measured there."""
+    """Add one extra record per samples_count with all metrics measured there (stable_diffusion, 5.0.0)."""
     from orchestrator.mllog.reader import Record
 
     together: dict[Any, Record] = {}

@@ -38,7 +38,7 @@ def score_dir(directory: str, *, ruleset: str = "", window: bool = False, minute
 def score_source(
     source: Source, *, ruleset: str = "", window: bool = False, minutes_left: float | None = None
 ) -> Score:
-    """As `score_dir`, for logs that were found already."""
+    """Score as `score_dir` does, for logs that were found already."""
     logs = read_logs(source)
     named, why = _ruleset(ruleset, source, logs)
     round_rules = rules(named)

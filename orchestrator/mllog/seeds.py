@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.mllog.compliance import ERROR, FATAL, WARNING, Finding
+from orchestrator.mllog.compliance import ERROR, FATAL, WARNING, LogFinding
 from orchestrator.mllog.reader import Damage, Log, Record
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
@@ -28,18 +28,18 @@ class RunSeeds:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             self.unreadable = str(error)
 
-    def finding(self, entry: Record | Damage | None, rule: str, message: str, severity: str = ERROR) -> Finding:
+    def finding(self, entry: Record | Damage | None, rule: str, message: str, severity: str = ERROR) -> LogFinding:
         line = self.log.line(entry) if entry else 0
-        return Finding(self.name, line, "seed", rule, message, severity)
+        return LogFinding(self.name, line, "seed", rule, message, severity)
 
 
 def _key(record: Record) -> SeedKey:
     return record.metadata["file"], record.metadata["lineno"], int(record.value)
 
 
-def check_seeds(runs: list[RunSeeds]) -> list[Finding]:
-    """Findings over the runs of a set; anything above a warning fails the set."""
-    findings: list[Finding] = []
+def check_seeds(runs: list[RunSeeds]) -> list[LogFinding]:
+    """Return findings over the runs of a set; anything above a warning fails the set."""
+    findings: list[LogFinding] = []
     taken: dict[SeedKey, str] = {}
     for run in runs:
         if run.damage:
@@ -53,7 +53,7 @@ def check_seeds(runs: list[RunSeeds]) -> list[Finding]:
     return findings
 
 
-def _check(run: RunSeeds, taken: dict[SeedKey, str]) -> list[Finding]:
+def _check(run: RunSeeds, taken: dict[SeedKey, str]) -> list[LogFinding]:
     findings = []
     if not run.seeds:
         findings.append(run.finding(None, "logged", "no `seed` is logged; every run must log one"))

@@ -44,7 +44,7 @@ class Shapes:
         self._records: re.Pattern[bytes] | None = None
 
     def blank(self, block: bytes) -> bytes:
-        """`block` with the lines of known shapes emptied. Learns new shapes from it first where that pays."""
+        """Return `block` with the lines of known shapes emptied. Learns new shapes from it first where that pays."""
         rest = self._apply(block)
         for _ in range(4):
             if rest.count(TOKEN) < SAMPLE or not self._learn(_sample(rest)):
@@ -53,7 +53,7 @@ class Shapes:
         return rest
 
     def unknown(self, texts: list[bytes]) -> list[int]:
-        """The indices of those texts (what follows the token) that are not of a known shape."""
+        """Return the indices of those texts (what follows the token) that are not of a known shape."""
         if len(texts) < SAMPLE:
             return list(range(len(texts)))
         if self._records is None:
@@ -85,7 +85,7 @@ class Shapes:
 
 
 def _sample(block: bytes) -> list[bytes]:
-    """Some texts from all over the block: statistics start late in a log, after the settings."""
+    """Return some texts from all over the block: statistics start late in a log, after the settings."""
     texts, stride = [], max(1, len(block) // SAMPLE)
     start = block.find(TOKEN)
     while start >= 0:
@@ -97,7 +97,7 @@ def _sample(block: bytes) -> list[bytes]:
 
 
 def _shape(text: bytes) -> bytes | None:
-    """The pattern of all records that differ from this one in their numbers alone; None if it may not be skipped."""
+    """Return the pattern of all records that differ from this in their numbers alone; None if it may not be skipped."""
     if TOKEN in text or any(word in text for word in TELLING):
         return None
     try:

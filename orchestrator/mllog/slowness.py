@@ -26,7 +26,7 @@ SLOW_INIT = 1.5
 
 
 def explain(score: Score) -> list[dict[str, Any]]:
-    """Findings about where the time of a set goes, the weightiest kind first."""
+    """Return findings about where the time of a set goes, the weightiest kind first."""
     runs = [run for run in score.runs if _positive(run.minutes) and run.converged]
     if not runs:
         return []
@@ -38,7 +38,7 @@ def _positive(value: Any) -> bool:
 
 
 def median(values: list[float]) -> float:
-    """The middle one; the mean of the two in the middle of an even number."""
+    """Return the middle one of `values`; the mean of the two in the middle of an even number."""
     ordered, middle = sorted(values), len(values) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
@@ -64,7 +64,7 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
 
 
 def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Samples per second of each run from its evaluations; runs well below the median are named."""
+    """Return samples per second of each run from its evaluations; runs well below the median are named."""
     rates = {run.file: run.samples / (run.minutes * 60) for run in runs if _positive(run.samples) and run.minutes}
     if not rates:
         return []
@@ -103,7 +103,7 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 
 def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """The slowest stretch between two evaluations of each run, where it stands out."""
+    """Return the slowest stretch between two evaluations of each run, where it stands out."""
     found = []
     for run in runs:
         stretches = []
@@ -130,7 +130,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 
 def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """The time from a run's end to the next one's start, in launch order. Overlapping runs have no gaps."""
+    """Return the time from a run's end to the next one's start, in launch order. Overlapping runs have no gaps."""
     ordered = sorted(
         (run for run in runs if run.start is not None and run.stop is not None), key=lambda run: run.start or 0.0
     )

@@ -154,7 +154,7 @@ def _failed_attempts(folder: str, number: int) -> list[dict[str, Any]]:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """A JSON object from a file; {} when the file is missing or is not one (a reader may meet anything)."""
+    """Return a JSON object from a file; {} when the file is missing or is not one (a reader may meet anything)."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             value = json.load(file)

@@ -19,7 +19,7 @@ _USE = {
 
 
 def columns(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Rows in aligned columns; the first column to the left, the others to the right but the last."""
+    """Return rows in aligned columns; the first column to the left, the others to the right but the last."""
     widths = [max(len(row[index]) for row in [header, *rows]) for index in range(len(header))]
     last = len(header) - 1
     lines = []
@@ -33,14 +33,14 @@ def columns(header: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def number(value: Any, digits: int = 0) -> str:
-    """A number for a table; a dash when there is none."""
+    """Return a number for a table; a dash when there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)
     return f"{value:.{digits}f}" if digits else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def score_text(score: Score) -> str:
-    """The whole report of one set."""
+    """Return the whole report of one set."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
     rules = f"round {score.ruleset} ({score.ruleset_from})"
     lines = [score.directory, f"{score.benchmark} · {rules} · {score.division} division · batch size {batch}", ""]
@@ -97,7 +97,7 @@ def _findings(score: Score) -> list[str]:
 
 
 def check_text(score: Score) -> str:
-    """All findings of one set, one per line."""
+    """Return all findings of one set, one per line."""
     findings = score.findings
     bad = sum(not run.compliant for run in score.runs)
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"

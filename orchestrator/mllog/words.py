@@ -29,13 +29,13 @@ _COMPARED = {
 
 
 def shown(value: Any) -> str:
-    """A value as JSON-like text, short enough for a message."""
+    """Return a value as JSON-like text, short enough for a message."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def broken(node: Any, context: Context) -> str:
-    """Why the condition `node` does not hold for the record in `context`."""
+    """Return why the condition `node` does not hold for the record in `context`."""
     try:
         return _broken(node, context)
     except Exception as error:  # a message about arbitrary log content must never be the thing that fails
@@ -82,7 +82,7 @@ def _wanted(operator: str, node: Any, context: Context) -> str:
 
 
 def formula(node: Any, context: Context | None = None) -> str:
-    """An expression for people, with the names of the rules' variables."""
+    """Return an expression for people, with the names of the rules' variables."""
     match node:
         case ["value"]:
             return "value"
@@ -111,7 +111,7 @@ def _operand(node: Any, context: Context | None) -> str:
 
 
 def not_applicable(condition: Condition, context: Context, error: Exception) -> str:
-    """The rule's expression failed: usually a value of the wrong type, or a variable that an earlier record sets."""
+    """Say that a rule's expression failed: mostly a value of the wrong type, or a variable of an earlier record."""
     if isinstance(error, KeyError) and error.args and error.args[0] not in context.state:
         return f"the rule `{formula(condition.node)}` needs `{error.args[0]}`, which is not logged before this record"
     return f"the rule `{formula(condition.node)}` cannot be applied to {shown(context.record.value)}: {error}"
@@ -137,7 +137,7 @@ def different_values(log: Log, found: list[Record]) -> str:
 
 
 def no_rules(config: str, rules: Rules) -> str:
-    """A division or a benchmark that the round does not have."""
+    """Say that the round has no such division or benchmark."""
     division, _, benchmark = config.partition("_")
     if benchmark == "common":
         return f"the division is `{division}`; it must be `closed` or `open` (mlperf-logging stops here)"

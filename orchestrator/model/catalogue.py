@@ -10,12 +10,12 @@ from typing import Any
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.model.checks import check_system
 from orchestrator.model.documents import Accelerators, Fabrics, Hosts, System, Workload
-from orchestrator.model.part import Part
+from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
 
-_SHARED: dict[str, type[Part]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
+_SHARED: dict[str, type[DocumentPart]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
 _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 

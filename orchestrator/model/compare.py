@@ -10,7 +10,7 @@ _CONTAINER = ("devices", "groups", "caps", "security_opt", "ulimits", "shm_size"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class EntryDifference:
     """One thing that differs. `kind` is `fact`, `container` or `env`; "" means that one side does not have it."""
 
     kind: str
@@ -19,14 +19,16 @@ class Difference:
     right: str
 
 
-def differences(left: Entry, right: Entry) -> list[Difference]:
+def differences(left: Entry, right: Entry) -> list[EntryDifference]:
     """Return everything that differs, facts first, then container options, then variables by name."""
     theirs_of = right.facts(lambda fact: fact.compared)
     pairs = [("fact", name, mine, theirs_of[name]) for name, mine in left.facts(lambda fact: fact.compared).items()]
     pairs += [("container", name, getattr(left.container, name), getattr(right.container, name)) for name in _CONTAINER]
     ours, theirs = left.whole_env, right.whole_env
     pairs += [("env", name, ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]
-    return [Difference(kind, name, _text(mine), _text(other)) for kind, name, mine, other in pairs if mine != other]
+    return [
+        EntryDifference(kind, name, _text(mine), _text(other)) for kind, name, mine, other in pairs if mine != other
+    ]
 
 
 def _text(value: object) -> str:

@@ -16,12 +16,12 @@ from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning
 from orchestrator.model.documents import ContainerPart, Site, System, Workload
-from orchestrator.model.entry import Chosen, Container, Entry, Facts, Mount, Origin
+from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, Origin
 from orchestrator.model.fields import NAME
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
 
-_FACT_OF_REF = {"system": "published_as"}
+FACT_OF_REF = {"system": "published_as"}
 _NETWORK_LAYERS = ("fabric", "site network")
 
 
@@ -53,7 +53,7 @@ def load_entry(
     return _Composition(chosen, given, None, env or {}).entry()
 
 
-def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_name: str | None) -> Chosen:
+def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_name: str | None) -> EntryDocuments:
     document, system = catalogue.system(system_name)
     workload_document, workload = catalogue.workload(workload_name)
     if workload.name not in system.workloads:
@@ -72,7 +72,7 @@ def _choose(catalogue: Catalogue, system_name: str, workload_name: str, round_na
         )
     stack = rounds[chosen].stack or chosen
     _check_rounds(document, workload, {chosen, stack}, (workload.name, chosen))
-    return Chosen(
+    return EntryDocuments(
         system=system,
         workload=workload,
         round=chosen,
@@ -123,7 +123,7 @@ def newest(rounds: Mapping[str, object]) -> str:
 class _Composition:
     """Puts the layers of one entry together."""
 
-    chosen: Chosen
+    chosen: EntryDocuments
     site: Site
     site_document: Document | None
     given: Mapping[str, str]
@@ -228,7 +228,7 @@ class _Composition:
     def _resolve(self, value: values.EnvValue | values.Ref) -> values.EnvValue:
         if not isinstance(value, values.Ref):
             return value
-        fact = getattr(Facts(self.chosen), _FACT_OF_REF.get(value.name, value.name))
+        fact = getattr(Facts(self.chosen), FACT_OF_REF.get(value.name, value.name))
         if not fact:
             chosen = self.chosen
             document, where = chosen.system_document, ("workloads", chosen.workload.name, chosen.round, value.name)

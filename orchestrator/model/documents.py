@@ -29,10 +29,10 @@ from orchestrator.model.fields import (
     Variable,
     refuse,
 )
-from orchestrator.model.part import NameOr, Part
+from orchestrator.model.part import DocumentPart, NameOr
 
 
-class Accelerator(Part):
+class Accelerator(DocumentPart):
     """A GPU model. `gfx` is the ISA name; "" where there is no GPU."""
 
     title: Line
@@ -42,7 +42,7 @@ class Accelerator(Part):
     note: str = ""
 
 
-class Host(Part):
+class Host(DocumentPart):
     """A server model, as far as runs and submissions care."""
 
     title: Line
@@ -56,7 +56,7 @@ class Host(Part):
     note: str = ""
 
 
-class Fabric(Part):
+class Fabric(DocumentPart):
     """A kind of network between the nodes, with the RCCL settings that go with the kind.
 
     Names of interfaces and devices are facts of a site and do not stand here. By which driver or name a node knows the
@@ -80,7 +80,7 @@ class Fabric(Part):
     note: str = ""
 
 
-def _name_or(model: type[Part]) -> Callable[[object], object]:
+def _name_or(model: type[DocumentPart]) -> Callable[[object], object]:
     def parse(raw: object) -> object:
         if isinstance(raw, dict):
             return model.model_validate(raw)
@@ -102,7 +102,7 @@ HostFact = Annotated[Any, BeforeValidator(_name_or(Host)), NameOr(Host), _NAME_O
 FabricFact = Annotated[Any, BeforeValidator(_name_or(Fabric)), NameOr(Fabric), _NAME_OR_SCHEMA]
 
 
-class ContainerPart(Part):
+class ContainerPart(DocumentPart):
     """Container options of a workload round; a system's round may replace single ones."""
 
     devices: list[AbsolutePath] | None = None
@@ -116,7 +116,7 @@ class ContainerPart(Part):
     uts: Literal["host", "private"] | None = None
 
 
-class SystemRound(Part):
+class SystemRound(DocumentPart):
     """What a system does differently for one workload in one round."""
 
     micro_batch: Size | None = None
@@ -141,7 +141,7 @@ class SystemRound(Part):
     note: str = ""
 
 
-class System(Part):
+class System(DocumentPart):
     """One system: a machine, and what it runs."""
 
     kind: Literal["system"]
@@ -155,7 +155,7 @@ class System(Part):
     workloads: dict[Name, Annotated[dict[Round, SystemRound], Field(min_length=1)]] = Field(min_length=1)
 
 
-class MountPart(Part):
+class MountPart(DocumentPart):
     """A host folder in the container: `$variable/subpath` at `container`."""
 
     variable: Variable
@@ -164,7 +164,7 @@ class MountPart(Part):
     read_only: bool = False
 
 
-class DataPart(Part):
+class DataPart(DocumentPart):
     """A file or folder that must exist below `$variable`."""
 
     variable: Variable
@@ -173,7 +173,7 @@ class DataPart(Part):
     what: str = ""
 
 
-class WorkloadRound(Part):
+class WorkloadRound(DocumentPart):
     """A workload in one round of MLPerf Training."""
 
     ruleset: Line
@@ -189,7 +189,7 @@ class WorkloadRound(Part):
     note: str = ""
 
 
-class Workload(Part):
+class Workload(DocumentPart):
     """A benchmark: its code, data, target, and the environment that all systems of a round share."""
 
     kind: Literal["workload"]
@@ -207,7 +207,7 @@ class Workload(Part):
     rounds: dict[Round, WorkloadRound] = Field(min_length=1)
 
 
-class SiteNetwork(Part):
+class SiteNetwork(DocumentPart):
     """Names of interfaces and devices on the site's nodes."""
 
     socket_ifname: Joined | None = None
@@ -221,7 +221,7 @@ class SiteNetwork(Part):
     env: Env = {}
 
 
-class SiteContainer(Part):
+class SiteContainer(DocumentPart):
     """How containers are started on the site."""
 
     engine: Literal["docker", "podman", "none"] = "docker"
@@ -231,7 +231,7 @@ class SiteContainer(Part):
     pull: Literal["never", "missing"] = "missing"
 
 
-class SiteLimits(Part):
+class SiteLimits(DocumentPart):
     """Limits per run. `run_timeout_minutes` null: the descriptor's minutes per run."""
 
     attempts: Annotated[int, Field(ge=1, le=20)] = 3
@@ -241,7 +241,7 @@ class SiteLimits(Part):
     node_silence_seconds: Annotated[int, Field(ge=1, le=86_400)] = 120
 
 
-class SiteTuning(Part):
+class SiteTuning(DocumentPart):
     """How nodes are tuned. `profile` null: what tuning/choice.yaml gives the workload. A path: the site's own."""
 
     profile: Name | AbsolutePath | None = None
@@ -271,7 +271,7 @@ NodeCheck = Literal[
 """What is checked on every node before a set uses it, in the order of the tables (docs/preflight.md)."""
 
 
-class SitePreflight(Part):
+class SitePreflight(DocumentPart):
     """How nodes are checked before they are used. `deep_gbps` null: what the fabric's rate lets expect."""
 
     run: bool = True
@@ -288,7 +288,7 @@ class SitePreflight(Part):
     """Bus bandwidth in GB/s that the nodes should reach."""
 
 
-class Site(Part):
+class Site(DocumentPart):
     """Where things are on one cluster."""
 
     kind: Literal["site"] = "site"
@@ -322,21 +322,21 @@ class Site(Part):
     """Nodes that a job asks for beyond those that the system needs: one takes the place of a node that fails."""
 
 
-class Accelerators(Part):
+class Accelerators(DocumentPart):
     """systems/shared/accelerators.yaml"""
 
     kind: Literal["accelerators"]
     accelerators: dict[Name, Accelerator]
 
 
-class Hosts(Part):
+class Hosts(DocumentPart):
     """systems/shared/hosts.yaml"""
 
     kind: Literal["hosts"]
     hosts: dict[Name, Host]
 
 
-class Fabrics(Part):
+class Fabrics(DocumentPart):
     """systems/shared/fabrics.yaml"""
 
     kind: Literal["fabrics"]

@@ -76,7 +76,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class EntryDocuments:
     """The documents of one entry, found and checked, each with the parts of it that hold for this entry."""
 
     system: System
@@ -107,7 +107,7 @@ class Chosen:
 class Fact(Generic[T]):
     """One fact of an entry: where its documents say it, and whether `systems show` and `systems diff` have it."""
 
-    def __init__(self, read: Callable[[Chosen], T], *, shown: bool = True, compared: bool = False) -> None:
+    def __init__(self, read: Callable[[EntryDocuments], T], *, shown: bool = True, compared: bool = False) -> None:
         self.read, self.shown, self.compared = read, shown, compared
 
     @overload
@@ -117,7 +117,7 @@ class Fact(Generic[T]):
     def __get__(self, entry: Facts, owner: type) -> T: ...
 
     def __get__(self, entry: Facts | None, owner: type) -> Self | T:
-        return self if entry is None else self.read(entry.chosen)
+        return self if entry is None else self.read(entry.documents)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Facts:
     Times are minutes. Batch is 0 where the descriptor does not give it.
     """
 
-    chosen: Chosen
+    documents: EntryDocuments
 
     system = Fact(lambda of: of.system.name)
     title = Fact(lambda of: of.system.title)
@@ -209,8 +209,8 @@ class Entry(Facts):
     @property
     def data_tree(self) -> tuple[DataPart, ...]:
         """Files and folders that must exist."""
-        own = self.chosen.stack.data_tree
-        return tuple(own if own is not None else self.chosen.workload.data_tree)
+        own = self.documents.stack.data_tree
+        return tuple(own if own is not None else self.documents.workload.data_tree)
 
     def facts(self, want: Callable[[Fact[Any]], bool]) -> dict[str, Any]:
         """Return the facts that `want` accepts, by name, in the order of `Facts`."""
@@ -219,9 +219,9 @@ class Entry(Facts):
         }
 
     def with_document(self, name: str, **values: Any) -> Entry:
-        """Return the entry with other `values` in the document that `Chosen` calls `name`; they are not checked."""
-        changed = getattr(self.chosen, name).model_copy(update=values)
-        return replace(self, chosen=replace(self.chosen, **{name: changed}))
+        """Return the entry with other `values` in the document that is called `name` there; they are not checked."""
+        changed = getattr(self.documents, name).model_copy(update=values)
+        return replace(self, documents=replace(self.documents, **{name: changed}))
 
     def job_minutes(self, nexp: int) -> int:
         """Return the job's time limit for `nexp` runs, as published: 5 + NEXP x (minutes_per_run + 5)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 
-class Part(BaseModel):
+class DocumentPart(BaseModel):
     """Base of every mapping in a document."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -17,4 +17,4 @@ class Part(BaseModel):
 class NameOr:
     """Marks a field that is the name of a shared fact, or the fact itself written in place."""
 
-    model: type[Part]
+    model: type[DocumentPart]

@@ -7,10 +7,10 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import did_you_mean
-from orchestrator.model.part import NameOr, Part
+from orchestrator.model.part import DocumentPart, NameOr
 from orchestrator.model.source import Document, Key, kind_of
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=DocumentPart)
 
 
 def validate(document: Document, model: type[P]) -> P | None:
@@ -34,7 +34,7 @@ def checked(document: Document, built: P | None) -> P:
     return built
 
 
-def _other_kind(document: Document, model: type[Part]) -> bool:
+def _other_kind(document: Document, model: type[DocumentPart]) -> bool:
     expected = get_args(model.model_fields["kind"].annotation)[0]
     kind = document.data.get("kind")
     if kind == expected:
@@ -49,7 +49,7 @@ def _other_kind(document: Document, model: type[Part]) -> bool:
     return isinstance(kind, str) and kind in ("system", "workload", "site", "accelerators", "hosts", "fabrics")
 
 
-def _explain(model: type[Part], error: Any) -> tuple[Key, str]:
+def _explain(model: type[DocumentPart], error: Any) -> tuple[Key, str]:
     location = error["loc"]
     if location and location[-1] == "[key]":
         location = location[:-1]
@@ -60,7 +60,7 @@ def _explain(model: type[Part], error: Any) -> tuple[Key, str]:
     return location, _wrong_value(error["type"], error.get("ctx", {}), error["input"], error["msg"])
 
 
-def _unknown_key(model: type[Part], location: Key) -> str:
+def _unknown_key(model: type[DocumentPart], location: Key) -> str:
     parent = _annotation_at(model, location[:-1])
     keys = list(parent.model_fields) if parent else []
     return f"unknown key{did_you_mean(str(location[-1]), keys)}; keys here: {', '.join(keys)}"
@@ -105,7 +105,7 @@ def _short(given: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _annotation_at(model: type[Part], location: Key) -> type[BaseModel] | None:
+def _annotation_at(model: type[DocumentPart], location: Key) -> type[BaseModel] | None:
     """Return the model of the mapping at `location`."""
     annotation: Any = model
     for part in location:
@@ -124,7 +124,7 @@ def _step(annotation: Any, part: str | int) -> Any:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    """The annotation, and what a union or an Annotated in its place is made of; not what a dict or a list holds."""
+    """Return the annotation and what a union or Annotated in its place is made of; not what a dict or a list holds."""
     return (annotation,) if get_origin(annotation) in (dict, list) else (annotation, *get_args(annotation))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.model.documents import Site, System, Workload
-from orchestrator.model.part import Part
+from orchestrator.model.part import DocumentPart
 
-DOCUMENTS: dict[str, type[Part]] = {"system": System, "workload": Workload, "site": Site}
+DOCUMENTS: dict[str, type[DocumentPart]] = {"system": System, "workload": Workload, "site": Site}
 
 
 def json_schema(kind: str) -> dict[str, Any]:

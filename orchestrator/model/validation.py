@@ -7,12 +7,12 @@ from pathlib import Path
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning
 from orchestrator.model.documents import Accelerators, Fabrics, Hosts
-from orchestrator.model.part import Part
+from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, read
 
-_SHARED: dict[str, type[Part]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
+_SHARED: dict[str, type[DocumentPart]] = {"accelerators": Accelerators, "hosts": Hosts, "fabrics": Fabrics}
 _KINDS = ("system", "workload", "site", *_SHARED)
 
 

@@ -41,7 +41,7 @@ class _Files:
         self._known: dict[tuple[Path, ...], KnownHosts] = {}
 
     def config(self, file: str | None) -> Config:
-        """A new one each time, because connections change it; what ssh's files say is looked up only."""
+        """Return a new one each time, because connections change it; what ssh's files say is looked up only."""
         from fabric import Config
 
         with self._lock:
@@ -81,7 +81,7 @@ class Ssh:
         return _answer(node, outcome, time.monotonic() - began, timeout_s, until)
 
     def _connection(self, node: Node, timeout_s: float) -> Connection:
-        """A connection of fabric's, which knows ssh's configuration (user, port, keys, jump hosts)."""
+        """Return a connection of fabric's, which knows ssh's configuration (user, port, keys, jump hosts)."""
         from fabric import Connection
         from paramiko import RejectPolicy
 

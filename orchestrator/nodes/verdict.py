@@ -136,7 +136,7 @@ def _rank(verdict: str) -> int:
 
 
 def parse_table(text: str) -> list[Row]:
-    """The rows of a table with COLUMNS; its header, torn lines and lines with other verdicts are left out."""
+    """Return the rows of a table with COLUMNS; its header, torn lines and lines with other verdicts are left out."""
     rows = []
     for line in text.splitlines():
         cells = line.split("\t")

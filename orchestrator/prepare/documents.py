@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from orchestrator.errors import UsageError
 from orchestrator.model.documents import DataPart, MountPart
 from orchestrator.model.fields import AbsolutePath, Line, Name, RelativePath, Round, Variable, refuse
-from orchestrator.model.part import Part
+from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
 from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
@@ -22,28 +22,28 @@ def _below(text: str) -> str:
     return text
 
 
-class PathPart(Part):
+class PathPart(DocumentPart):
     """A file or folder below `$variable`."""
 
     variable: Variable
     path: RelativePath
 
 
-class CleanPart(Part):
+class CleanPart(DocumentPart):
     """What a half-done step leaves and its next try deletes first."""
 
     variable: Variable
     path: Annotated[RelativePath, AfterValidator(_below)]
 
 
-class SpacePart(Part):
+class SpacePart(DocumentPart):
     """Bytes that the whole preparation needs below `$variable`."""
 
     variable: Variable
     bytes: Annotated[int, Field(ge=0)]
 
 
-class StepPart(Part):
+class StepPart(DocumentPart):
     """One step: bash text that runs in a container of its own, in `workdir`, and ends at its first failing command.
 
     `secret` names a variable that the step needs and that must not be seen; `leaves` must be there, and not be empty,
@@ -60,7 +60,7 @@ class StepPart(Part):
     optional: bool = False
 
 
-class PreparationRound(Part):
+class PreparationRound(DocumentPart):
     """The steps of one round, and what they leave."""
 
     source: Line
@@ -73,7 +73,7 @@ class PreparationRound(Part):
     tree: list[DataPart] = Field(min_length=1)
 
 
-class Preparation(Part):
+class Preparation(DocumentPart):
     """prepare/<workload>.yaml"""
 
     kind: Literal["preparation"]

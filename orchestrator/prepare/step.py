@@ -60,7 +60,7 @@ def run_step(
     redactors = {STDOUT: Redactor(secret), STDERR: Redactor(secret)}
     made = _create(client, image_id, plan, step, text)
     try:
-        with Log(log) as file:
+        with StepLog(log) as file:
             for stream, piece in _attached(client, made, secret):
                 shown = redactors[stream].feed(piece)
                 file.write(shown)
@@ -72,7 +72,7 @@ def run_step(
         client.api.remove_container(made, force=True, v=True)
 
 
-class Log:
+class StepLog:
     """A step's log. The SDK's network errors are OSErrors too, so this one's are told apart here."""
 
     def __init__(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class Log:
         except OSError as error:
             raise self._failed(error) from error
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> StepLog:
         return self
 
     def __exit__(self, *exc: object) -> None:

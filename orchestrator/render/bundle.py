@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator import __version__
 from orchestrator.errors import RenderError
 from orchestrator.render.network import network_values
+from orchestrator.render.origins import ORIGINS, origins_table
 from orchestrator.resources import data_dir
 from orchestrator.tuning.script import SCRIPT, profile_for, tunables_script
 
@@ -52,7 +53,9 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files.update({name: (templates / name).read_bytes() for name in _PLAIN})
     files.update(_package())
     files.update(_code(entry.workload))
-    files[MANIFEST] = _manifest(entry, nexp, files, templates)
+    names = _input_names(entry)
+    files[ORIGINS] = origins_table(entry, names)
+    files[MANIFEST] = _manifest(entry, nexp, files, templates, names)
     return dict(sorted(files.items()))
 
 
@@ -187,14 +190,13 @@ def _code(workload: str) -> Files:
     }
 
 
-def _manifest(entry: Entry, nexp: int, files: Files, templates: Path) -> bytes:
-    """Versions, and the hash of every input and output. No time, no host, no absolute path: it must be reproducible."""
+def _manifest(entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]) -> bytes:
+    """Return versions, and the hash of every input and output; no time, host or absolute path: it is reproducible."""
     inputs = {
         f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
         for path in templates.rglob("*.j2")
     }
-    for path in map(Path, entry.files):
-        inputs[_input_name(path, inputs)] = _sha256(path.read_bytes())
+    inputs |= {name: _sha256(Path(path).read_bytes()) for path, name in names.items()}
     manifest = {
         "schema": 1,
         "orchestrator": __version__,
@@ -208,7 +210,15 @@ def _manifest(entry: Entry, nexp: int, files: Files, templates: Path) -> bytes:
     return (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _input_name(path: Path, taken: Mapping[str, str]) -> str:
+def _input_names(entry: Entry) -> dict[str, str]:
+    """Return what every document of the entry is called in the bundle, by its path."""
+    names: dict[str, str] = {}
+    for path in entry.files:
+        names[path] = _input_name(Path(path), names.values())
+    return names
+
+
+def _input_name(path: Path, taken: Collection[str]) -> str:
     """Name a document by its place in the catalogue; one from elsewhere by its file name alone."""
     for kind in ("systems", "workloads"):
         if path.resolve().is_relative_to(data_dir(kind)):

@@ -18,7 +18,7 @@ def network_values(entry: Entry) -> dict[str, Any]:
     An origin is a line "NAME<tab>user|site|descriptor<tab>value". The value is how a node notices an edited bundle.
     """
     return {
-        "fabric": entry.chosen.fabric,
+        "fabric": entry.documents.fabric,
         "network_origins": [_line(entry, name) for name in _names(entry)],
         "network_removed": [
             name for name in NETWORK_NAMES if name in entry.removed and entry.removed[name].layer in _ORIGINS

@@ -1,4 +1,4 @@
-"""The environment of a set's runs as it was evaluated, with each variable's place in the bundle and its document."""
+"""The environment of a set's runs as it was evaluated, with each variable's place in the bundle and its origin."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from orchestrator.onnode.environment import parse, shown
 from orchestrator.report.model import Variable
-
-if TYPE_CHECKING:
-    from orchestrator.model import Entry
 
 LARGEST = 1 << 20
 _EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
@@ -32,13 +28,13 @@ def read_text(path: Path) -> str:
         return ""
 
 
-def read_environment(root: Path, described: dict[str, Any]) -> tuple[tuple[Variable, ...], str]:
+def read_environment(root: Path) -> tuple[tuple[Variable, ...], str]:
     """(variables by name, a note about what is known of their origins)"""
     values = evaluated(root)
     if not values:
         return (), "the set has no environment.sh yet"
     places = _places(root / "bundle")
-    origins, note = _origins(root, described, values)
+    origins, note = _origins(root / "bundle")
     return tuple(
         Variable(name, value, places.get(name, ""), origins.get(name, "")) for name, value in sorted(values.items())
     ), note
@@ -55,47 +51,23 @@ def _places(bundle: Path) -> dict[str, str]:
     return found
 
 
-def _origins(root: Path, described: dict[str, Any], values: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Name -> layer and document, as far as the catalogue's documents are those that the bundle was made from."""
-    entry = _entry(described)
-    if entry is None:
-        return {}, "the catalogue at hand does not have this system and workload: only places in the bundle are shown"
-    used = _inputs(root / "bundle" / "manifest.json")
-    same = {name for name in entry.files if hashlib.sha256(Path(name).read_bytes()).hexdigest() in used}
-    changed = sorted(Path(name).name for name in entry.files if name not in same)
-    known = {str(Path(name).resolve()) for name in same}
-    origins = {name: _origin(entry, name, value, known, all_same=not changed) for name, value in values.items()}
-    note = f"changed since the bundle was made, so origins in it are left out: {', '.join(changed)}" if changed else ""
+def _origins(bundle: Path) -> tuple[dict[str, str], str]:
+    """Return name -> `layer: file:line` as the bundle has it on record, and a note where more is to be said."""
+    lines = read_text(bundle / "origins.tsv").splitlines()
+    if not lines:
+        return {}, "who set which variable is not on record: the bundle was made before that was written down"
+    rows = [cells for line in lines[1:] if len(cells := line.split("\t")) == 5]
+    origins = {name: f"{layer}: {file}:{line}" if line else layer for name, layer, file, line, _ in rows}
+    edited = _edited(bundle)
+    note = f"edited after the bundle was made, so a value may be another one: {', '.join(edited)}" if edited else ""
     return origins, note
 
 
-def _entry(described: dict[str, Any]) -> Entry | None:
-    from orchestrator.errors import OrchestratorError
-    from orchestrator.model import load_entry
-
-    system, workload, round_ = (str(described.get(name) or "") for name in ("system", "workload", "round"))
-    if not system or not workload or "/" in system + workload:
-        return None
+def _edited(bundle: Path) -> list[str]:
+    """Return the files of the environment that are no more what the manifest says."""
     try:
-        return load_entry(system, workload, round=round_ or None)
-    except OrchestratorError:
-        return None
-
-
-def _inputs(manifest: Path) -> set[str]:
-    """The hashes of the documents and templates that the bundle was made from."""
-    try:
-        return {str(value) for value in json.loads(read_text(manifest))["inputs"].values()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return set()
-
-
-def _origin(entry: Entry, name: str, value: str, known: set[str], *, all_same: bool) -> str:
-    from orchestrator.model.values import Text
-
-    given = entry.whole_env.get(name)
-    if given is None or (isinstance(given, Text) and given.text != value):
-        return "site or command line" if all_same else ""
-    origin = entry.origins[name]
-    path = Path(origin.file)
-    return f"{origin.layer}: {path.parent.name}/{path.name}:{origin.line}" if str(path.resolve()) in known else ""
+        made = dict(json.loads(read_text(bundle / "manifest.json"))["outputs"])
+        names = sorted(name for name in made if name == "rccl_env.sh" or name.startswith("config_"))
+        return [name for name in names if hashlib.sha256((bundle / name).read_bytes()).hexdigest() != made[name]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []

@@ -48,9 +48,11 @@ def _head(report: Report) -> str:
     lines = [
         f"**{text(score.verdict, 1000)}**",
         "",
-        f"- round {text(score.ruleset)} ({text(score.ruleset_from)}), {score.division} division, "
-        f"batch size {text('–' if score.batch_size == -1 else score.batch_size)}, "
-        f"{len(score.runs)} of {score.runs_required} runs",
+        (
+            f"- round {text(score.ruleset)} ({text(score.ruleset_from)}), {score.division} division, "
+            f"batch size {text('–' if score.batch_size == -1 else score.batch_size)}, "
+            f"{len(score.runs)} of {score.runs_required} runs"
+        ),
     ]
     if score.rcp:
         lines.append(f"- RCP test: {'passed' if score.rcp.passed else 'failed'}: {text(score.rcp.message)}")

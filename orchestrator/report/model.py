@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class CurvePoint:
     """One evaluation; `minutes` since run_start."""
 
     minutes: float
@@ -36,7 +36,7 @@ class Run:
     init_ms: float | None
     start_ms: float | None
     stop_ms: float | None
-    evaluations: tuple[Evaluation, ...]
+    evaluations: tuple[CurvePoint, ...]
     throughput: tuple[tuple[float, float], ...]
     """(minutes since run_start, samples per second)"""
     throughput_from: str
@@ -89,7 +89,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Tunable:
+class TunableReading:
     """A host setting on one or more nodes that say the same about it."""
 
     knob: str
@@ -147,7 +147,7 @@ class Report:
     slow_signs: tuple[str, ...] = ()
     """What points at a slow node, in words."""
     bandwidth: tuple[Measurement, ...] = ()
-    tunables: tuple[Tunable, ...] = ()
+    tunables: tuple[TunableReading, ...] = ()
     environment: tuple[Variable, ...] = ()
     environment_note: str = ""
     images: tuple[tuple[str, str], ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from orchestrator.mllog.score import score_source
 from orchestrator.mllog.source import find_source, natural
 from orchestrator.mllog.window import launch_order
 from orchestrator.report.arithmetic import steps
-from orchestrator.report.model import Evaluation, Gap, Report, Run
+from orchestrator.report.model import CurvePoint, Gap, Report, Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def _add_set(report: Report) -> None:
     report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
     report.bandwidth = tuple(measurements(root))
     report.tunables = read_tunables(root)
-    report.environment, report.environment_note = read_environment(root, report.described)
+    report.environment, report.environment_note = read_environment(root)
     report.images = images(root, report.described, report.attempts)
     report.facts = set_facts(root, report.described)
     report.problems = tuple(problems)
@@ -109,12 +110,12 @@ def _run(run: RunScore, label: str) -> Run:
     )
 
 
-def _evaluations(run: RunScore, start: float | None) -> list[Evaluation]:
+def _evaluations(run: RunScore, start: float | None) -> list[CurvePoint]:
     found = []
     for time, samples, value in run.evaluations:
         at, count, loss = number(time), number(samples), number(value)
         if at is not None and count is not None and loss is not None:
-            found.append(Evaluation((at - start) / 60000 if start is not None else 0.0, count, loss))
+            found.append(CurvePoint((at - start) / 60000 if start is not None else 0.0, count, loss))
     return found
 
 
@@ -128,11 +129,11 @@ def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]
     ]
 
 
-def _rates(evaluations: tuple[Evaluation, ...]) -> list[tuple[float, float]]:
+def _rates(evaluations: tuple[CurvePoint, ...]) -> list[tuple[float, float]]:
     """Samples per second between evaluations, at the minute of the later one."""
     return [
         (late.minutes, (late.samples - early.samples) / ((late.minutes - early.minutes) * 60))
-        for early, late in zip(evaluations, evaluations[1:], strict=False)
+        for early, late in itertools.pairwise(evaluations)
         if late.minutes > early.minutes and late.samples > early.samples
     ]
 
@@ -166,8 +167,7 @@ def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
         if (start := number(run.start)) is not None and (stop := number(run.stop)) is not None
     ]
     return [
-        Gap(early, late, (start - stop) / 60000)
-        for (early, _, stop), (late, start, _) in zip(timed, timed[1:], strict=False)
+        Gap(early, late, (start - stop) / 60000) for (early, _, stop), (late, start, _) in itertools.pairwise(timed)
     ]
 
 

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 from orchestrator.report.environment import read_text
-from orchestrator.report.model import Tunable
+from orchestrator.report.model import TunableReading
 
 _STATES = frozenset({"ok", "failed", "unsupported"})
 
 
-def read_tunables(root: Path) -> tuple[Tunable, ...]:
+def read_tunables(root: Path) -> tuple[TunableReading, ...]:
     """The last word on each setting of each node; nodes that say the same are together."""
     together: dict[tuple[str, str, str, str, str], list[str]] = {}
     for node in node_names(root):
@@ -19,7 +19,7 @@ def read_tunables(root: Path) -> tuple[Tunable, ...]:
             together.setdefault(row, []).append(node)
     order = {knob: index for index, knob in enumerate(dict.fromkeys(row[0] for row in together))}
     rows = sorted(together.items(), key=lambda item: (order[item[0][0]], -len(item[1]), item[0]))
-    return tuple(Tunable(*row, tuple(nodes)) for row, nodes in rows)
+    return tuple(TunableReading(*row, tuple(nodes)) for row, nodes in rows)
 
 
 def node_names(root: Path) -> list[str]:

@@ -202,14 +202,16 @@ def read(kind: type[Record], path: Path | str) -> Record | Finding | None:
 
 
 def _build(kind: type[Record], data: dict[str, Any], path: Path | str) -> Record | Finding:
-    values, shape = {}, _shape(kind)
+    values: dict[str, Any] = {}
+    # A class is hashable; mypy looks at its instances.
+    shape = _shape(kind)  # type: ignore[arg-type]
     for name, value in data.items():
         if name not in shape:
             continue
         types, word = shape[name]
         if not isinstance(value, types) or ((value is True or value is False) and bool not in types):
             return Finding(Path(path), f"`{name}` is {json.dumps(value)[:40]}, not {word}")
-        if word == "list[str]" and not all(isinstance(one, str) for one in value):
+        if word == "list[str]" and not all(isinstance(one, str) for one in data[name]):
             return Finding(Path(path), f"`{name}` holds something else than text")
         values[name] = value
     missing = [name for name in kind.NEEDED if name not in values]

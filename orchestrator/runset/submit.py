@@ -28,7 +28,7 @@ from orchestrator.runset.records import (
     read,
     write,
 )
-from orchestrator.scheduler import Job, Request, Scheduler
+from orchestrator.scheduler import Job, JobRequest, Scheduler
 
 CLEAN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DOCKER_HOST", "XDG_RUNTIME_DIR")
 """All that a job gets of the caller's environment, besides what the site's pass_env names."""
@@ -64,11 +64,11 @@ def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str
 
 def request_for(
     run_set: RunSet, caller: Mapping[str, str] | None = None, allocation: Allocation = AS_RENDERED
-) -> Request:
+) -> JobRequest:
     """The job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Nothing is written."""
     layout, slurm = run_set.layout, run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
-    return Request(
+    return JobRequest(
         script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
         job_name=run_set.record.job_name,
         workdir=layout.bundle,
@@ -117,7 +117,7 @@ def _tidy(layout: Layout) -> None:
 
 
 def _ask(
-    run_set: RunSet, scheduler: Scheduler, request: Request, record: SubmissionRecord, pause: Callable[[float], None]
+    run_set: RunSet, scheduler: Scheduler, request: JobRequest, record: SubmissionRecord, pause: Callable[[float], None]
 ) -> SubmissionRecord:
     try:
         job_id = scheduler.submit(request)

@@ -1,6 +1,6 @@
 """What the controller asks of a scheduler: three methods, with one query for any number of jobs.
 
-    submit(Request) -> job id                 SchedulerError: refused. SchedulerUnknown: there may be a job now
+    submit(JobRequest) -> job id              SchedulerError: refused. SchedulerUnknown: there may be a job now
     jobs(names=..., ids=...) -> {id: Job}     SchedulerUnknown: no answer; nothing follows from it
     cancel(job_id, grace_s) -> bool           True when the job is known to be over
 
@@ -9,9 +9,9 @@ Job states are Slurm's words (`squeue --help`: job state codes); the local sched
 
 from __future__ import annotations
 
-from orchestrator.scheduler.job import ACTIVE, FINAL, WAITING, Job, Request, Scheduler
+from orchestrator.scheduler.job import ACTIVE, FINAL, WAITING, Job, JobRequest, Scheduler
 
-__all__ = ["ACTIVE", "FINAL", "WAITING", "Job", "Request", "Scheduler", "open_scheduler"]
+__all__ = ["ACTIVE", "FINAL", "WAITING", "Job", "JobRequest", "Scheduler", "open_scheduler"]
 
 
 def open_scheduler(name: str) -> Scheduler:

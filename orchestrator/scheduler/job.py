@@ -55,7 +55,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """A job to submit.
 
     `env` is the complete environment of the job: nothing of the caller's own comes on top of it. `output` may hold
@@ -75,9 +75,9 @@ class Scheduler(Protocol):
 
     name: str
 
-    def submit(self, request: Request) -> str: ...
+    def submit(self, request: JobRequest) -> str: ...
 
-    def command(self, request: Request) -> list[str]: ...
+    def command(self, request: JobRequest) -> list[str]: ...
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]: ...
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import SchedulerError
-from orchestrator.scheduler.job import Job, Request
+from orchestrator.scheduler.job import Job, JobRequest
 
 JOB_ID = re.compile(r"^local-(\d+)-(\d+)$")
 AFTER_KILL_S = 10.0
@@ -36,11 +36,11 @@ class Local:
 
     name = "local"
 
-    def command(self, request: Request) -> list[str]:
+    def command(self, request: JobRequest) -> list[str]:
         """What runs, for people: the launcher in front of it only sets ORCH_JOB_ID."""
         return ["bash", str(request.script), *request.options]
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         """Start the job and return its id. Raises SchedulerError when it cannot start."""
         argv = ["bash", "-c", LAUNCH, "orchestrator-job", str(request.script), request.output]
         try:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from orchestrator.errors import SchedulerUnknown
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
-from orchestrator.scheduler.job import Job, Request
+from orchestrator.scheduler.job import Job, JobRequest
 
 QUERY_S = 20.0
 SUBMIT_S = 60.0
@@ -47,7 +47,7 @@ class Slurm:
 
     name = "slurm"
 
-    def command(self, request: Request) -> list[str]:
+    def command(self, request: JobRequest) -> list[str]:
         """The sbatch call for `request`."""
         return [
             "sbatch",
@@ -60,7 +60,7 @@ class Slurm:
             str(request.script),
         ]
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         """Submit once and return the job id.
 
         The job gets `request.env` and nothing else of ours: `--export=ALL` exports the environment of sbatch, which is

@@ -12,8 +12,8 @@ from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUS
 
 GRANTED = re.compile(r"^salloc: Granted job allocation \d+", re.MULTILINE)
 BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
-"""salloc's words when nodes were taken, or went away, since sinfo showed them idle. A request that is still in the queue when
---immediate ends gets "Connection timed out"."""
+"""salloc's words when nodes were taken, or went away, since sinfo showed them idle. A request that is still in the
+queue when --immediate ends gets "Connection timed out"."""
 
 _SHARED_OPTIONS = frozenset(
     {

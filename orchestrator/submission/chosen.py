@@ -31,7 +31,7 @@ class Chosen:
         return Path(self.source.directory)
 
     def record(self) -> dict[str, Any]:
-        """What was chosen and why, with all that was not: runs.json."""
+        """Return what was chosen and why, with all that was not: runs.json."""
         score, used = self.score, {run.file: index for index, run in enumerate(self.runs)}
         ordered = launch_order(score.runs)
         return {
@@ -83,7 +83,7 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
 
 
 def content(run: RunScore) -> bytes:
-    """A log's bytes as they were written, uncompressed. Raises InputError."""
+    """Return a log's bytes as they were written, uncompressed. Raises InputError."""
     try:
         data = Path(run.path).read_bytes()
         return gzip.decompress(data) if run.path.endswith(".gz") else data

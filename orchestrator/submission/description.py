@@ -85,7 +85,7 @@ def describe(
     given: Mapping[str, Any],
     systems_dirs: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """All 33 members; "" for what nobody knows.
+    """Return all 33 members; "" for what nobody knows.
 
     `described` is set.json ({} for a plain folder at `root`), `options` the command line's members, `given` the
     user's file, `systems_dirs` folders with further descriptors.
@@ -100,14 +100,14 @@ def describe(
 
 
 def _text(value: Any) -> Any:
-    """Numbers as text; an object (other_software_stack may be one) keeps its shape."""
+    """Return numbers as text; an object (other_software_stack may be one) keeps its shape."""
     if isinstance(value, dict):
         return {str(name): _text(item) for name, item in value.items()}
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, str]:
-    """What the descriptor of the system `name` says; {} when the catalogue does not have it."""
+    """Return what the descriptor of the system `name` says; {} when the catalogue does not have it."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import Catalogue
 
@@ -153,7 +153,7 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def captured(root: Path) -> dict[str, str]:
-    """What the nodes of a set wrote about themselves: members of the description that all nodes give alike."""
+    """Return what the nodes of a set wrote about themselves: members of the description that all nodes give alike."""
     answers: dict[str, set[str]] = {}
     for path in sorted(root.glob("nodes/*/hardware.json")):
         for name, value in _object(path, must=False).items():
@@ -163,7 +163,7 @@ def captured(root: Path) -> dict[str, str]:
 
 
 def read_given(path: Path) -> dict[str, Any]:
-    """The user's --system-json. Raises InputError when it is no JSON object, or a member has the wrong shape."""
+    """Read the user's --system-json. Raises InputError when it is no JSON object, or a member has the wrong shape."""
     members = _object(path, must=True)
     for name, value in members.items():
         if not isinstance(value, (str, int, float)) and not (
@@ -191,7 +191,7 @@ def _object(path: Path, *, must: bool) -> dict[str, Any]:
 
 
 def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
-    """Why the description of system `name` would not do; empty when it does."""
+    """Return why the description of system `name` would not do; empty when it does."""
     missing = [member for member in NEEDED if not str(members.get(member, "")).strip()]
     found = []
     if missing:
@@ -213,5 +213,5 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
 
 
 def empty_members(members: Mapping[str, Any]) -> list[str]:
-    """Members without a text: accepted, but a reviewer will ask."""
+    """Return members without a text: accepted, but a reviewer will ask."""
     return [name for name in MEMBERS if not members.get(name)]

@@ -8,7 +8,7 @@ LONGEST_NAME = 255
 
 
 def name_problem(name: str, what: str) -> str:
-    """What is wrong with the name of a file or folder; "" when nothing is."""
+    """Return what is wrong with the name of a file or folder; "" when nothing is."""
     if not name:
         return f"the {what} has no name"
     if name.startswith("."):
@@ -21,7 +21,7 @@ def name_problem(name: str, what: str) -> str:
 
 
 def tree_problems(files: dict[str, bytes]) -> list[str]:
-    """Problems of the names and sizes of a tree's files (path -> content)."""
+    """Return problems of the names and sizes of a tree's files (path -> content)."""
     found = []
     for path, content in files.items():
         found += [f"{path}: {problem}" for part in path.split("/") if (problem := name_problem(part, "file or folder"))]

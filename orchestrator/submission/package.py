@@ -50,7 +50,7 @@ class Package:
 
 
 def make_package(directories: Sequence[str], options: Options) -> Package:
-    """The tree of the sets in `directories`. Raises Refused with every reason, InputError for unusable logs."""
+    """Return the tree of the sets in `directories`. Raises Refused with every reason, InputError for unusable logs."""
     sets = [choose(directory, ruleset=options.ruleset) for directory in directories]
     problems = [problem for one in sets for problem in one.problems]
     package = Package({}, sets[0].score.ruleset, [], [])
@@ -172,7 +172,7 @@ def _add_code(package: Package, one: Chosen, folder: str, system: str) -> None:
 
 
 def check_place(directory: Path) -> None:
-    """Raises UsageError when the package cannot go to `directory`."""
+    """Raise UsageError when the package cannot go to `directory`."""
     if directory.is_symlink() or directory.is_file():
         raise UsageError(f"{directory} is not a folder", hint="give a new folder with -o")
     if directory.is_dir() and any(directory.iterdir()):

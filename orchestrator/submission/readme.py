@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
-    """The text of README.md."""
+    """Return the text of README.md."""
     score = chosen.score
     parts = [
         f"# {text(score.benchmark)} on {text(system)}",

@@ -38,7 +38,7 @@ class Word:
 
 
 def installed_version() -> str:
-    """The version of mlperf-logging in this Python. Raises InputError without it."""
+    """Return the version of mlperf-logging in this Python. Raises InputError without it."""
     try:
         return metadata.version("mlperf-logging")
     except metadata.PackageNotFoundError as error:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from orchestrator.model.fields import Line, Name, refuse
-from orchestrator.model.part import Part
+from orchestrator.model.part import DocumentPart
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")
@@ -65,7 +65,7 @@ KIND_KEYS = {
 LOOK_ONLY = ("cmdline", "acs", "numa_per_socket")
 
 
-class Knob(Part):
+class Knob(DocumentPart):
     """One setting. `value` is set, verified and put back; `any_of` (accepted values) is only looked at."""
 
     name: Annotated[str, AfterValidator(_knob)]
@@ -110,7 +110,7 @@ class Knob(Part):
         return self
 
 
-class Profile(Part):
+class Profile(DocumentPart):
     """tuning/<name>.yaml"""
 
     kind: Literal["tuning"]
@@ -121,14 +121,14 @@ class Profile(Part):
     knobs: list[Knob] = []
 
 
-class PerRound(Part):
+class PerRound(DocumentPart):
     """The profiles of one workload: by round, else the default."""
 
     default: Name | None = None
     rounds: dict[str, Name] = {}
 
 
-class Choice(Part):
+class Choice(DocumentPart):
     """tuning/choice.yaml"""
 
     kind: Literal["tuning_choice"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
-from orchestrator.tuning.rows import HostState, Row, parse_rows, parse_status
+from orchestrator.tuning.rows import HostState, KnobRow, parse_rows, parse_status
 from orchestrator.tuning.script import SCRIPT
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class HostAnswer:
     """What one host answered. `problem` says why there are no rows, "" when the script ran to its end."""
 
     node: str
-    rows: tuple[Row, ...]
+    rows: tuple[KnobRow, ...]
     state: HostState
     problem: str = ""
     answered: bool = True

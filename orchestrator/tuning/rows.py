@@ -9,7 +9,7 @@ COLUMNS = ("knob", "wanted", "before", "after", "result", "need", "action", "tim
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KnobRow:
     """One line: `result` is ok, failed, unsupported (this host lacks it), or change (`plan`: apply would set it)."""
 
     knob: str
@@ -45,7 +45,7 @@ class HostState:
         return asdict(self)
 
 
-def parse_rows(lines: Iterable[str]) -> list[Row]:
+def parse_rows(lines: Iterable[str]) -> list[KnobRow]:
     """Return the rows in the output of plan, apply, verify or revert, or in a nodes/<node>/tunables.tsv.
 
     Lines that are no rows (a header, a message of the login shell) are left out.
@@ -55,7 +55,7 @@ def parse_rows(lines: Iterable[str]) -> list[Row]:
         cells = line.rstrip("\n").split("\t")
         if len(cells) in (8, 9) and cells[7].isdecimal():
             knob, wanted, before, after, result, need, action, time_ms, *target = cells
-            rows.append(Row(knob, wanted, before, after, result, need, action, int(time_ms), *target[:1]))
+            rows.append(KnobRow(knob, wanted, before, after, result, need, action, int(time_ms), *target[:1]))
     return rows
 
 

@@ -420,7 +420,7 @@ def test_an_edit_does_not_reach_a_set_that_began(bundles: Bundles) -> None:
 def test_a_program_that_is_not_there(bundles: Bundles) -> None:
     bundles.make(nexp=1)
     (bundles.code / "run_and_time.sh").unlink()
-    code, out = bundles.run()
+    code, _out = bundles.run()
     assert code == 1
     assert bundles.set.outcomes(1) == ["infrastructure", "infrastructure"]
     assert "exited 127" in bundles.set.run(1)["reason"]

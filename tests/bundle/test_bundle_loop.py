@@ -83,6 +83,7 @@ def test_what_the_set_says_of_itself(bundles: Bundles) -> None:
         "run_timeout_s": 120,
     }
     assert {path.name for path in one.root.iterdir()} == {
+        f"events-{one.job['job_id']}.tsv",
         "set.json",
         "bundle",
         "jobs",

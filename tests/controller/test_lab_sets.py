@@ -16,7 +16,7 @@ from controller_parts import Commands, until, write_set
 from orchestrator.errors import ExitCode, SchedulerError
 from orchestrator.runset.records import RunRecord, SubmissionRecord, read, write
 from orchestrator.runset.submit import open_set, settle, submissions
-from orchestrator.scheduler import Request
+from orchestrator.scheduler import JobRequest
 from orchestrator.scheduler.command import ask
 from orchestrator.scheduler.slurm import Slurm, parse_show
 
@@ -58,9 +58,9 @@ def script(shared: Path, body: str) -> Path:
     return path
 
 
-def request_for(shared: Path, body: str, name: str, *options: str) -> Request:
+def request_for(shared: Path, body: str, name: str, *options: str) -> JobRequest:
     env = {"PATH": os.environ["PATH"], "HOME": "/tmp", "MARK": "a,b 'c'"}
-    return Request(script(shared, body), name, shared, env, str(shared / "job_%j.out"), options)
+    return JobRequest(script(shared, body), name, shared, env, str(shared / "job_%j.out"), options)
 
 
 def test_submit_query_cancel(shared: Path) -> None:

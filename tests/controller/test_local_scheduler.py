@@ -8,7 +8,7 @@ import pytest
 from controller_parts import until
 
 from orchestrator.errors import SchedulerError
-from orchestrator.scheduler import Request
+from orchestrator.scheduler import JobRequest
 from orchestrator.scheduler.local import Local, members
 
 ENV = {"PATH": "/usr/bin:/bin", "MARK": "a,b 'c' \"d\" $(e)"}
@@ -17,7 +17,7 @@ ENV = {"PATH": "/usr/bin:/bin", "MARK": "a,b 'c' \"d\" $(e)"}
 def start(tmp_path: Path, body: str, name: str = "orch-t") -> str:
     script = tmp_path / "job.sh"
     script.write_text(body)
-    return Local().submit(Request(script, name, tmp_path, ENV, str(tmp_path / "job_%j.out")))
+    return Local().submit(JobRequest(script, name, tmp_path, ENV, str(tmp_path / "job_%j.out")))
 
 
 def test_name_id_and_environment(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from controller_parts import mllog, write_set
@@ -151,7 +152,7 @@ def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
 def test_one_query_for_all_sets_and_none_for_closed_ones(tmp_path: Path) -> None:
     class Counting:
         name = "slurm"
-        asked: list[tuple[list[str], list[str]]] = []
+        asked: ClassVar[list[tuple[list[str], list[str]]]] = []
 
         def jobs(self, *, names: list[str], ids: list[str]) -> dict[str, Job]:
             self.asked.append((names, ids))

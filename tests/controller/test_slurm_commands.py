@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
-from orchestrator.scheduler import Job, Request, slurm
+from orchestrator.scheduler import Job, JobRequest, slurm
 from orchestrator.scheduler.slurm import Slurm
 
 Fake = Callable[[str, str], Path]
 ROW = r"\x1e{}\x1f{}\x1f1795224286\x1fN/A\x1flab[1-8]\x1f{}\x1f{}\n"
 
 
-def request_in(tmp_path: Path) -> Request:
-    return Request(
+def request_in(tmp_path: Path) -> JobRequest:
+    return JobRequest(
         tmp_path / "job.sh", "orch-x", tmp_path, {"PATH": os.environ["PATH"], "A": "1,2"}, str(tmp_path / "job_%j.out")
     )
 

@@ -31,7 +31,7 @@ from orchestrator.runset.submit import (
     submissions,
     submit,
 )
-from orchestrator.scheduler import Job, Request
+from orchestrator.scheduler import Job, JobRequest
 
 
 class Cluster:
@@ -44,12 +44,12 @@ class Cluster:
         self.answer = answer
         self.silent = False
         self.known: dict[str, Job] = {}
-        self.submitted: list[Request] = []
+        self.submitted: list[JobRequest] = []
 
-    def command(self, request: Request) -> list[str]:
+    def command(self, request: JobRequest) -> list[str]:
         return ["submit", str(request.script)]
 
-    def submit(self, request: Request) -> str:
+    def submit(self, request: JobRequest) -> str:
         self.submitted.append(request)
         job_id = str(100 + len(self.submitted))
         if self.accepts:
@@ -87,7 +87,7 @@ def test_the_intent_is_on_disk_before_the_scheduler_is_asked(run_set: RunSet) ->
     seen = []
 
     class Looking(Cluster):
-        def submit(self, request: Request) -> str:
+        def submit(self, request: JobRequest) -> str:
             seen.append(read(SubmissionRecord, run_set.layout.submission(1)))
             return super().submit(request)
 
@@ -109,7 +109,7 @@ def test_a_refusal_that_was_none_is_found_by_name(run_set: RunSet) -> None:
 
 def test_a_job_that_started_and_ended_meanwhile_is_found_by_its_own_file(run_set: RunSet) -> None:
     class Quick(Cluster):
-        def submit(self, request: Request) -> str:
+        def submit(self, request: JobRequest) -> str:
             job = JobRecord(job_id="7", state="failed", started_ms=int(time.time() * 1000) + 5)
             write(job, run_set.layout.job("7"))
             raise SchedulerUnknown("no answer")
@@ -182,7 +182,7 @@ def test_two_controllers_at_once_make_one_job(run_set: RunSet) -> None:
     inside, leave = threading.Event(), threading.Event()
 
     class Slow(Cluster):
-        def submit(self, request: Request) -> str:
+        def submit(self, request: JobRequest) -> str:
             inside.set()
             assert leave.wait(120)
             return super().submit(request)

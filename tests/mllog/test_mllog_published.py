@@ -220,7 +220,7 @@ def test_why_a_set_is_slow(published: dict[str, Path], tmp_path: Path) -> None:
     slow = folder / "result_4.txt"
     slow.write_bytes(shifted(slow.read_bytes(), 1.5))
     why = score_dir(str(folder), ruleset="5.1.0").why
-    assert [item["run"] for item in why if item["kind"] == "slow_run"][0] == "result_4.txt"
+    assert next(item["run"] for item in why if item["kind"] == "slow_run") == "result_4.txt"
     assert {"convergence", "throughput", "initialisation"} <= {item["kind"] for item in why}
     gaps = next(item for item in why if item["kind"] == "gaps")
     assert gaps["median_minutes"] > 0

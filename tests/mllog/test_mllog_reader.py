@@ -201,7 +201,7 @@ def test_a_dense_log_skips_statistics_but_not_the_damaged_ones(tmp_path: Path) -
         at, change = chance.randrange(600, 1200), chance.choice(changes)
         changed = change(lines[at])
         log = read(tmp_path, b"\n".join([*lines[:at], changed, *lines[at + 1 :]]) + b"\r\n")
-        records, damaged, crashes = referee_lines(tmp_path / "result_0.txt")
+        _records, damaged, crashes = referee_lines(tmp_path / "result_0.txt")
         assert len(log.damage) == damaged + crashes, changed
         for damage in log.damage:
             assert log.line(damage) == at + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import logging
 import math
@@ -105,7 +106,7 @@ def test_every_reference_point_and_limit(ruleset: str) -> None:
             assert_same(point, record)
         pruned = list(theirs.pruned_rcp_data.values())
         assert [point.batch_size for point in ours.pruned] == [record["BS"] for record in pruned]
-        for low, high in zip(pruned, pruned[1:], strict=False):
+        for low, high in itertools.pairwise(pruned):
             step = max(1, (high["BS"] - low["BS"]) // 7)
             for size in range(low["BS"] + 1, high["BS"], step):
                 assert_same(ours.point(size)[0], theirs._create_interp_rcp(size, low, high)[1])

@@ -100,7 +100,7 @@ def test_the_catalogue_holds_the_published_entries_and_nothing_else() -> None:
     }
     published = {(fact["system"], fact["workload"], fact["round"]) for fact in ENTRIES}
     assert len(published) == len(ENTRIES) == 58
-    # The 59th published entry has no environment to compare: it ran on the bare machine, without any of the AMD scripts.
+    # The 59th published entry has no environment to compare: it ran on the bare machine, without the AMD scripts.
     assert ours - published == {("local_2x2x8", "builtin", "1.0"), ("tinybox_8xMI300X", "bert", "5.0")}
     assert published - ours == set()
 

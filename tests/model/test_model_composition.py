@@ -11,6 +11,8 @@ import pytest
 import orchestrator.model
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Catalogue, Entry, Minutes, Site, Text, Unique, load_entry, load_site
+from orchestrator.model.compose import FACT_OF_REF
+from orchestrator.model.values import REFS
 
 WORKLOAD = """\
 kind: workload
@@ -287,6 +289,26 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_every_reference_is_a_fact_of_the_entry() -> None:
+    entry = load_entry("MI325X_08x08x32", "flux1")
+    assert {name: _resolved(entry, name) for name in ("nodes", "micro_batch")} == {"nodes": "8", "micro_batch": "32"}
+    assert [name for name in REFS if not _resolved(entry, name)] == []
+    everything = entry.facts(lambda fact: True)
+    assert list(everything)[:3] == ["system", "title", "workload"] and len(everything) > 25
+    assert set(entry.facts(lambda fact: fact.compared)) < set(everything)
+
+
+def _resolved(entry: Entry, name: str) -> str:
+    return str(getattr(entry, FACT_OF_REF.get(name, name)))
+
+
+def test_an_entry_with_another_document_says_other_facts() -> None:
+    entry = load_entry("MI325X_08x08x32", "flux1")
+    changed = entry.with_document("system", nodes=1).with_document("mine", micro_batch=16)
+    assert (changed.nodes, changed.ranks, changed.micro_batch) == (1, 8, 16)
+    assert (entry.nodes, entry.ranks, entry.micro_batch) == (8, 64, 32)
 
 
 def test_every_public_name_exists() -> None:

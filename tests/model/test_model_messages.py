@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import DescriptorError, OrchestratorError, UsageError
+from orchestrator.errors import DescriptorError, OrchestratorError, UsageError, did_you_mean
 from orchestrator.model import Catalogue, load_entry, load_site
+from orchestrator.model.source import Document
 from orchestrator.model.validation import validate_file
 
 SYSTEM = """\
@@ -391,10 +392,12 @@ def test_no_value_of_any_type_anywhere_gives_a_traceback(text: str, tmp_path: Pa
         head = re.match(r" *(- )?[\w.\"]+:", line)
         for new in [f"{head[0]} {value}" for value in REPLACEMENTS] + ["", line[:-1], line + "]"] if head else []:
             path.write_text("\n".join([*lines[:number], new, *lines[number + 1 :]]), encoding="utf-8")
+            problems: list[object] = []
             try:
                 validate_file(_fresh(catalogue), path)
             except DescriptorError as error:
-                assert all(str(one).startswith(str(path)) for one in error.problems)
+                problems = error.problems
+            assert all(str(one).startswith(str(path)) for one in problems)
 
 
 def _fresh(catalogue: Catalogue) -> Catalogue:
@@ -436,3 +439,23 @@ def test_load_site_names_the_file(tmp_path: Path) -> None:
     path.write_text("kind: system\n", encoding="utf-8")
     with pytest.raises(DescriptorError, match=r"site\.yaml:1: kind: 'system' where `kind: site` is expected"):
         load_site(path)
+
+
+def test_problems_sort_by_place_and_not_by_their_text(tmp_path: Path) -> None:
+    document = Document(tmp_path / "a.yaml", {}, {("late",): 10, ("early",): 9})
+    document.add(("late",), "one")
+    document.add(("early",), "two: 1: x")
+    document.add(("late",), "one")
+    with pytest.raises(DescriptorError) as caught:
+        document.check()
+    assert [(one.line, one.key, one.text) for one in caught.value.problems] == [
+        (9, "early", "two: 1: x"),
+        (10, "late", "one"),
+    ]
+    assert str(caught.value) == "\n".join(map(str, caught.value.problems))
+
+
+def test_did_you_mean() -> None:
+    assert did_you_mean("FLUX", ["flux1", "llama"]) == '; did you mean "flux1"?'
+    assert did_you_mean("flux", ["flux1"], before="", after="") == "; did you mean flux1?"
+    assert did_you_mean("zebra", ["flux1"]) == "" == did_you_mean("x", [])

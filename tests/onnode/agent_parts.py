@@ -153,7 +153,9 @@ class Agent:
                 self._heard += 1
                 if self.words[self._heard - 1][0] == word:
                     return self.words[self._heard - 1][1]
-            assert select.select([self._output], [], [], max(deadline - time.monotonic(), 0))[0], f"no {word}: {self.words}"
+            assert select.select([self._output], [], [], max(deadline - time.monotonic(), 0))[0], (
+                f"no {word}: {self.words}"
+            )
             piece = os.read(self._output, 65536)
             assert piece, f"it ended without {word}: {self.words}"
             *lines, self._rest = (self._rest + piece).split(b"\n")

@@ -203,9 +203,7 @@ class Node:
 
     @property
     def engine(self) -> Any:
-        return SimpleNamespace(
-            state=self.settings["ENGINE_STATE"], image_id=self.settings["IMAGE_ID"], problem=""
-        )
+        return SimpleNamespace(state=self.settings["ENGINE_STATE"], image_id=self.settings["IMAGE_ID"], problem="")
 
     @contextmanager
     def environment(self) -> Iterator[None]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from preflight_parts import FIXTURES, Node, recorded, repeated
 
-from orchestrator.onnode.agent.tools import read_json
+from orchestrator.onnode.agent import gpu
+from orchestrator.onnode.agent.tools import ask, by_gpu, read_json
 
 GPU_ROWS = ("gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links")
 STATIC = recorded("amd-smi-rocm6.4/static.json")[0]
@@ -34,7 +38,7 @@ def healthy(node: Node, **commands: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "version, gpus, model, target, name, idle",
+    ("version", "gpus", "model", "target", "name", "idle"),
     [
         ("rocm6.1", 1, "MI300X", "gfx942", "MI300X-O", "0.2 GiB"),
         ("rocm6.4", 1, "MI300X", "gfx942", "AMD Instinct MI300X VF", "0.2 GiB"),
@@ -54,7 +58,7 @@ def test_amd_smi_of_each_version_is_read(
 
 
 @pytest.mark.parametrize(
-    "version, gpus, device, target, model",
+    ("version", "gpus", "device", "target", "model"),
     [
         ("rocm5.7", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
         ("rocm6.0", 4, "MI100", "gfx908", "Arcturus GL-XL [Instinct MI100]"),
@@ -85,7 +89,7 @@ def test_a_rocm_smi_without_names_leaves_the_model_open(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "version, fails, opened",
+    ("version", "fails", "opened"),
     [
         ("rocm6.1", ["python (pid 4242, 2.0 GiB)"], []),
         ("rocm6.4", ["sleep (pid 2266127, 1.8 GiB)"], []),
@@ -172,7 +176,7 @@ def test_a_monitor_with_the_device_open_is_a_warning(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "count, verdict, text",
+    ("count", "verdict", "text"),
     [
         ("total_uncorrectable_count", "fail", "uncorrectable errors since the driver was loaded: GPU 5: 2"),
         ("total_correctable_count", "warn", "corrected or deferred errors: GPU 5: 2"),
@@ -187,7 +191,7 @@ def test_memory_errors(node: Node, count: str, verdict: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "states, text",
+    ("states", "text"),
     [
         (["U", "U", "SELF", "D", "U", "U", "U", "U"], "GPU 2: 1 of 7 links down"),
         (["U/U", "U/D", "SELF", "U/U", "U/U", "U/U", "U/U", "U/U"], "GPU 2: 1 of 14 links down"),
@@ -284,7 +288,7 @@ def test_a_system_without_gpus(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, values",
+    ("text", "values"),
     [
         (
             r'{"a": {"b c": [1, -2.5, null, true]}}',
@@ -362,3 +366,76 @@ def test_words_before_the_json_are_no_json(node: Node) -> None:
     with_words = node.check().rows["gpu_count"].text
     node.tool("rocm-smi", f"cat {FIXTURES}/rocm-smi-rocm5.7.json")
     assert node.check().rows["gpu_count"].text == with_words
+
+
+# ---- anything at all ----------------------------------------------------------------------------------------------------------
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["N/A", "0x74a1", "U", "D", "SELF", "12 GB", "-3", "9" * 5000, "1 ", "\udc80\x1f\t"])
+)
+WORDS = """gpu gpu_data asic device_id market_name target_graphics_version mem_usage used_vram total_vram value unit ecc system
+total_uncorrectable_count total_correctable process_list process_info pid name mem_usage vram_mem link_status card0 pid12"""
+KEYS = st.text(max_size=4) | st.sampled_from(WORDS.split())
+TREES = st.recursive(
+    SCALARS, lambda one: st.lists(one, max_size=4) | st.dictionaries(KEYS, one, max_size=5), max_leaves=20
+)
+ENTRIES = st.lists(st.tuples(st.integers(0, 9), st.dictionaries(KEYS, TREES, max_size=4)), min_size=1, max_size=4).map(
+    lambda some: [{"gpu": number, **members} for number, members in some]
+)
+DOCUMENTS = (ENTRIES | TREES).map(lambda tree: json.dumps(tree).encode())
+OUTPUTS = (
+    DOCUMENTS | st.binary(max_size=40) | st.tuples(DOCUMENTS, st.integers(0, 200)).map(lambda cut: cut[0][: cut[1]])
+)
+
+
+def told_rows(node: Node, output: bytes, tool: str) -> list[tuple[str, str, str, str]]:
+    """What the GPU checks tell, in this process, of a tool that prints this."""
+    (node.top / "output").write_bytes(output)
+    node.tool(tool, f"exec cat {node.top}/output")
+    with node.environment():
+        checks = (gpu.identity, gpu.metrics, gpu.processes, gpu.links)
+        return [row for check in checks for row in check(node.real(), node.engine)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(output=OUTPUTS, tool=st.sampled_from(["amd-smi", "rocm-smi"]), has_driver=st.booleans())
+@example(output=b"[" * 200_000, tool="amd-smi", has_driver=False)
+@example(
+    output=b'[{"gpu": 1, "mem_usage": {"used_vram": {"value": 1e999, "unit": 3}}}]', tool="amd-smi", has_driver=True
+)
+def test_whatever_a_tool_prints_every_check_has_its_row(
+    tmp_path_factory: pytest.TempPathFactory, output: bytes, tool: str, has_driver: bool
+) -> None:
+    node = Node(tmp_path_factory.mktemp("node") / "host")
+    if has_driver:
+        node.driver(gpus=1)
+    rows = told_rows(node, output, tool)
+    assert sorted(name for name, *_ in rows) == sorted(GPU_ROWS)
+    assert {verdict for _, verdict, _, _ in rows} <= {"pass", "warn", "fail", "skip"}
+
+
+@given(st.text(alphabet='[]{}",:\\ \n10ae.-', max_size=60) | OUTPUTS.map(lambda raw: raw.decode("utf-8", "replace")))
+def test_any_text_gives_values_or_none(text: str) -> None:
+    values = read_json(text)
+    assert all(path.startswith("/") and isinstance(value, str) for path, value in values)
+    assert all(number >= 0 for number, *_ in by_gpu(values))
+
+
+def test_a_tool_that_never_stops_talking_is_ended(node: Node) -> None:
+    node.driver()
+    node.tool("amd-smi", "exec yes")
+    rows = node.check(PREFLIGHT_CHECK_S=5).rows
+    assert {name: rows[name].verdict for name in GPU_ROWS} == dict.fromkeys(GPU_ROWS, "pass")
+
+
+def test_a_child_that_a_tool_leaves_behind_holds_nobody_up(tmp_path: Path) -> None:
+    status, text = ask(["bash", "-c", f"sleep 3 & echo $! >{tmp_path}/pid; echo said"], 2)
+    assert (status, text) == (0, "said\n")
+    assert Path(f"/proc/{int((tmp_path / 'pid').read_text())}").exists()
+    assert ask(["sleep", "3"], 0.1) == (-9, "")
+    assert ask(["/no/such/program"], 1)[0] == 127

@@ -11,6 +11,7 @@ import pytest
 from preflight_parts import NAMES, Node
 
 from orchestrator.onnode.agent.checks import Checks
+from orchestrator.onnode.agent.leftovers import remove_folder
 
 
 def running_below(node: Node) -> list[str]:
@@ -149,7 +150,7 @@ def test_silent_engine(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "pull, verdict, text",
+    ("pull", "verdict", "text"),
     [
         ("never", "fail", "image rocm/training:6.0 is not on this node"),
         ("missing", "warn", "image rocm/training:6.0 is not on this node yet"),
@@ -223,7 +224,7 @@ def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, text",
+    ("change", "text"),
     [
         ("older", "an older marker is there"),
         ("none", "the marker that the batch host wrote is not there"),
@@ -268,7 +269,7 @@ def test_data_value_is_that_of_the_content(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "value, verdict, text",
+    ("value", "verdict", "text"),
     [
         ("", "fail", "DATADIR is not set"),
         ("/no/such/folder", "fail", "DATADIR: /no/such/folder does not exist on this node"),
@@ -365,10 +366,11 @@ def test_folders_of_dead_holders_are_removed(node: Node) -> None:
     hold(node, "6", os.getpid())
     hold(node, "7", dead_pid())
     node.write("tmp/orch-999999-5-n1/hold_pid", f"{dead_pid()}\n")
+    of_this_job = node.write(f"tmp/orch-{os.getuid()}-7-n2/hold_pid", f"{dead_pid()}\n")
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("pass", f"removed what an ended job left: orch-{os.getuid()}-5-n1")
     assert not node.channel("5").exists() and node.channel("6").exists() and node.channel("7").exists()
-    assert (node.top / "tmp/orch-999999-5-n1").exists()
+    assert (node.top / "tmp/orch-999999-5-n1").exists() and of_this_job.exists()
 
 
 def test_shared_memory_of_dead_holders_is_removed(node: Node) -> None:
@@ -384,7 +386,7 @@ def test_shared_memory_of_dead_holders_is_removed(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "squeue, verdict",
+    ("squeue", "verdict"),
     [
         ('echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1', "pass"),
         ("echo COMPLETED", "pass"),
@@ -447,3 +449,35 @@ def test_a_container_that_cannot_be_removed(node: Node) -> None:
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("fail", "of an earlier job, and could not be removed: container orch-5-n1-1")
     assert row.remedy == "remove them by hand on this node"
+
+
+def test_a_recycled_pid_is_no_holder(node: Node) -> None:
+    start = Path("/proc/self/stat").read_text().rsplit(") ", 1)[1].split()[19]
+    for job, words in {"5": f"{os.getpid()} {start}1", "6": f"{os.getpid()} {start}", "8": "junk", "9": ""}.items():
+        hold(node, job, os.getpid())
+        (node.channel(job) / "hold_pid").write_text(f"{words}\n")
+    outside = node.write("outside/file", "x")
+    (node.channel("5") / "deep/er").mkdir(parents=True)
+    (node.channel("5") / "deep/er/file").write_text("x")
+    (node.channel("5") / "deep/link").symlink_to(outside.parent)
+    (node.channel("5") / "deep/broken").symlink_to("nowhere")
+    row = node.check().rows["leftovers"]
+    assert row.text == "removed what an ended job left: " + ", ".join(node.channel(job).name for job in "58")
+    assert [node.channel(job).exists() for job in "5689"] == [False, True, False, True] and outside.exists()
+
+
+def test_a_folder_whose_owner_has_made_it_anew_stays(node: Node) -> None:
+    hold(node, "5", os.getpid())
+    remove_folder(str(node.channel("5")))
+    assert (node.channel("5") / "hold_pid").exists()
+    (node.channel("5") / "hold_pid").write_text(f"{dead_pid()}\n")
+    remove_folder(str(node.channel("5")))
+    assert not node.channel("5").exists()
+
+
+def test_pipes_of_earlier_versions(node: Node) -> None:
+    for name, age in {"orch-pipe.old": 2 * 86400, "orch-pipe.new": 0, "other-pipe": 2 * 86400}.items():
+        os.mkfifo(node.top / "tmp" / name)
+        os.utime(node.top / "tmp" / name, (time.time() - age,) * 2)
+    assert node.check().rows["leftovers"].text == "removed what an ended job left: orch-pipe.old"
+    assert sorted(path.name for path in (node.top / "tmp").iterdir()) == ["orch-pipe.new", "other-pipe"]

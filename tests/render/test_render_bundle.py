@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -109,6 +108,26 @@ def test_the_manifest_tells_every_file_and_no_place(tmp_path: Path) -> None:
     assert manifest["inputs"] == hashes | others
     assert str(tmp_path).encode() not in b"".join(files.values())
     assert str(TOP).encode() not in b"".join(files.values())
+
+
+def test_the_origins_tell_who_set_each_variable(tmp_path: Path) -> None:
+    site = tmp_path / "mine.yaml"
+    site.write_text(f"{SITE}env: {{EXTRA: 'x'}}\n")
+    given = {"BY_HAND": "1"}
+    entry = load_entry("MI325X_08x08x32", "flux1", site=site, env=given)
+    content = render_bundle(entry, nexp=NEXP)["origins.tsv"].decode()
+    header, *rows = [line.split("\t") for line in content.splitlines()]
+    assert header == ["variable", "layer", "file", "line", "source"]
+    assert [row[0] for row in rows] == sorted(entry.whole_env)
+    by_name = {row[0]: row[1:] for row in rows}
+    assert by_name["BY_HAND"] == ["command line", "", "", ""]
+    line = 1 + site.read_text().splitlines().index("env: {EXTRA: 'x'}")
+    assert by_name["EXTRA"] == ["site", "mine.yaml", str(line), ""]
+    assert {(row[1], row[2].split("/")[0]) for row in rows} >= {("workload", "workloads"), ("fabric", "systems")}
+    for name, (layer, file, line_number, _) in by_name.items():
+        if layer in ("workload", "system", "fabric"):
+            assert name in (TOP / file).read_text().splitlines()[int(line_number) - 1]
+    assert str(tmp_path) not in content and "\t/" not in content
 
 
 def test_documents_of_the_same_name_are_all_in_the_manifest(tmp_path: Path) -> None:

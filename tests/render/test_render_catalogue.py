@@ -64,6 +64,7 @@ def test_every_bundle_has_the_promised_files(bundles: Bundles) -> None:
             "rccl_env.sh",
             "settings.sh",
             "manifest.json",
+            "origins.tsv",
             "lib/set_loop.sh",
             entry.config_file,
         } <= set(files)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import set_of_logs as sets
 
 from orchestrator.cli import main
 from orchestrator.report.document import document
+from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned
@@ -62,6 +65,12 @@ def structure(text: str) -> Structure:
 @pytest.fixture(scope="module")
 def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sets.make_set(tmp_path_factory.mktemp("sets"), sets.logs(sets.MI355X))
+
+
+@pytest.fixture
+def own_set(whole_set: Path, tmp_path: Path) -> Path:
+    """A copy of `whole_set`, for a test that changes it."""
+    return Path(shutil.copytree(whole_set, tmp_path / whole_set.name))
 
 
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.parent.name)
@@ -198,6 +207,27 @@ def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_who_set_a_variable_is_read_from_the_bundle(tmp_path: Path) -> None:
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:1])
+    _, note = read_environment(root)
+    assert "not on record" in note
+    config = next((root / "bundle").glob("config_*.sh"))
+    (root / "bundle/origins.tsv").write_text(
+        "variable\tlayer\tfile\tline\tsource\nLR\tsystem\tsystems/x.yaml\t7\ta page\nTEXT\tcommand line\t\t\t\ntorn"
+    )
+    made = {config.name: hashlib.sha256(config.read_bytes()).hexdigest()}
+    (root / "bundle/manifest.json").write_text(json.dumps({"outputs": made}))
+    variables, note = read_environment(root)
+    assert note == ""
+    assert {one.name: one.origin for one in variables} == {
+        "LR": "system: systems/x.yaml:7",
+        "TEXT": "command line",
+        "NCCL_DEBUG": "",
+    }
+    config.write_text(f"{config.read_text()}export LR=1\n")
+    assert config.name in read_environment(root)[1]
+
+
 def test_unfinished_and_damaged_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:4])
     (root / "runs/3/attempt_1/state.json").write_text('{"run": "x"')
@@ -268,7 +298,7 @@ def test_the_settings_of_the_nodes_are_read_from_the_file_that_nodes_write(whole
 
 
 def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
-    whole_set: Path, capsys: pytest.CaptureFixture[str]
+    own_set: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     aside = {
         "node": "node-c",
@@ -277,7 +307,7 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
         "attempt": 1,
         "time_ms": 1777000000000,
     }
-    (whole_set / "jobs/900.json").write_text(
+    (own_set / "jobs/900.json").write_text(
         json.dumps(
             {
                 "job_id": "900",
@@ -289,15 +319,15 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
             }
         )
     )
-    (whole_set / "preflight").mkdir()
-    (whole_set / "preflight/900.tsv").write_text(
+    (own_set / "preflight").mkdir()
+    (own_set / "preflight/900.tsv").write_text(
         "node\tcheck\tverdict\tms\ttext\tremedy\nnode-a\tengine\tpass\t1\t\t\nnode-c\tgpu_count\tfail\t1\t7 of 8\tdmesg\n"
     )
-    (whole_set / "preflight/deep-900.tsv").write_text(
+    (own_set / "preflight/deep-900.tsv").write_text(
         "round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\nall\tnode-a,node-b,node-d\trccl\t1\t1\t90.5\t0\t\n"
         "pairs\tnode-a,node-b\trccl\t1\t1\t91.25\t0\t\npairs\tnode-a,node-d\trccl\t1\t1\t310.0\t0\t\n"
     )
-    report = read_report(str(whole_set))
+    report = read_report(str(own_set))
     parsed = structure(page(report))
     for expected in (
         "Nodes that were set aside",
@@ -317,7 +347,7 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
         and "## What points at a slow node" in pasted
         and "<script" not in pasted.replace("\\<script", "")
     )
-    assert main(["report", str(whole_set), "--format", "json"]) == 0
+    assert main(["report", str(own_set), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     told = {one["node"]: one for one in data["nodes"]}
     assert told["node-c"]["set_aside"][0]["run"] == 2 and told["node-b"]["bandwidth_gbps"] == 91.25

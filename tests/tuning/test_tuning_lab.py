@@ -17,7 +17,7 @@ import pytest
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
 from orchestrator.tuning.experiment import attempt_starts, drifts
-from orchestrator.tuning.rows import Row, parse_rows
+from orchestrator.tuning.rows import KnobRow, parse_rows
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -130,7 +130,7 @@ class Place:
                 found.append(int(path.parent.name))
         return found
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[KnobRow]:
         """What the nodes wrote down about their knobs."""
         files = self.set_dir().glob("nodes/*/tunables.tsv")
         return [row for path in files for row in parse_rows(path.read_text().splitlines())]
@@ -329,9 +329,7 @@ def test_put_back_after_scancel(place: Place, knobs: Knobs) -> None:
 @pytest.mark.parametrize("by", ["watchdog", "tune revert"])
 def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: str) -> None:
     """SIGKILL for the driver, its steps and the nodes' processes, as after a crash."""
-    job = place.submit(
-        1, "slow:run=1:attempt=1:ms=100", tuning="{lease_seconds: %d}" % (1 if by == "watchdog" else 3600)
-    )
+    job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning=f"{{lease_seconds: {1 if by == 'watchdog' else 3600}}}")
     place.in_run(1)
     assert tuned(knobs)
     set_dir = str(place.set_dir())

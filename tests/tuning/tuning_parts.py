@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orchestrator.tuning.profile import TuningProfile, load_profile
-from orchestrator.tuning.rows import HostState, Row, parse_rows, parse_status
+from orchestrator.tuning.rows import HostState, KnobRow, parse_rows, parse_status
 from orchestrator.tuning.script import tunables_script
 
 TOP = Path(__file__).resolve().parents[2]
@@ -108,7 +108,7 @@ class Host:
             stdin=subprocess.DEVNULL,
         )
 
-    def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, Row]:
+    def rows(self, *words: str, status: int = 0, **more: str) -> dict[str, KnobRow]:
         """Run an action; the rows by knob (for files put back, the last of each knob)."""
         answer = self.run(*words, **more)
         assert answer.returncode == status, answer.stdout + answer.stderr

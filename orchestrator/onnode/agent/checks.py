@@ -8,9 +8,9 @@ not waited for.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ..events import UNIT, now_ms
 from . import gpu, host
 from .leftovers import leftovers
 from .node import Node, shortened
-from .tools import Smi
+from .tools import MAX_BYTES, Smi
 
 if TYPE_CHECKING:
     from .container import EngineState
@@ -26,40 +26,38 @@ if TYPE_CHECKING:
 Rows = Iterator[tuple[str, str, str, str]]
 """Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
 Check = Callable[[Node, "EngineState"], Rows]
-Job = tuple[tuple[Check, ...], tuple[str, ...]]
-"""Functions that share a process, and the checks that they tell of."""
+Job = tuple[tuple[Check, ...], str]
+"""Functions that share a process, and the names of the checks that they tell of."""
 
-# What only reads small files of the kernel shares a process.
-_HOST: tuple[Job, ...] = (
-    (
-        (host.engine, host.image, host.clock, host.limits, host.versions),
-        ("engine", "image", "clock", "limits", "versions"),
+_JOBS: tuple[Job, ...] = (
+    # What only reads small files of the kernel shares a process.
+    ((host.engine, host.image, host.clock, host.limits, host.versions), "engine image clock limits versions"),
+    *(((host.log_dir,), "log_dir"), ((host.data,), "data"), ((host.free_space,), "free_space")),
+    *(((host.rdma,), "rdma"), ((leftovers,), "leftovers")),
+)
+_GPU_TOOLS: tuple[Job, ...] = (  # side by side: each takes a second or two to start
+    *(((gpu.identity,), "gpu_count gpu_model"), ((gpu.metrics,), "gpu_memory gpu_errors")),
+    *(((gpu.processes,), "gpu_processes"), ((gpu.links,), "gpu_links")),
+)
+_GPU_FILES: Job = (tuple(one for job in _GPU_TOOLS for one in job[0]), " ".join(gpu.NAMES))
+_OTHERS = ("rdma", "data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions")
+NAMES = ("engine", "image", *gpu.NAMES, *_OTHERS)
+_NO_ANSWER = {
+    **dict.fromkeys(gpu.NAMES, "the GPU driver or its tool hangs: look at dmesg, reboot the node"),
+    **dict.fromkeys(
+        ("data", "log_dir", "free_space"), "a file system does not answer: look at the mounts and their server"
     ),
-    ((host.log_dir,), ("log_dir",)),
-    ((host.data,), ("data",)),
-    ((host.free_space,), ("free_space",)),
-    ((host.rdma,), ("rdma",)),
-    ((leftovers,), ("leftovers",)),
-)
-_GPU: tuple[Job, ...] = (
-    ((gpu.identity,), ("gpu_count", "gpu_model")),
-    ((gpu.metrics,), ("gpu_memory", "gpu_errors")),
-    ((gpu.processes,), ("gpu_processes",)),
-    ((gpu.links,), ("gpu_links",)),
-)
-NAMES = (
-    *("engine", "image", "gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links", "rdma"),
-    *("data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions"),
-)
-_TEXT_BYTES, _REMEDY_BYTES = 480, 240
+    "rdma": "the network driver hangs: look at dmesg, reboot the node",
+    "leftovers": "the container engine or Slurm does not answer: restart {engine}",
+}
 
 
 def _jobs(node: Node) -> Iterator[Job]:
-    """Yield what has to run. GPU tools run side by side: each takes a second or two to start."""
+    """Yield what has to run."""
     smi = Smi(node)
-    files = tuple(one for job in _GPU for one in job[0]), tuple(one for job in _GPU for one in job[1])
-    for job in (*_HOST, *(_GPU if smi.amd or smi.rocm else (files,))):
-        if not set(job[1]) <= set(node.settings.preflight_skip):
+    files = ((gpu.nothing,), _GPU_FILES[1]) if gpu.untold(node) else _GPU_FILES
+    for job in (*_JOBS, *(_GPU_TOOLS if smi.amd or smi.rocm else (files,))):
+        if not set(job[1].split()) <= set(node.settings.preflight_skip):
             yield job
 
 
@@ -97,7 +95,7 @@ class Checks:
 
     def finish(self) -> None:
         """End what still runs, say the rows that are missing, and that all is told."""
-        ended = {name for pid, names in self._running.items() if _has_ended(pid) for name in names}
+        ended = {name for pid, names in self._running.items() if _has_ended(pid) for name in names.split()}
         self.read()
         ended = set(NAMES) if self.done else ended
         self.end()
@@ -110,7 +108,9 @@ class Checks:
                 remedy = "look into hold.log of this node, or leave it out: preflight.skip"
                 self._say(name, "fail", 0, "the check ended without an answer", remedy)
             else:
-                remedy = _no_answer(name, self._node.settings.engine)
+                remedy = _NO_ANSWER.get(name, "look at the node's load and dmesg").format(
+                    engine=self._node.settings.engine
+                )
                 self._say(name, "fail", self._seconds * 1000, f"no answer within {self._seconds} s", remedy)
         self._node.say("checked", now_ms())
 
@@ -141,18 +141,6 @@ class Checks:
     def _say(self, name: str, verdict: str, ms: int, text: str, remedy: str) -> None:
         softened = verdict == "fail" and name in self._node.settings.preflight_warn
         self._node.say("check", name, "warn" if softened else verdict, ms, text, remedy)
-
-
-def _no_answer(name: str, engine: str) -> str:
-    if name.startswith("gpu_"):
-        return "the GPU driver or its tool hangs: look at dmesg, reboot the node"
-    return {
-        **dict.fromkeys(
-            ("data", "log_dir", "free_space"), "a file system does not answer: look at the mounts and their server"
-        ),
-        "rdma": "the network driver hangs: look at dmesg, reboot the node",
-        "leftovers": f"the container engine or Slurm does not answer: restart {engine}",
-    }.get(name, "look at the node's load and dmesg")
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------------
@@ -193,6 +181,8 @@ def _alone(keep: int, seconds: int) -> None:
     # For the case that nobody is left to end this one with its children.
     signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
     signal.alarm(seconds + 1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))  # of what a program says
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
@@ -211,10 +201,12 @@ def _run(job: Job, node: Node, engine: EngineState, write: int) -> None:
             for name, verdict, text, remedy in check(node, engine):
                 now = time.monotonic()
                 ms, begin = f"{(now - begin) * 1000:.0f}", now
-                fields = (name, verdict, ms, shortened(text, _TEXT_BYTES), shortened(remedy, _REMEDY_BYTES))
+                fields = (name, verdict, ms, shortened(text, 480), shortened(remedy, 240))
                 # One write, short enough for the pipe to keep it whole.
                 os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
         except Exception as error:  # a check that fails in an unforeseen way costs its own verdict only
+            import traceback
+
             place = traceback.extract_tb(error.__traceback__)[-1]
             words = f"check {check.__name__}: {error!r} ({os.path.basename(place.filename)}:{place.lineno})"
             with open(node.hold_log, "a", encoding="utf-8", errors="replace") as file:

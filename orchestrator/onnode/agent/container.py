@@ -12,7 +12,7 @@ from typing import IO
 from ..settings import rehearsed
 from .node import Node
 from .run import Place
-from .tuning import last_words
+from .tuning import hold_log, last_words
 from .waiting import CANNOT_START, NOT_DONE, Failed, Waiting, exit_code
 
 END_S = 5
@@ -89,7 +89,7 @@ def look_for_image(node: Node, call: Callable[..., tuple[int, bytes]] = call, *,
 
     found = image_id()
     if not found and settings.pull == "missing" and pull:
-        with open(node.hold_log, "ab") as log:
+        with hold_log(node) as log:
             _, words = call([*settings.engine_command, "pull", settings.cont], errors=log)
             log.write(words)
         found = image_id()
@@ -157,7 +157,7 @@ class Container(Place):
         inside = rehearsed("ORCH_CONTAINER_ROOT", "", node.name)
         words = ["-c", _SHELL % CONTAINER_NETWORK, "container", " ".join(used), inside]
         argv = run_argv(node, self._name, mounts(node), words)
-        with open(node.hold_log, "ab") as errors:
+        with hold_log(node) as errors:
             try:
                 self._client = subprocess.Popen(
                     argv,

@@ -46,9 +46,6 @@ def check(node: Node) -> int:
         node.say("waits")
     except LetGo as order:
         return order.status
-    except Failed as failure:
-        node.say("failed", failure.kind, failure.text)
-        return 1
     finally:
         if asked.checks is not None:
             asked.checks.end()
@@ -83,8 +80,6 @@ class Hold:
             self._serve()
         except LetGo as order:
             status = order.status
-        except Failed as failure:
-            node.say("failed", failure.kind, failure.text)
         except Exception as error:
             tell_failure(node, error)
         finally:
@@ -158,7 +153,9 @@ class Hold:
         try:
             self.network.record()
         except OSError as error:
-            raise Failed("storage", f"cannot write to {node.folder}: {error.strerror}") from error
+            if pull:
+                raise Failed("storage", f"cannot write to {node.folder}: {error.strerror}") from error
+            node.log(f"cannot write to {node.folder}: {error.strerror}")
         node.say("network", self.network.summary)
         for word, texts in (("trouble", self.network.troubles), ("note", self.network.notes)):
             for text in texts:

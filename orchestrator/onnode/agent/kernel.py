@@ -33,6 +33,6 @@ def lines(path: str, limit: int = 1 << 18) -> list[str]:
 
 
 def amd_gpus(sys: str) -> list[str]:
-    """Return the folders of the devices of the amdgpu driver."""
+    """Return the folders of the devices of the amdgpu driver, by PCI address."""
     driver = f"{sys}/bus/pci/drivers/amdgpu"
-    return [f"{driver}/{one}" for one in names(driver) if re.fullmatch(r".*:.*:.*\..*", one)]
+    return [f"{driver}/{one}" for one in sorted(names(driver)) if re.fullmatch(r".*:.*:.*\..*", one)]

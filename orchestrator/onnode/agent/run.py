@@ -164,6 +164,8 @@ class Run:
             self._script = os.open(self._pipe("script"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self._out = os.open(self._pipe("out"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
+            self.over = True
+            self._remove_pipes()
             raise Failed("storage", f"{os.fsdecode(error.filename)}: {error.strerror}") from error
         for fd in (self._script, self._out):
             try:
@@ -355,10 +357,10 @@ class Run:
                 self._tell()
 
     def _remove_pipes(self) -> None:
-        for fd in (self._script, self._log):
+        for fd in (self._script, self._out, self._log):
             if fd >= 0:
                 os.close(fd)
-        self._script = self._log = -1
+        self._script = self._out = self._log = -1
         for kind in ("script", "out"):
             try:
                 os.unlink(self._pipe(kind))

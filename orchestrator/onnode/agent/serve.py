@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..settings import SettingsError, load
 from .node import Node, this_node
+from .waiting import Failed
 
 
 def main(bundle: Path, action: str) -> int:
@@ -39,7 +40,10 @@ def _guarded(node: Node, part: Callable[[Node], int]) -> int:
 
 
 def tell_failure(node: Node, error: Exception) -> None:
-    """Say an exception that nobody expected; where it came from goes to hold.log, or to standard error."""
+    """Say why this node cannot go on. Where an unexpected exception came from goes to hold.log, or to standard error."""
+    if isinstance(error, Failed):
+        node.say("failed", error.kind, error.text)
+        return
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     if isinstance(error, OSError) and error.filename is not None:
         node.say("failed", "storage", f"{os.fsdecode(error.filename)}: {error.strerror}")

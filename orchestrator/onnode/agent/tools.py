@@ -1,107 +1,63 @@
-"""What a host is asked: its programs, within a limit; amd-smi and rocm-smi, and the JSON that they print; folders and small files.
-
-The JSON of the GPU tools differs between versions (a list, or a member `gpu_data`; numbers with units or without; keys that
-changed their case), so it is made a list of (path, value), and values are looked up by the end of their path.
-"""
+"""Programs of a host, run within a limit: amd-smi and rocm-smi and the JSON that they print, the engine, Slurm."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import select
-import stat
+import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..records import read_bytes
 from ..settings import rehearsed
 from .node import Node
 
 MAX_BYTES = 16 << 20
 """More than this no program has to say."""
-MAX_VALUES = 500_000
-MAX_PATH = 500
+MAX_VALUES, MAX_PATH = 500_000, 500
 
 Values = list[tuple[str, str]]
 """Values of a JSON text in its order: (/gpu_data/0/mem_usage/used_vram/value, 297). Keys in small letters, blanks as _."""
 
 
-def which(name: str, first: str = "", last: str = "") -> str:
-    """Return the path of a program in PATH, with a folder before it and one behind it; "" when there is none."""
-    for folder in (first, *os.environ.get("PATH", "/usr/bin:/bin").split(":"), last):
-        path = os.path.join(folder, name)
-        if folder and os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
-    return ""
-
-
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
     """Run a program with nothing to read; return its exit status and output, with what it says on standard error if wanted.
 
-    The status is negative when it did not end within `seconds` or said more than MAX_BYTES, and 127 when it cannot be started.
+    The status is negative when it did not end within `seconds`, and 127 when it cannot be started. It writes to memory, not to a
+    pipe: a child that it leaves behind holds nobody up.
     """
-    end, output = time.monotonic() + seconds, bytearray()
-    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT if errors else subprocess.DEVNULL}
-    try:
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, **streams)  # type: ignore[call-overload]
-    except (OSError, ValueError) as error:
-        return 127, str(error)
-    with process.stdout as pipe:
-        while len(output) <= MAX_BYTES and select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
-            piece = os.read(pipe.fileno(), 1 << 16)
-            output += piece
-            if not piece:
+    with os.fdopen(os.memfd_create("answer"), "rb") as answer:
+        streams: dict[str, Any] = {"stdout": answer, "stderr": answer if errors else subprocess.DEVNULL}
+        try:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, **streams)
+        except (OSError, ValueError) as error:
+            return 127, str(error)
+        for limit in (seconds, 0.2):  # what the kernel does not let go of is not waited for
+            try:
+                process.wait(limit)
                 break
-        else:
-            process.kill()
-    try:
-        status = process.wait(max(0.1, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        status = -9
-    return status, output[:MAX_BYTES].decode("utf-8", "replace")
-
-
-def entries(folder: str) -> list[str]:
-    """Return the names in a folder, numbers in their order; [] when it cannot be read."""
-    try:
-        return sorted(os.listdir(folder), key=lambda name: (len(name), name))
-    except OSError:
-        return []
-
-
-def pairs(path: str) -> Iterator[list[str]]:
-    """Yield [name, value] of each line of a small file of the kernel; lines of another form are left out."""
-    try:
-        lines = read_bytes(path, 1 << 16).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return
-    yield from (words for line in lines if len(words := line.split()) == 2)
-
-
-def is_own_folder(path: str) -> bool:
-    """Return whether this is a folder of this user and no link: in /tmp anybody can make something of a name."""
-    try:
-        about = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+            except subprocess.TimeoutExpired:
+                process.kill()
+        status = -signal.SIGKILL if process.returncode is None else process.returncode
+        return status, os.pread(answer.fileno(), MAX_BYTES, 0).decode("utf-8", "replace")
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 _BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # a line `[WARNING] ...` in front of it is none
-_HERE, _LINE = re.compile(r"\s*(?=" + _BEGIN + ")"), re.compile("^(?=" + _BEGIN + ")", re.MULTILINE)
+_HERE, _LINE = re.compile(rf"\s*(?={_BEGIN})"), re.compile(f"^(?={_BEGIN})", re.MULTILINE)
 # Numbers stay as they are written. Objects become tuples of pairs: a key that comes twice has both its values.
 _DECODER = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=tuple, strict=False)
 _KEY = str.maketrans(" /", "__")
 
 
 def read_json(text: str) -> Values:
-    """Return the values of all JSON documents in what a tool printed; lines around them and what is cut off do no harm."""
+    """Return the values of all JSON documents in what a tool printed; lines around them and what is cut off do no harm.
+
+    The forms differ between versions of a tool (a list, or a member `gpu_data`; numbers with units or without; keys that changed
+    their case), so values are for looking up by the end of their path.
+    """
     values: Values = []
     at = 0
     while found := _HERE.match(text, at) or _LINE.search(text, at):
@@ -109,49 +65,52 @@ def read_json(text: str) -> Values:
             document, at = _DECODER.raw_decode(text, found.end())
             _flatten(document, "", values)
         except (ValueError, RecursionError):
-            at = text.find("\n", found.end()) + 1
-            if at == 0:
-                break
+            at = text.find("\n", found.end()) + 1 or len(text)
     return values
 
 
 def _flatten(value: Any, path: str, values: Values) -> None:
     if len(path) > MAX_PATH or len(values) >= MAX_VALUES:
         return
-    if isinstance(value, tuple):
-        for key, one in value:
-            _flatten(one, f"{path}/{key.lower().translate(_KEY)}", values)
-    elif isinstance(value, list):
-        for place, one in enumerate(value):
-            _flatten(one, f"{path}/{place}", values)
+    if isinstance(value, (tuple, list)):
+        for key, one in value if isinstance(value, tuple) else enumerate(value):
+            _flatten(one, f"{path}/{str(key).lower().translate(_KEY)}", values)
     else:
         values.append((path, value if isinstance(value, str) else json.dumps(value)))
 
 
-# ---- GPU tools -------------------------------------------------------------------------------------------------------
+def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
+    """Yield (GPU, path, value, unit): `gpu` is the first member of an entry of amd-smi, rocm-smi has the number in its key.
+
+    A number with its unit beside it has the path without /value; the unit is "" where there is none.
+    """
+    gpu = None
+    for (path, value), (beside, unit) in zip(values, values[1:] + [("", "")]):
+        if card := re.match(r"/card([0-9]{1,6})/", path):
+            gpu = int(card[1])
+        elif re.fullmatch(r"(/[a-z_]+)?(/[0-9]+)+/gpu", path) and re.fullmatch("[0-9]{1,6}", value):
+            gpu = int(value)
+        bare = path[:-6] if path.endswith("/value") else path
+        if gpu is not None:
+            yield gpu, bare, value, unit if bare != path and beside == f"{bare}/unit" else ""
 
 
 class Smi:
     """amd-smi and rocm-smi of a node. `amd`, `rocm`: their paths, "" where there is none; `problem`: last words without JSON."""
 
     def __init__(self, node: Node) -> None:
-        first = rehearsed("ORCH_SMI_PATH", "", node.name)
-        self.amd = which("amd-smi", first, "/opt/rocm/bin")
-        self.rocm = which("rocm-smi", first, "/opt/rocm/bin")
-        self.problem = ""
-        self._seconds = node.settings.preflight_check_s
+        path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+        folders = [rehearsed("ORCH_SMI_PATH", "", node.name), *path, "/opt/rocm/bin"]
+        found = ([f"{one}/{name}" for one in folders if one] for name in ("amd-smi", "rocm-smi"))
+        self.amd, self.rocm = (
+            next((one for one in paths if os.access(one, os.X_OK) and os.path.isfile(one)), "") for paths in found
+        )
+        self.problem, self._seconds = "", node.settings.preflight_check_s + 1
 
-    def ask_amd(self, *commands: str) -> Values:
-        """Return the values of the first of the commands that prints JSON; [] when none does."""
-        return self._ask(self.amd, commands)
-
-    def ask_rocm(self, *commands: str) -> Values:
-        return self._ask(self.rocm, commands)
-
-    def _ask(self, tool: str, commands: Sequence[str]) -> Values:
+    def ask(self, tool: str, *commands: str) -> Values:
+        """Return the values of the first of the commands that prints JSON; [] when none does, or without the tool."""
         for command in commands if tool else ():
-            # The limit of the check ends its process group; this one is for the case that nobody is left to do that.
-            status, text = ask([tool, *command.split(), "--json"], self._seconds + 1, errors=True)
+            text = ask([tool, *command.split(), "--json"], self._seconds, errors=True)[1]
             if values := read_json(text):
                 return values
             self.problem = text.rstrip("\n").rpartition("\n")[2]

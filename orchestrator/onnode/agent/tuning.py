@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import IO, Any, Optional
 
 from .node import Node, shortened
 from .waiting import Failed, Waiting
@@ -65,6 +65,14 @@ def last_words(node: Node, lines: int = 1) -> str:
         return ""
 
 
+def hold_log(node: Node) -> IO[bytes]:
+    """Return this node's hold.log, open to append to; what cannot be kept there is lost."""
+    try:
+        return open(node.hold_log, "ab")
+    except OSError:
+        return open(os.devnull, "ab")
+
+
 class Tuning:
     """The knobs of one node while it is held."""
 
@@ -110,7 +118,7 @@ class Tuning:
         }
         words = [f"{name}={value}" for name, value in owner.items()]
         argv = [*self._node.settings.sudo, "env", *words, "bash", self._script, action, self._node.owner]
-        with open(self._node.hold_log, "ab") as errors:
+        with hold_log(self._node) as errors:
             status, rows = self._waiting.call(argv, patient=True, errors=errors)
         self._keep(rows)
         problems: list[str] = []
@@ -139,7 +147,7 @@ class Tuning:
         """Have somebody look at the knobs, and note what only a boot changes; once is enough."""
         if not self.on or self._watcher is not None:
             return
-        with open(self._node.hold_log, "ab") as errors:
+        with hold_log(self._node) as errors:
             self._watcher = subprocess.Popen(
                 ["bash", self._script, "watch"],
                 bufsize=0,
@@ -225,7 +233,7 @@ class Tuning:
         before, file = self._droppable(), f"{self._node.root}/proc/sys/vm/drop_caches"
         if self._node.settings.sudo:
             argv = [*self._node.settings.sudo, "bash", "-c", 'sync && echo 3 >"$1"', "_", file]
-            with open(self._node.hold_log, "ab") as errors:
+            with hold_log(self._node) as errors:
                 if self._waiting.call(argv, errors=errors)[0]:
                     raise Failed("caches", f"cannot drop its caches: {last_words(self._node)}")
         else:

@@ -126,8 +126,9 @@ class Waiting:
         if limit is not None:
             times.append(limit)
         for key, _ in self._selector.select(max(min(times) - now, 0) if times else None):
-            # One of the others may have closed it.
-            if key.fd in self._selector.get_map():
+            # One of the others may have closed it, and its number can be another's by now.
+            now_there = self._selector.get_map().get(key.fd)
+            if now_there is not None and now_there.data is key.data:
                 key.data()
         now = time.monotonic()
         for name, (when, then) in list(self._timers.items()):

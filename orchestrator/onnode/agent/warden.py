@@ -6,6 +6,7 @@ first process of a run dies with the warden, and the warden ends all of its chil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -51,10 +52,9 @@ class Host(Place):
             os.waitpid(self.pid, 0)
 
     def _ask(self, line: str) -> None:
-        try:
+        # Its end is known by the end of its words.
+        with contextlib.suppress(OSError):
             os.write(self._requests, line.encode() + b"\n")
-        except OSError:  # its end is known by the end of its words
-            pass
 
     def _ended(self) -> None:
         self.gone = True
@@ -95,10 +95,8 @@ class _Warden:
             os.dup2(nothing, fd)
         for name in os.listdir("/proc/self/fd"):
             if int(name) > 2 and int(name) not in (self._requests, self._words):
-                try:
+                with contextlib.suppress(OSError):
                     os.close(int(name))
-                except OSError:
-                    pass
         self._wake, woken = os.pipe()
         os.set_blocking(woken, False)
         # A signal to the whole job is the agent's business; here it only wakes.
@@ -119,7 +117,8 @@ class _Warden:
             self._main = self._start(f"{self._channel}/script.{words[1]}")
             self._say(f"started {self._main}")
         elif words == ["TERM"] and self._main:
-            os.killpg(self._main, signal.SIGTERM)
+            with contextlib.suppress(OSError):
+                os.killpg(self._main, signal.SIGTERM)
         elif words == ["KILL"]:
             self._killing = True
             self._reap()
@@ -142,10 +141,8 @@ class _Warden:
         return pid
 
     def _say(self, words: str) -> None:
-        try:
+        with contextlib.suppress(OSError):
             os.write(self._words, f"{self._run} {words}\n".encode())
-        except OSError:
-            pass
 
     def _reap(self) -> None:
         """Take in who has ended; while `_killing`, end who is there: their children come to us and are next."""
@@ -161,10 +158,8 @@ class _Warden:
             self._say(f"ended {main} {int(left)}")
         if self._killing and left:
             for child in children():
-                try:
+                with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
-                except OSError:
-                    pass
         elif self._killing:
             self._killing = False
             self._say("clear")
@@ -172,11 +167,11 @@ class _Warden:
     def _end(self) -> None:
         limit = time.monotonic() + _END_S
         self._killing = True
+        self._poll.unregister(self._requests)
         self._reap()
         while self._killing and (left := limit - time.monotonic()) > 0:
-            if any(fd == self._wake for fd, _ in self._poll.poll(left * 1000)):
+            if self._poll.poll(left * 1000):
                 os.read(self._wake, 4096)
-            self._poll.modify(self._requests, 0)
             self._reap()
 
 

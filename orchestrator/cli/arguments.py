@@ -1,0 +1,92 @@
+"""Arguments that several commands take, and the types of their values."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+
+SITE_HELP = "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)"
+MOST_SPARES = 1000
+
+
+def add_site(parser: ArgumentParser) -> None:
+    parser.add_argument("--site", metavar="FILE", help=SITE_HELP)
+
+
+def add_set(parser: ArgumentParser) -> None:
+    """SET and --site, for commands about a set that exists."""
+    parser.add_argument(
+        "set",
+        metavar="SET",
+        nargs="?",
+        default="",
+        help="a set's folder, its id, or the beginning of it (default: the newest set)",
+    )
+    add_site(parser)
+
+
+def add_json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_entry(parser: ArgumentParser) -> None:
+    """What to run, for commands that make a set."""
+    parser.add_argument("system", metavar="SYSTEM", help="a name of `orchestrator systems`, or a YAML file")
+    parser.add_argument("workload", metavar="WORKLOAD", help="a workload of that system")
+    add_site(parser)
+    parser.add_argument("--nexp", metavar="N", type=positive, help="number of runs (default: what the rules require)")
+    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
+    parser.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=assignment,
+        help="a variable of the runs; wins over every document; may be repeated",
+    )
+    add_allocation(parser)
+
+
+def add_allocation(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--spares",
+        metavar="K",
+        type=spares,
+        help="nodes to ask for beyond those of the system; one takes "
+        "the place of a node that fails (default: the site's `spares`)",
+    )
+    parser.add_argument(
+        "--exclude",
+        metavar="NODES|@FILE",
+        default="",
+        help="nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
+        "as `orchestrator preflight` writes it",
+    )
+
+
+def positive(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 3600:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
+    return value
+
+
+def assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier() or not name.isascii():
+        raise ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def spares(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > MOST_SPARES:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 0 to {MOST_SPARES}")
+    return int(text)

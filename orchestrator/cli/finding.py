@@ -1,0 +1,147 @@
+"""What the arguments mean: the site, the set, the folders, what to run."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from orchestrator.cli.output import note
+from orchestrator.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from orchestrator.model import Entry, Site
+    from orchestrator.runset.submit import RunSet
+    from orchestrator.scheduler import Scheduler
+
+SITE_VARIABLE = "ORCHESTRATOR_SITE"
+
+
+# ---- site and set ----
+
+
+def find_site(given: str | None) -> Path | None:
+    """--site, $ORCHESTRATOR_SITE, ./site.yaml, ~/.config/orchestrator/site.yaml: the first that is there; None without.
+
+    Raises UsageError when one that was named does not exist.
+    """
+    for named, by in ((given, "--site"), (os.environ.get(SITE_VARIABLE), SITE_VARIABLE)):
+        if named:
+            path = Path(named).expanduser()
+            if not path.is_file():
+                raise UsageError(f"{by}: there is no file {path}", hint="docs/commands.md tells what a site file is")
+            return path
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "orchestrator" / "site.yaml"
+    return next((path for path in (Path("site.yaml"), config) if path.is_file()), None)
+
+
+def need_site(given: str | None) -> Path:
+    """find_site(), or a UsageError that says where one was looked for."""
+    path = find_site(given)
+    if path is None:
+        raise UsageError(
+            "there is no site file: --site, $ORCHESTRATOR_SITE, ./site.yaml and "
+            "~/.config/orchestrator/site.yaml were tried",
+            hint="write one: `scheduler: slurm` and `log_dir: /shared/results` are enough to begin with",
+        )
+    return path
+
+
+def site_log_dir(site: Site) -> Path:
+    from orchestrator.model.sites import sets_folder
+
+    return sets_folder(site)
+
+
+def log_dir_of(path: Path) -> Path:
+    """The log directory that the site file at `path` names; all that a command needs which only looks at sets.
+
+    The file is checked as a whole (which takes a quarter of a second for the models) only when that key is not usable.
+    """
+    import yaml
+
+    try:
+        document = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, yaml.YAMLError):
+        document = None
+    found = document.get("log_dir") if isinstance(document, dict) else None
+    if isinstance(found, str) and found.startswith("/"):
+        return Path(found)
+    from orchestrator.model import load_site
+
+    return site_log_dir(load_site(path))
+
+
+def chosen_set(args: Namespace) -> RunSet:
+    """The set that SET and --site mean. The site is not even read when SET is a path."""
+    from orchestrator.runset.find import find_set
+    from orchestrator.runset.submit import open_set
+
+    if args.set and (Path(args.set).expanduser() / "set.json").exists():
+        return open_set(find_set(args.set, None))
+    site = find_site(args.site)
+    return open_set(find_set(args.set, log_dir_of(site) if site else None))
+
+
+def scheduler_of(run_set: RunSet) -> Scheduler:
+    from orchestrator.scheduler import open_scheduler
+
+    return open_scheduler(run_set.record.scheduler)
+
+
+def folders(named: list[str], site: str | None) -> list[str]:
+    """The folders to work on: paths as they are, else sets of the site by name, else its newest set."""
+    from os.path import exists
+
+    if named and all(exists(name) for name in named):
+        return named
+    return [name if name and exists(name) else _set_folder(name, site) for name in named or [""]]
+
+
+def _set_folder(name: str, site: str | None) -> str:
+    from orchestrator.runset.find import find_set
+
+    known = find_site(site)
+    return str(find_set(name, log_dir_of(known) if known else None))
+
+
+# ---- what to run, and where ----
+
+
+def load_asked(args: Namespace) -> Entry:
+    """The entry that the arguments of add_entry() describe; its warnings go to standard error."""
+    from orchestrator.model import load_entry
+
+    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
+    for warning in entry.warnings:
+        note(f"warning: {warning}")
+    return with_allocation(entry, args)
+
+
+def excluded(args: Namespace) -> list[str]:
+    """The names of --exclude. Raises UsageError for what names no node and for a file that cannot be read."""
+    from orchestrator.nodes.names import names_given
+
+    return names_given(args.exclude, "--exclude") if args.exclude else []
+
+
+def with_allocation(entry: Entry, args: Namespace) -> Entry:
+    """`entry` with --spares and --exclude in place of and beside what its site says."""
+    from dataclasses import replace
+
+    from orchestrator.runset.allocation import without
+
+    site, changed = entry.site, {}
+    if args.spares is not None:
+        changed["spares"] = args.spares
+    if names := excluded(args):
+        refuse_without_scheduler(site.scheduler)
+        changed["exclude"] = [*site.exclude, *names]
+        changed["nodelist"] = without(site.nodelist, names)
+    return replace(entry, site=site.model_copy(update=changed)) if changed else entry
+
+
+def refuse_without_scheduler(scheduler: str) -> None:
+    if scheduler == "local":
+        raise UsageError("--exclude: without a scheduler there is nothing to choose nodes from (scheduler: local)")

@@ -1,0 +1,112 @@
+"""Pictures of sets as lines and tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.words import duration, minutes
+
+if TYPE_CHECKING:
+    from orchestrator.runset.picture import RunPicture, SetPicture
+    from orchestrator.runset.records import SetAside
+
+SETS = ("SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "PROJECTED", "JOB", "REASON")
+SETS_RIGHT = ("RUNS", "ATTEMPTS", "ELAPSED", "PROJECTED")
+RUNS = ("RUN", "STATE", "ATTEMPTS", "MINUTES", "WALL", "SEED", "REASON")
+RUNS_RIGHT = ("RUN", "ATTEMPTS", "MINUTES", "WALL", "SEED")
+
+
+def set_row(one: SetPicture) -> list[str]:
+    nexp = one.record.nexp if one.record else 0
+    runs = f"{one.done}/{nexp}" + (f" ({one.failed} failed)" if one.failed else "")
+    return [
+        one.set_id,
+        one.state,
+        runs,
+        str(one.attempts),
+        now_text(one),
+        evaluation_text(one),
+        duration(one.elapsed_s) if one.started_ms else "-",
+        minutes(one.projected),
+        job_text(one),
+        one.reason,
+    ]
+
+
+def now_text(one: SetPicture) -> str:
+    """`run 3 of 10`, with the attempt from the second on."""
+    if not one.current or one.record is None:
+        return "-"
+    again = f", attempt {one.attempt}" if one.attempt > 1 else ""
+    return f"run {one.current} of {one.record.nexp}{again}"
+
+
+def evaluation_text(one: SetPicture) -> str:
+    """The last evaluation of the run that is going on, against the target."""
+    if one.evaluation is None or one.record is None:
+        return "-"
+    target = "" if one.record.target is None else f" (target {one.record.target:g})"
+    return f"{one.evaluation.value:.4g}{target}"
+
+
+def job_text(one: SetPicture) -> str:
+    if not one.job_id:
+        return "-"
+    return f"{one.job_id} ({one.job_state})" if one.job_state else one.job_id
+
+
+def run_row(run: RunPicture) -> list[str]:
+    state = "not converged" if run.outcome == "not_converged" else run.outcome or run.state
+    return [
+        str(run.run),
+        state,
+        str(run.attempt or "-"),
+        minutes(run.minutes),
+        "-" if run.seconds is None else duration(run.seconds),
+        str(run.seed or "-"),
+        run.reason,
+    ]
+
+
+def headline(one: SetPicture) -> str:
+    """The picture of one set in one line."""
+    nexp = one.record.nexp if one.record else 0
+    parts = [one.state, f"{one.done}/{nexp} done"]
+    parts += [f"{one.failed} failed"] if one.failed else []
+    parts += [now_text(one)] if one.current else []
+    parts += [f"eval {evaluation_text(one)}"] if one.evaluation else []
+    parts += [f"projected {minutes(one.projected)} min"] if one.projected is not None else []
+    return "  ".join(parts) + (f"  ({one.reason})" if one.reason else "")
+
+
+def aside_text(aside: SetAside) -> str:
+    """`n3 (run 2, attempt 1): its reason`"""
+    return f"{aside.node} ({aside.when}): {aside.reason or 'no reason on record'}"
+
+
+def describe(one: SetPicture) -> list[tuple[str, str]]:
+    """Name and value pairs of a set, for its detail view."""
+    from orchestrator.runset.judge import STATES
+
+    record = one.record
+    pairs = [("set", str(one.root)), ("state", f"{one.state}: {one.reason or STATES[one.state]}")]
+    if record is not None:
+        bound = "<=" if record.target_is_upper_bound else ">="
+        target = "" if record.target is None else f", {record.metric} {bound} {record.target:g}"
+        pairs += [
+            ("runs", f"{record.system} {record.workload} (round {record.round}{target})"),
+            ("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs, engine {record.engine}"),
+        ]
+    pairs.append(("job", job_text(one)))
+    if one.current:
+        pairs.append(("now", f"{now_text(one)}, evaluation {evaluation_text(one)}"))
+    if one.started_ms:
+        pairs.append(("elapsed", duration(one.elapsed_s)))
+    if one.projected is not None:
+        pairs.append(("projected", f"{minutes(one.projected)} min: good runs so far, without fastest and slowest"))
+    if one.spares:
+        pairs.append(("spares", f"{', '.join(one.spares)} ({len(one.spares)} waiting)"))
+    pairs += [("set aside", aside_text(aside)) for aside in one.set_aside]
+    pairs += [("warning", warning) for warning in one.warnings]
+    pairs += [("damaged", str(finding)) for finding in one.findings]
+    return pairs

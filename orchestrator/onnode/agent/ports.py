@@ -1,0 +1,129 @@
+"""The RDMA ports of this node and its way to the others, as the kernel and the host's tools tell them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+
+from .kernel import lines, names
+from .node import Node, first_line
+
+NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
+_IPV4_GID = "0000:0000:0000:0000:0000:ffff:"
+_IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
+_INTERFACE = re.compile(r"[!-.0-~]{1,64}")
+
+
+@dataclass
+class Port:
+    """One port of an RDMA device, as network.json has it. Its name is the device's where that has one port, else DEVICE:PORT, as
+    NCCL_IB_HCA takes it. `gid_indexes`: rows of its RoCE v2 addresses over IPv4."""
+
+    port: str
+    driver: str
+    state: str
+    phys_state: str
+    link_layer: str
+    gbps: int
+    netdev: str
+    gid_indexes: list[int]
+    use: str = ""
+
+    @property
+    def device(self) -> str:
+        return self.port.partition(":")[0]
+
+    @property
+    def active(self) -> bool:
+        return self.state == "ACTIVE"
+
+
+def devices(sys: str) -> tuple[dict[str, str], dict[str, str], list[Port]]:
+    """Return the RDMA devices: driver by device ("" where the kernel does not tell), folder by port, and the ports."""
+    drivers, folders, ports = {}, {}, []
+    for device in names(f"{sys}/class/infiniband"):
+        home = f"{sys}/class/infiniband/{device}"
+        driver = f"{home}/device/driver"
+        drivers[device] = os.path.basename(os.path.realpath(driver)) if os.path.isdir(driver) else ""
+        numbers = names(f"{home}/ports")
+        for one in numbers:
+            if os.path.exists(f"{home}/ports/{one}/state"):
+                name = device if len(numbers) == 1 else f"{device}:{one}"
+                folders[name] = f"{home}/ports/{one}"
+                ports.append(_port(name, drivers[device], home, folders[name]))
+    return drivers, folders, ports
+
+
+def _port(name: str, driver: str, device: str, home: str) -> Port:
+    state, physical, layer, rate = (
+        first_line(f"{home}/{one}")[:80] for one in ("state", "phys_state", "link_layer", "rate")
+    )
+    ipoib = layer == "InfiniBand"
+    netdev, rows = ("".join(names(f"{device}/device/net", 1)), list[int]()) if ipoib else _gids(home)
+    gbps = int("0" + re.split("[^0-9]", rate)[0][:6])
+    return Port(name, driver, state.split(": ", 1)[-1], physical.split(": ", 1)[-1], layer, gbps, netdev, rows)
+
+
+def _gids(home: str) -> tuple[str, list[int]]:
+    """Return the interface of a port and its rows. The table fills from its start; sixteen empty rows are taken for its end."""
+    netdev, rows, empty = "", [], 0
+    for row in range(1024):
+        gid = first_line(f"{home}/gids/{row}")
+        empty = empty + 1 if gid == NO_GID else 0
+        if not gid or empty == 16:
+            break
+        if not empty:
+            netdev = netdev or _interface(first_line(f"{home}/gid_attrs/ndevs/{row}"))
+            if gid.startswith(_IPV4_GID) and first_line(f"{home}/gid_attrs/types/{row}") == "RoCE v2":
+                rows.append(row)
+    return netdev, rows
+
+
+def _interface(name: str) -> str:
+    return name if _INTERFACE.fullmatch(name) else ""
+
+
+def route(node: Node) -> tuple[str, str]:
+    """Return the address of another node and the interface that leads there, "" for what is not known.
+
+    The first node looks towards the second one: the way to its own name may be `lo`.
+    """
+    name = os.environ.get("MASTER_ADDR", "")
+    if name == node.name:
+        name = os.environ.get("ORCH_PEER") or name
+    if not name:
+        return "", ""
+    to = name
+    if not _IPV4.fullmatch(name) and ":" not in name:
+        to = "".join((_said("getent", "ahostsv4", name) or _said("getent", "ahosts", name))[:1])
+    words = _said("ip", "-o", "route", "get", to) if to and node.proc == "/proc" else []
+    interface = next((_interface(word) for before, word in zip(words, words[1:]) if before == "dev"), "")
+    return to, interface or _by_table(f"{node.proc}/net/route", to)
+
+
+def _said(*argv: str) -> list[str]:
+    """Return the words of the first line that a tool of the host prints; [] when it is missing, slow or refuses."""
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout[:4096].decode("utf-8", "replace").partition("\n")[0].split()
+
+
+def _by_table(path: str, to: str) -> str:
+    """Return the interface of the longest prefix that holds an address, the lowest metric among equals, as /proc/net/route says.
+
+    Its numbers are hexadecimal, lowest byte first. Without an IPv4 address that is the default route.
+    """
+    if to.startswith("127."):
+        return "lo"
+    address = sum(int(part) << 8 * at for at, part in enumerate(to.split("."))) if _IPV4.fullmatch(to) else 0
+    found = []
+    for cells in map(str.split, lines(path)):
+        if len(cells) > 7 and re.fullmatch("[0-9A-F]{8} [0-9A-F]{8} [0-9]{1,9}", f"{cells[1]} {cells[7]} {cells[6]}"):
+            mask = int(cells[7], 16)
+            if address & mask == int(cells[1], 16):
+                found.append((bin(mask).count("1"), -int(cells[6]), _interface(cells[0])))
+    return max(found, key=lambda one: one[:2])[2] if found else ""

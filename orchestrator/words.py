@@ -1,0 +1,55 @@
+"""How tables and times are written, for every command and page. Standard library only."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
+    """Return the lines of a table in aligned columns, two spaces apart; the columns named in `right` end together."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def joined(line: list[str]) -> str:
+        cells = (
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(line, widths, header, strict=True)
+        )
+        return "  ".join(cells).rstrip()
+
+    return [joined(line) for line in lines]
+
+
+def minutes(value: float | None, missing: str = "-") -> str:
+    """Return minutes as text: three digits, five where runs take seconds; `missing` for what is no number."""
+    if value is None or not isfinite(value):
+        return missing
+    return f"{value:.3f}" if abs(value) >= 1 else f"{value:.5f}"
+
+
+def duration(total_s: float) -> str:
+    """Return elapsed seconds as `0.8s`, `12s`, `3m20s`, `5h07m` or `2d04h`."""
+    total = int(total_s)
+    if total < 10:
+        return f"{total_s:.1f}s"
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m{total % 60:02}s"
+    if total < 86_400:
+        return f"{total // 3600}h{total % 3600 // 60:02}m"
+    return f"{total // 86_400}d{total % 86_400 // 3600:02}h"
+
+
+def seconds(value: float | None, missing: str = "-") -> str:
+    """Return a measured time in seconds, with the digits that tell two nodes apart: `4.05 s`, `52.3 s`, `110.2 min`."""
+    if value is None:
+        return missing
+    size = abs(value)
+    if size < 6000:
+        return f"{value:.{2 if size < 10 else 1 if size < 100 else 0}f} s"
+    return f"{value / 60:.1f} min"

@@ -1,0 +1,214 @@
+"""How a node is left: at the end of the input, at a signal, when its agent is killed, when it is not wanted any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_parts import STOP, Agent, Bench, bench, processes_in, until
+
+# The training, a worker of it, and one that has left its session and its parent.
+TRAINING = "sleep 1000 & setsid sh -c 'sleep 1000 & exit' & echo up; wait; sleep 1000"
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path) as made:
+        yield made
+
+
+def training(made: Bench, agent: Agent, number: int = 1) -> None:
+    """Have a run of TRAINING begun, with all its processes."""
+    made.plan(TRAINING)
+    agent.begin(number)
+    until(lambda: [words for words in trained(made).values() if words == "sleep 1000 "].__len__() == 2)
+
+
+def trained(made: Bench) -> dict[int, str]:
+    """The processes of runs: they have the code's folder in their environment."""
+    return processes_in(made.code)
+
+
+def gone(made: Bench, agent: Agent) -> None:
+    """Nothing of it is left: no process, no folder; hold.log has no trace of an error."""
+    until(lambda: processes_in(made.folder) == {}, 10)
+    assert list(made.channels.iterdir()) == []
+    log = made.layout.node(agent.name) / "hold.log"
+    assert not log.exists() or b"Traceback" not in log.read_bytes()
+
+
+def test_end_of_input_records_the_run_and_leaves_nothing(one: Bench) -> None:
+    agent = one.agent()
+    training(one, agent)
+    agent.input.close()
+    assert agent.end() == 0
+    assert [word for word, _ in agent.words][-2:] == ["exit", "left"]
+    assert agent.record(1)["exit"] == 143
+    gone(one, agent)
+
+
+def test_use_without_it_lets_go(one: Bench) -> None:
+    agent = one.agent()
+    agent.hear("ready")
+    agent.say("use", nodes=["n1", "n2"])
+    agent.say("ping", n=1)
+    agent.hear("pong")
+    agent.say("use", nodes=["n2"])
+    assert agent.end() == 0 and agent.words[-1][0] == "left"
+    gone(one, agent)
+
+
+def test_a_spare_waits_until_it_is_wanted(one: Bench) -> None:
+    agent = one.agent(ORCH_CHOOSE="1")
+    agent.hear("waits")
+    agent.say("use", nodes=["n2"])
+    agent.say("ping", n=1)
+    agent.hear("pong")
+    agent.say("use", nodes=["n2", "n1"])
+    agent.hear("ready")
+    agent.begin(1)
+    assert agent.hear("exit")[1] == "0"
+    spare = one.agent(name="n3", ORCH_CHOOSE="1")
+    spare.hear("waits")
+    for other in (agent, spare):
+        other.input.close()
+        assert other.end() == 0 and other.words[-1][0] == "left"
+    gone(one, agent)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_signal_during_a_run(one: Bench, number: signal.Signals) -> None:
+    agent = one.agent()
+    training(one, agent)
+    # Twice, and to the whole group, as Slurm does.
+    os.killpg(agent.process.pid, number)
+    os.killpg(agent.process.pid, number)
+    assert agent.end() == 143
+    assert agent.record(1)["exit"] == 143 and agent.words[-1][0] == "left"
+    gone(one, agent)
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_kill_9_of_the_agent_leaves_no_training(one: Bench, group: bool) -> None:
+    agent = one.agent()
+    training(one, agent)
+    (os.killpg if group else os.kill)(agent.process.pid, signal.SIGKILL)
+    until(lambda: processes_in(one.folder) == {}, 10)
+    # Its folder stays for the next holder on this host.
+    assert [path.name for path in one.channels.iterdir()] == [f"orch-{os.getuid()}-7-n1"]
+    other = one.agent(name="n2", ORCH_JOB_ID="8")
+    other.hear("ready")
+    assert [path.name for path in one.channels.iterdir()] == [f"orch-{os.getuid()}-8-n2"]
+
+
+def test_kill_9_before_the_run_begins(one: Bench) -> None:
+    agent = one.agent()
+    one.layout.attempt(1, 1).mkdir(parents=True)
+    agent.hear("ready")
+    agent.prepare(1)
+    agent.hear("prepared")
+    agent.process.kill()
+    until(lambda: processes_in(one.folder) == {}, 10)
+
+
+def test_kill_9_of_what_starts_the_runs(one: Bench) -> None:
+    agent = one.agent()
+    training(one, agent)
+    [warden] = children(agent.process.pid)
+    os.kill(warden, signal.SIGKILL)
+    assert agent.hear("gone") and agent.end() == 1
+    assert agent.record(1)["exit"] == 125
+    # The first process of the run dies with it; what it had forked is out of reach.
+    until(lambda: not any("run_and_time" in words for words in trained(one).values()))
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_folders_of_living_holders_stay(one: Bench) -> None:
+    names = {
+        "other-job": f"{os.getpid()} {start_of(os.getpid())}\n",
+        "old-form": f"{os.getpid()}\n",
+        "no-pid": "",
+        "recycled": f"{os.getpid()} 1\n",
+        "7-n9": "999999 1\n",
+        "dead": "999999 1\n",
+    }
+    for name, text in names.items():
+        folder = one.channels / f"orch-{os.getuid()}-{name}"
+        folder.mkdir()
+        (folder / "hold_pid").write_text(text)
+    (one.channels / "dead").symlink_to(one.folder)
+    one.agent().hear("ready")
+    found = {path.name.removeprefix(f"orch-{os.getuid()}-") for path in one.channels.iterdir()}
+    assert found == {"other-job", "old-form", "no-pid", "7-n9", "7-n1", "dead"} - {"dead"} | {"dead"} & found
+    assert not (one.channels / f"orch-{os.getuid()}-dead").exists()
+
+
+def start_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def test_a_missing_attempt_folder_is_said(one: Bench) -> None:
+    agent = one.agent()
+    agent.hear("ready")
+    agent.prepare(1)
+    kind, text = agent.hear("failed")
+    assert kind == "storage" and "attempt_1/node_0.log: No such file" in text
+    assert agent.end() == 1 and agent.words[-1][0] == "left"
+    gone(one, agent)
+
+
+def test_a_folder_that_cannot_be_made_is_said(one: Bench) -> None:
+    one.layout.nodes.mkdir()
+    one.layout.node("n1").write_text("no folder")
+    agent = one.agent()
+    kind, text = agent.hear("failed")
+    assert kind == "storage" and str(one.layout.node("n1")) in text
+    assert agent.end() == 1 and agent.words[-1][0] == "left"
+
+
+def test_full_disk_ends_the_run(one: Bench, tmp_path: Path) -> None:
+    """/dev/full in place of the log: whatever is written to it finds no room."""
+    agent = one.agent()
+    one.plan(f"echo '{STOP}'; sleep 1000")
+    agent.hear("ready")
+    folder = one.layout.attempt(1, 1)
+    folder.mkdir(parents=True)
+    os.mknod(folder / "node_0.log", 0o666 | 0o020000, os.makedev(1, 7))
+    agent.prepare(1)
+    agent.hear("prepared")
+    agent.say("go", id="1.1")
+    kind, text = agent.hear("failed")
+    assert kind == "storage" and "No space left" in text
+    assert agent.end() == 1
+    assert [fields[4] for word, fields in agent.words if word == "exit"] == [""]
+    gone(one, agent)
+
+
+def test_settings_that_cannot_be_read_are_said(one: Bench) -> None:
+    agent = one.agent(NEXP="many")
+    assert agent.hear("failed") == ["internal", "NEXP=many must be a number from 1 to 9999"]
+    assert agent.end() == 1
+
+
+def test_unclaimed_files_are_kept(one: Bench) -> None:
+    scratch = one.layout.node("n1") / "scratch"
+    scratch.mkdir(parents=True)
+    (scratch / "left").write_text("1")
+    one.agent().hear("ready")
+    assert (one.layout.node("n1") / "unclaimed-7-n1-1/files/n1/left").read_text() == "1"
+
+
+def test_check_says_and_ends_without_input(one: Bench) -> None:
+    agent = one.agent(action="check")
+    begin = time.monotonic()
+    assert agent.end() == 0 and time.monotonic() - begin < 30
+    words = [word for word, _ in agent.words]
+    assert words[-1] == "waits" and words.count("check") == 16 and "checked" in words and "network" in words
+    gone(one, agent)

@@ -1,0 +1,173 @@
+"""The settings of the host in the hands of an agent: set, looked at before and after each run, put back whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_parts import STOP, Agent, Bench, bench, until
+
+PROFILE = """kind: tuning
+name: ours
+title: two files and one service
+source: this test
+knobs:
+  - {name: watchdog, kind: sysctl, key: kernel.nmi_watchdog, value: "0", need: required, purpose: noise}
+  - {name: idle, kind: cpu_idle, state: 2, value: "1", need: optional, purpose: noise}
+  - {name: iommu, kind: cmdline, any_of: [iommu=pt], need: optional, purpose: bandwidth}
+"""
+CPUS = 16
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Iterator[Bench]:
+    profile = tmp_path / "ours.yaml"
+    profile.write_text(PROFILE)
+    with bench(tmp_path / "bench", tunables="apply", tuning={"profile": str(profile)}) as made:
+        yield made
+
+
+def host(made: Bench, name: str = "n1") -> Path:
+    """Make the host of a node below a folder of its own."""
+    root = made.folder / "hosts" / name
+    files = {
+        "proc/cmdline": "quiet iommu=pt\n",
+        "proc/meminfo": "Buffers: 10 kB\nCached: 500 kB\nShmem: 100 kB\nSReclaimable: 40 kB\n",
+        "proc/sys/kernel/nmi_watchdog": "1\n",
+        "proc/sys/vm/drop_caches": "0\n",
+        **{f"sys/devices/system/cpu/cpu{k}/cpuidle/state2/disable": "0\n" for k in range(CPUS)},
+    }
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def start(made: Bench, name: str = "n1", **more: str) -> Agent:
+    folder = made.folder / "hosts" / "%n"
+    state = made.folder / "states" / "%n"
+    state.parent.mkdir(exist_ok=True)
+    return made.agent(name=name, ORCH_TUNABLES_ROOT=str(folder), ORCH_TUNABLES_STATE=str(state), **more)
+
+
+def settings(root: Path) -> set[str]:
+    """The values of the knobs that are set."""
+    idle = {path.read_text() for path in root.glob("sys/devices/system/cpu/cpu*/cpuidle/state2/disable")}
+    return idle | {f"watchdog {(root / 'proc/sys/kernel/nmi_watchdog').read_text()}"}
+
+
+SET, AS_FOUND = {"1\n", "watchdog 0\n"}, {"0\n", "watchdog 1\n"}
+
+
+def test_set_looked_at_and_put_back(tuned: Bench) -> None:
+    root, agent = host(tuned), start(tuned)
+    agent.hear("ready")
+    assert settings(root) == SET
+    facts = [one for word, fields in agent.words if word.startswith("facts") for one in fields]
+    assert {"knob.watchdog=0", "knob.idle=1", "knob.iommu=iommu=pt"} <= set(facts)
+    tuned.plan(f"echo '{STOP}'")
+    tuned.layout.attempt(1, 1).mkdir(parents=True)
+    agent.prepare(1, clear=True)
+    assert agent.hear("prepared")[2:] == ["450", "450"]
+    assert (root / "proc/sys/vm/drop_caches").read_text() == "3\n"
+    agent.say("go", id="1.1")
+    agent.hear("exit")
+    assert agent.record(1)["drift"] == []
+    agent.input.close()
+    assert agent.end() == 0
+    assert settings(root) == AS_FOUND and not (tuned.folder / "states/n1").exists()
+    rows = (tuned.layout.node("n1") / "tunables.tsv").read_text().splitlines()
+    assert rows[0].startswith("knob\twanted\t") and {row.split("\t")[6] for row in rows[1:]} == {"apply", "revert"}
+    # Facts are told again only where they have changed.
+    assert [word for word, _ in agent.words].count("facts") == 1
+
+
+def test_drift_is_in_the_record_and_the_next_gate_refuses(tuned: Bench) -> None:
+    root, agent = host(tuned), start(tuned)
+    agent.hear("ready")
+    tuned.plan(f"echo 1 >{root}/proc/sys/kernel/nmi_watchdog; echo '{STOP}'")
+    agent.begin(1)
+    assert agent.hear("exit")[4] == "success"
+    assert agent.record(1)["drift"] == [{"knob": "watchdog", "wanted": "0", "found": "1", "need": "required"}]
+    tuned.layout.attempt(2, 1).mkdir(parents=True)
+    agent.prepare(2)
+    assert agent.hear("refused") == ["2.1", "watchdog wanted 0, found 1"]
+    (root / "proc/sys/kernel/nmi_watchdog").write_text("0\n")
+    agent.begin(3)
+    assert agent.hear("exit")[0] == "3.1"
+    assert agent.log(2) == b"" and not tuned.layout.node_state(2, 1, 0).exists()
+
+
+def test_caches_that_stay(tuned: Bench) -> None:
+    root, agent = host(tuned), start(tuned)
+    agent.hear("ready")
+    (root / "proc/sys/vm/drop_caches").unlink()
+    (root / "proc/sys/vm/drop_caches").mkdir()
+    tuned.layout.attempt(1, 1).mkdir(parents=True)
+    agent.prepare(1, clear=True)
+    ident, text = agent.hear("kept")
+    assert ident == "1.1" and text.startswith("cannot drop its caches: ") and "drop_caches" in text
+    agent.begin(2)
+    agent.hear("exit")
+
+
+def test_a_required_knob_that_does_not_hold_fails_the_node(tuned: Bench) -> None:
+    root = host(tuned)
+    (root / "proc/sys/kernel/nmi_watchdog").unlink()
+    # A real file of the kernel that nobody can write.
+    (root / "proc/sys/kernel/nmi_watchdog").symlink_to("/proc/sys/kernel/ngroups_max")
+    agent = start(tuned)
+    kind, text = agent.hear("failed")
+    assert kind == "tunables" and text.startswith("tunables: watchdog wanted 0, found ")
+    assert agent.end() == 1 and agent.words[-1][0] == "left"
+    assert {path.read_text() for path in root.glob("sys/devices/system/cpu/cpu*/cpuidle/state2/disable")} == {"0\n"}
+
+
+def test_nobody_looks_any_more(tuned: Bench) -> None:
+    host(tuned)
+    agent = start(tuned)
+    agent.hear("ready")
+    [watcher] = [int(pid) for pid in watchers(tuned.bundle)]
+    os.kill(watcher, signal.SIGKILL)
+    tuned.layout.attempt(1, 1).mkdir(parents=True)
+    agent.prepare(1)
+    assert agent.hear("refused")[0] == "1.1"
+
+
+def watchers(bundle: Path) -> list[str]:
+    done = subprocess.run(["pgrep", "-f", f"{bundle}/runtime_tunables.sh watch"], capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def test_put_back_whole_at_any_moment(tuned: Bench) -> None:
+    """TERM to the whole group at ten moments of a second, forty times; twice each, as an impatient person does."""
+    for batch in range(5):
+        names = [f"n{batch}-{k}" for k in range(8)]
+        roots = [host(tuned, name) for name in names]
+        agents = [start(tuned, name) for name in names]
+        for agent in agents:
+            agent.hear("ready")
+        ready = time.monotonic()
+        for k, agent in enumerate(agents):
+            time.sleep(max(ready + (batch * 8 + k) % 10 / 10 * 0.5 - time.monotonic(), 0))
+            os.killpg(agent.process.pid, signal.SIGTERM)
+            os.killpg(agent.process.pid, signal.SIGTERM)
+        for root, agent in zip(roots, agents):
+            assert agent.end() == 143 and agent.words[-1][0] == "left"
+            assert settings(root) == AS_FOUND
+            assert not (tuned.folder / "states" / agent.name).exists()
+        assert list(tuned.channels.iterdir()) == []
+
+
+def test_put_back_when_it_ends_while_they_are_set(tuned: Bench) -> None:
+    """The first files are changed, the rest is not yet."""
+    root, agent = host(tuned), start(tuned)
+    until(lambda: settings(root) != AS_FOUND)
+    os.killpg(agent.process.pid, signal.SIGTERM)
+    assert agent.end() == 143
+    assert settings(root) == AS_FOUND and not (tuned.folder / "states/n1").exists()
