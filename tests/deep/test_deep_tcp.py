@@ -75,8 +75,8 @@ BABBLER = (*ENTRY, "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]',
     ("program", "text"),
     [
         (DEAD, "the measurement ended (status 3): it broke"),
-        (SILENT, "no word from its measuring container within 6 s"),
-        (DEAF, "no answer to a measurement within 4 s"),
+        (SILENT, "no word from its measuring container within 9 s"),
+        (DEAF, "no answer to a measurement within 6 s"),
         (LIAR, "no all-reduce with it succeeds: "),
     ],
     ids=["dead", "silent", "deaf", "liar"],
@@ -84,10 +84,10 @@ BABBLER = (*ENTRY, "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]',
 def test_a_bad_node_is_named_and_the_others_are_measured(
     bundle: Bundle, program: tuple[str, str, str], text: str
 ) -> None:
-    bundle.settings(CONTAINER_START_S="3")
+    bundle.settings(CONTAINER_START_S="5")
     bundle.spoil("n2", *program)
 
-    found = bundle.step("n1", "n2", "n3", "n4", ORCH_DEEP_START_S="3", ORCH_DEEP_LIMIT_S="3", ORCH_DEEP_GRACE_S="1")
+    found = bundle.step("n1", "n2", "n3", "n4", ORCH_DEEP_START_S="4", ORCH_DEEP_LIMIT_S="5", ORCH_DEEP_GRACE_S="1")
 
     assert found.slow == ["n2"], found
     assert found.rows["n2"][0] == "fail"
