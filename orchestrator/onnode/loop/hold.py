@@ -8,9 +8,9 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ..events import UNIT, Event, clean, number, parse_word
+from ..events import UNIT, Event, clean, now_ms, number, parse_word
 from ..policy import place
 from ..policy.agree import Agreement, agree, agree_on_facts
 from ..policy.judge import judge_checks
@@ -18,24 +18,26 @@ from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
 from .nodes import DeepStep, Flow, Step, node_command
-
-if TYPE_CHECKING:
-    from .job import Job
-    from .run import Attempt
+from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
 
 
+class Listener(Protocol):
+    def take(self, event: Event) -> None: ...
+
+
 class Group:
     """Nodes that work together on one run at a time. Everything that they say and what is decided goes through `note`."""
 
-    def __init__(self, job: Job, allocated: Sequence[str]) -> None:
+    def __init__(self, job: Work, allocated: Sequence[str]) -> None:
         self.job, self.settings = job, job.settings
         self.standing = place.Standing()
         self.known = frozenset(allocated)
         self.step: Step | None = None
-        self.attempt: Attempt | None = None
+        self.attempt: Listener | None = None
+        """The run that is going on, which hears what its nodes say."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (time.monotonic())."""
         self.problem = ""
@@ -52,7 +54,7 @@ class Group:
         self.step_started_ms = self._garbled = 0
         self._last_words: list[str] = []
         self.marker = self.marker_text = ""
-        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.settings_record}
+        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
         self.note("begin", detail=about)
 
     # ---- what is said and what is decided ----
@@ -214,7 +216,7 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self.heard = job.now_ms(), [], {}
+        self.step_started_ms, self._last_words, self.heard = now_ms(), [], {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
@@ -338,6 +340,7 @@ class Group:
         found = agree(self.standing.reports, nodes, self.settings, self.image)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
+        self.job.image = self.image
         self._differ(found)
         return not found.problem
 
@@ -397,7 +400,7 @@ class Group:
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
-                self.note("aside", node, UNIT.join((kind, reason, *self.job.where)))
+                self.note("aside", node, UNIT.join((kind, reason, *self._where)))
                 self.job.put_aside(node, kind, reason)
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
@@ -410,11 +413,15 @@ class Group:
             return False
         if node not in self.standing.blamed:
             self.job.put_aside(node, kind, reason)
-        self.note("blamed", node, UNIT.join((kind, reason, *self.job.where)))
+        self.note("blamed", node, UNIT.join((kind, reason, *self._where)))
         if not place.is_free(self.standing, node):
             return False
         self.note("free", node)
         return True
+
+    @property
+    def _where(self) -> tuple[str, str]:
+        return str(self.job.run), str(self.job.attempt)
 
     # ---- letting go ----
 
@@ -446,7 +453,7 @@ class Group:
         self.step = None
 
 
-def measure(job: Any, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
+def measure(job: Work, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
     """Measure the bandwidth between `nodes` in a step of its own; the verdict of policy/search.py."""
     from ..policy.search import Search
     from .deep import deep_step
