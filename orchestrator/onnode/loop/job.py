@@ -21,8 +21,8 @@ from .hold import Group
 from .nodes import Flow, Local, Reactor, Slurm
 from .run import try_run
 
-SIGNALS = {signal.SIGUSR1: ("time_limit", "the time limit of the job is near")}
-BY_SIGNAL = ("cancelled", "ended by a signal (scancel or cancel)")
+TIME_LIMIT = ("time_limit", "the time limit of the job is near")
+CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
 
 
 def log(text: str) -> None:
@@ -126,19 +126,19 @@ class Job:
 
     def _flow(self, group: Group) -> Flow:
         """Work on the set; (state, reason)."""
-        try:
-            if (missing := deque(self.folder.missing())) and not (yield from group.have_ready()):
-                if self.ending:
-                    return self.ending, self.ending_reason
-                # With results already, or with spares that are used up, it is only paused: another allocation may do better.
-                paused = (group.too_few and self.has_spares) or any(self.layout.runs.glob("*/result_*.txt"))
-                return ("paused" if paused else "failed"), group.problem
-            problem = yield from self._runs(group, missing)
+        if (missing := deque(self.folder.missing())) and not (yield from group.have_ready()):
             if self.ending:
                 return self.ending, self.ending_reason
-            return ("paused", problem) if problem else ("complete", "")
-        finally:
-            self.run = min(self.run or self.folder.record.nexp, self.folder.record.nexp)
+            # With results already, or with spares that are used up, it is only paused: another allocation may do better.
+            paused = (group.too_few and self.has_spares) or any(self.layout.runs.glob("*/result_*.txt"))
+            return ("paused" if paused else "failed"), group.problem
+        problem = yield from self._runs(group, missing)
+        if self.ending:
+            return self.ending, self.ending_reason
+        if problem:
+            return "paused", problem
+        self.run = self.folder.record.nexp
+        return "complete", ""
 
     def _runs(self, group: Group, missing: deque[int]) -> Flow:
         """Run what is missing; why that cannot go on, or ""."""
@@ -147,11 +147,12 @@ class Job:
             run, tried = missing.popleft(), 0
             # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
             while tried < self.settings.max_attempts and not self.ending:
+                # Not before there is something to run: a set that is done needs no nodes any more.
                 if used and not (yield from self._renew(group)):
                     return f"the containers could not be renewed: {group.problem}"
                 outcome = yield from try_run(group, run, self.folder.last_attempt(run) + 1)
                 used = not outcome.clean
-                if outcome.outcome in ("success", "not_converged"):
+                if outcome.outcome != "infrastructure":
                     break
                 log(f"run {run} attempt {self.attempt} failed: {outcome.reason}")
                 free = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
@@ -174,8 +175,13 @@ class Job:
         records.write_bytes(self.layout.environment, text)
 
     def write(self, state: str = "", reason: str = "") -> None:
-        """Write the job's own state. A disk that is full does not stop the job here: the next state of a run does."""
+        """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
+
+        A disk that is full does not stop the job here: the next state of a run does.
+        """
         self.state, self.reason = state or self.state, reason or self.reason
+        if not self.folder.is_mine:
+            return
         standing = self.group.standing if self.group else None
         final = self.state in JobRecord.FINAL
         record = JobRecord(
@@ -240,8 +246,8 @@ class Job:
     def look_at_signals(self) -> None:
         """Take in signals: the first one says why the set is closed."""
         if self.reactor.signals and not self.ending:
-            number = next((one for one in self.reactor.signals if one not in SIGNALS), None)
-            self.ending, self.ending_reason = BY_SIGNAL if number else SIGNALS[signal.SIGUSR1]
+            only_usr1 = tuple(self.reactor.signals) == (signal.SIGUSR1,)
+            self.ending, self.ending_reason = TIME_LIMIT if only_usr1 else CANCELLED
             log(f"{self.ending_reason}: closing the set; `{self._resume}` goes on")
             # States first: what follows may not get the time it needs.
             if self.state:
@@ -249,10 +255,12 @@ class Job:
 
     def _finish(self, state: str, reason: str) -> None:
         self.ending = self.ending or "closing"
-        if self.group is not None:
-            self.reactor.run(self.group.release())
-            self.group.clear_markers()
-        self.reason = ""
-        self.write(state, reason)
-        self.folder.let_go()
-        log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
+        try:
+            if self.group is not None:
+                self.reactor.run(self.group.release())
+                self.group.clear_markers()
+        finally:
+            self.reason = ""
+            self.write(state, reason)
+            self.folder.let_go()
+            log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
