@@ -209,19 +209,22 @@ def shape(index: int, x: float, y: float, colour: str) -> Safe:
     return void("polygon", class_=f"dot {colour}", points=points)
 
 
-def swatch(index: int) -> Safe:
-    """A piece of a series for a legend."""
+def swatch(*inner: Safe, width: int, height: int) -> Safe:
+    """A small picture of what `inner` draws, for a legend."""
+    box = f"0 0 {width} {height}"
+    return tag("svg", *inner, viewBox=box, width=width, height=height, aria_hidden="true", class_="swatch")
+
+
+def legend(*items: tuple[Safe | str, str]) -> Safe:
+    """What the marks of a chart mean: (swatch, text) each."""
+    return tag("ul", *(tag("li", mark, text) for mark, text in items), class_="legend")
+
+
+def series(index: int) -> Safe:
+    """The swatch of a series: a piece of its line with its mark."""
     colour = f"c{index % COLOURS}"
-    return tag(
-        "svg",
-        void("line", class_=f"line {colour}", x1=1, x2=33, y1=8, y2=8, stroke_dasharray=dash(index)),
-        shape(index, 17, 8, colour),
-        viewBox="0 0 34 16",
-        width=34,
-        height=16,
-        aria_hidden="true",
-        class_="swatch",
-    )
+    line = void("line", class_=f"line {colour}", x1=1, x2=33, y1=8, y2=8, stroke_dasharray=dash(index))
+    return swatch(line, shape(index, 17, 8, colour), width=34, height=16)
 
 
 def _n(value: float) -> str:

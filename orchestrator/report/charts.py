@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.report.chart import Chart, fixed, swatch, widened
+from orchestrator.report.chart import Chart, fixed, legend, series, swatch, widened
 from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markup import Safe, join, tag, void
 from orchestrator.report.model import Attempt, CurvePoint, Report, Run
@@ -111,32 +111,15 @@ def _short(value: float) -> str:
 
 
 def _uses_legend(runs: Sequence[Run]) -> Safe:
-    uses = dict.fromkeys(run.use for run in runs)
-    items = [
-        tag(
-            "li",
-            tag(
-                "svg",
-                void(
-                    "rect",
-                    class_=f"bar {use}",
-                    x=1,
-                    y=1,
-                    width=22,
-                    height=12,
-                    fill=Safe(PATTERNS[use]) if use in PATTERNS else None,
-                ),
-                viewBox="0 0 24 14",
-                width=24,
-                height=14,
-                aria_hidden="true",
-                class_="swatch",
-            ),
-            next(run.use_text for run in runs if run.use == use),
-        )
-        for use in uses
-    ]
-    return tag("ul", *items, class_="legend")
+    texts: dict[str, str] = {}
+    for run in runs:
+        texts.setdefault(run.use, run.use_text)
+    return legend(*((_bar_swatch(use), text) for use, text in texts.items()))
+
+
+def _bar_swatch(use: str) -> Safe:
+    fill = Safe(PATTERNS[use]) if use in PATTERNS else None
+    return swatch(void("rect", class_=f"bar {use}", x=1, y=1, width=22, height=12, fill=fill), width=24, height=14)
 
 
 # ---- convergence ----
@@ -216,10 +199,8 @@ def _drawn(runs: list[Run]) -> list[Run]:
 
 
 def series_legend(runs: Sequence[Run], total: int) -> Safe:
-    items = [tag("li", swatch(index), f"run {run.label}") for index, run in enumerate(runs)]
-    if len(runs) < total:
-        items.append(tag("li", f"{total - len(runs)} more runs are not drawn"))
-    return tag("ul", *items, class_="legend")
+    drawn: list[tuple[Safe | str, str]] = [(series(index), f"run {run.label}") for index, run in enumerate(runs)]
+    return legend(*drawn, *([("", f"{total - len(runs)} more runs are not drawn")] if len(runs) < total else []))
 
 
 # ---- samples against the reference ----
@@ -260,25 +241,15 @@ def samples(report: Report) -> Safe:
         _sample(chart, run, len(runs) - 1 - index, run.file in dropped)
     return join(
         chart.svg(),
-        tag(
-            "ul",
-            tag("li", _dot_swatch("dot c0"), "counts for the mean of samples"),
-            tag("li", _dot_swatch("dot hollow"), "smallest or largest: left out of it"),
-            class_="legend",
+        legend(
+            (_dot_swatch("dot c0"), "counts for the mean of samples"),
+            (_dot_swatch("dot hollow"), "smallest or largest: left out of it"),
         ),
     )
 
 
 def _dot_swatch(class_: str) -> Safe:
-    return tag(
-        "svg",
-        void("circle", class_=class_, cx=8, cy=8, r=5),
-        viewBox="0 0 16 16",
-        width=16,
-        height=16,
-        aria_hidden="true",
-        class_="swatch",
-    )
+    return swatch(void("circle", class_=class_, cx=8, cy=8, r=5), width=16, height=16)
 
 
 def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:

@@ -15,9 +15,12 @@ _UNWANTED = re.compile(
 
 
 class Safe(str):
-    """Text that is HTML already."""
+    """Text that is HTML already, for tag() and for templates."""
 
     __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
 
 
 def clean(value: object, longest: int = LONGEST) -> str:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.report.attempts import slow_nodes
 from orchestrator.report.figures import minutes, moment, seconds
-from orchestrator.report.markup import Safe, join, tag
 from orchestrator.report.model import Attempt, NodeCell, Report
-from orchestrator.report.tables import table
+from orchestrator.report.parts import Bullets, Cell, Details, Part, Table, Text
 
 if TYPE_CHECKING:
     from orchestrator.runset.node_history import NodeHistory
@@ -33,14 +32,14 @@ SUMMARY = (
 )
 
 
-def nodes(report: Report) -> Safe:
-    return join(_grid(report), _set_aside(report), _summary(report), _bandwidth(report))
+def nodes(report: Report) -> list[Part]:
+    return [*_grid(report), *_set_aside(report), *_summary(report), *_bandwidth(report)]
 
 
-def _grid(report: Report) -> Safe:
+def _grid(report: Report) -> list[Part]:
     attempts = [attempt for attempt in report.attempts if attempt.nodes]
     if not attempts:
-        return Safe("")
+        return []
     slow, shown = slow_nodes(report.attempts), attempts[-MOST_COLUMNS:]
     if slow:
         node, count, late_s = slow[0]
@@ -53,16 +52,8 @@ def _grid(report: Report) -> Safe:
     cells = [{cell.node: cell for cell in attempt.nodes} for attempt in shown]
     rows = [(name, *(_node_cell(one.get(name)) for one in cells), late.get(name, 0)) for name in names]
     header = ("node", *(_attempt_name(attempt, report.attempts) for attempt in shown), "late")
-    return join(
-        tag("p", verdict),
-        table(
-            "Exit code and seconds of every node in every run; ▲ late, ✗ exit code other than 0",
-            header,
-            rows,
-            numeric=(len(header) - 1,),
-            class_="dense",
-        ),
-    )
+    caption = "Exit code and seconds of every node in every run; ▲ late, ✗ exit code other than 0"
+    return [Text(verdict), Table(caption, header, rows, numeric=(len(header) - 1,), dense=True)]
 
 
 def _attempt_name(attempt: Attempt, everything: Sequence[Attempt]) -> str:
@@ -70,14 +61,15 @@ def _attempt_name(attempt: Attempt, everything: Sequence[Attempt]) -> str:
     return f"run {attempt.run}.{attempt.attempt}" if several else f"run {attempt.run}"
 
 
-def _node_cell(cell: NodeCell | None) -> Safe:
+def _node_cell(cell: NodeCell | None) -> str | Cell:
     if cell is None:
-        return tag("td", "–")
+        return "–"
     code = "no exit code" if cell.exit is None or cell.exit == -1 else f"{'' if cell.exit == 0 else '✗ '}{cell.exit}"
     time = "" if cell.seconds is None else f" · {seconds(cell.seconds)}"
     late = f" ▲ +{seconds(max(cell.late_start_s, cell.late_end_s))}" if cell.slow else ""
-    kind = "late" if cell.slow else "wrong" if cell.exit not in (0, None) else None
-    return tag("td", f"{code}{time}{late}", class_=kind)
+    text = f"{code}{time}{late}"
+    style = "late" if cell.slow else "wrong" if cell.exit not in (0, None) else ""
+    return Cell(text, style=style) if style else text
 
 
 def aside_rows(report: Report) -> list[tuple[str, str, str, str]]:
@@ -114,19 +106,19 @@ def _summary_row(one: NodeHistory) -> tuple[str, ...]:
     )
 
 
-def _set_aside(report: Report) -> Safe:
+def _set_aside(report: Report) -> list[Part]:
     rows = aside_rows(report)
-    return table("Nodes that were set aside", ("node", "when", "at", "why"), rows) if rows else Safe("")
+    return [Table("Nodes that were set aside", ("node", "when", "at", "why"), rows)] if rows else []
 
 
-def _summary(report: Report) -> Safe:
+def _summary(report: Report) -> list[Part]:
     if not report.nodes:
-        return Safe("")
-    signs = tag("ul", *(tag("li", text) for text in report.slow_signs)) if report.slow_signs else Safe("")
-    return join(signs, table("What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10)))
+        return []
+    signs = [Bullets(report.slow_signs)] if report.slow_signs else []
+    return [*signs, Table("What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10))]
 
 
-def _bandwidth(report: Report) -> Safe:
+def _bandwidth(report: Report) -> list[Part]:
     rows = [
         (
             one.round,
@@ -139,18 +131,15 @@ def _bandwidth(report: Report) -> Safe:
         for one in report.bandwidth[:MOST_MEASUREMENTS]
     ]
     if not rows:
-        return Safe("")
+        return []
     header = ("round", "nodes", "which", "way", "GB/s", "note")
-    return tag(
-        "details",
-        tag("summary", "Bandwidth between the nodes, as measured"),
-        table("Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4)),
-    )
+    listing = Table("Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4))
+    return [Details("Bandwidth between the nodes, as measured", listing)]
 
 
-def attempts(report: Report) -> Safe:
+def attempts(report: Report) -> list[Part]:
     if not report.attempts:
-        return Safe("")
+        return []
     lost = [one for one in report.attempts if one.outcome in ("infrastructure", "interrupted")]
     rows = [
         (
@@ -167,4 +156,4 @@ def attempts(report: Report) -> Safe:
     ]
     text = f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on record, not scored)."
     header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started", "reason")
-    return join(tag("p", text), table("Every attempt at every run", header, rows, numeric=(3,)))
+    return [Text(text), Table("Every attempt at every run", header, rows, numeric=(3,))]

@@ -2,56 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from orchestrator.report.charts import patterns
 from orchestrator.report.figures import minutes, plain
-from orchestrator.report.markup import Safe, clean, join, tag
+from orchestrator.report.markup import LONGEST, Safe, clean
 from orchestrator.report.model import Report
-from orchestrator.report.sections import SECTIONS
-from orchestrator.report.style import CSS
+from orchestrator.report.sections import sections
+from orchestrator.resources import data_dir
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MOST_OF_A_LINE = 12_000
+"""Characters shown of one line of the arithmetic."""
 
 
 def page(report: Report) -> str:
-    """The page's text; encode it as UTF-8."""
-    sections = [(name, title, body) for name, title, make in SECTIONS if (body := _body(make, report))]
-    head = tag(
-        "head",
-        Safe('<meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>'),
-        Safe(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'),
-        tag("title", f"{report.title}: {_headline(report)}"),
-        tag("style", Safe(CSS)),
+    """Return the page's text; encode it as UTF-8."""
+    from orchestrator import __version__
+
+    score = report.score
+    valid = score.minutes if score.valid else None
+    return _template().render(
+        title=report.title,
+        headline=_headline(report),
+        subtitle=_subtitle(report),
+        minutes="" if valid is None else minutes(valid) if valid < 0.1 else f"{valid:.2f}",
+        can_become_valid=bool(score.forecast and score.forecast.get("can_become_valid")),
+        score=score,
+        key=_key(report),
+        sections=sections(report),
+        patterns=patterns(),
+        css=Safe((data_dir("templates") / "report" / "page.css").read_text(encoding="utf-8").strip()),
+        version=__version__,
     )
-    body = tag(
-        "body",
-        tag("a", "Skip to the report", href="#content", class_="skip"),
-        patterns(),
-        tag(
-            "header",
-            tag("h1", report.title),
-            tag("p", _subtitle(report), class_="sub"),
-            _verdict(report),
-            _key(report),
-            _contents([(name, title) for name, title, _ in sections]),
-        ),
-        tag(
-            "main",
-            *(
-                tag("section", tag("h2", title, id=f"{name}-heading"), part, id=name, aria_labelledby=f"{name}-heading")
-                for name, title, part in sections
-            ),
-            id="content",
-            tabindex="-1",
-        ),
-        tag("footer", tag("p", _source(report))),
-    )
-    return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
 
 
-def _body(make: Callable[[Report], Safe], report: Report) -> Safe:
-    return make(report)
+def _template() -> Template:
+    """templates/report/page.html.j2, with every value that is no markup cleaned and escaped: logs are hostile input."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(data_dir("templates") / "report"),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        finalize=lambda value: value if hasattr(value, "__html__") else clean(value),
+    )
+    environment.filters["pieces"] = _pieces
+    environment.tests["markup"] = lambda value: hasattr(value, "__html__")
+    return environment.get_template("page.html.j2")
+
+
+def _pieces(line: str) -> list[str]:
+    """Cut a line that is longer than a value may be into pieces that are cleaned one by one."""
+    return [line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)]
 
 
 def _headline(report: Report) -> str:
@@ -67,27 +75,8 @@ def _subtitle(report: Report) -> str:
     return " · ".join(parts)
 
 
-def _verdict(report: Report) -> Safe:
-    score = report.score
-    if score.valid and score.minutes is not None:
-        number = minutes(score.minutes) if score.minutes < 0.1 else f"{score.minutes:.2f}"
-        big = tag("div", number, tag("span", "minutes", class_="unit"), class_="big")
-        words = tag("div", tag("div", "✓ Valid score", class_="word"), *_notes(report), class_="words")
-        return tag("div", big, words, class_="verdict")
-    word = "✗ No valid score" + (" yet" if score.forecast and score.forecast.get("can_become_valid") else "")
-    reasons = tag("ul", *(tag("li", reason) for reason in score.reasons))
-    return tag(
-        "div",
-        tag("div", tag("div", word, class_="word"), reasons, *_notes(report), class_="words"),
-        class_="verdict no",
-    )
-
-
-def _notes(report: Report) -> list[Safe]:
-    return [tag("p", note) for note in report.score.notes]
-
-
-def _key(report: Report) -> Safe:
+def _key(report: Report) -> list[tuple[str, str]]:
+    """Name and value of the figures under the verdict."""
     score, result = report.score, report.score.rcp
     batch = "–" if score.batch_size == -1 else clean(score.batch_size, 20)
     pairs = [
@@ -117,21 +106,4 @@ def _key(report: Report) -> Safe:
         )
     if report.target is not None:
         pairs.append(("target", f"{report.metric} {'≤' if report.smaller_is_better else '≥'} {report.target:g}"))
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", text)) for name, text in pairs), class_="key")
-
-
-def _contents(sections: list[tuple[str, str]]) -> Safe:
-    return tag(
-        "nav",
-        tag("ul", *(tag("li", tag("a", title, href=f"#{name}")) for name, title in sections)),
-        aria_label="Contents",
-    )
-
-
-def _source(report: Report) -> Safe:
-    from orchestrator import __version__
-
-    return join(
-        f"Made by orchestrator {__version__} from the logs in this folder; rules and reference points from "
-        f"mlperf-logging. All times are UTC. MLPerf is a trademark of MLCommons."
-    )
+    return pairs

@@ -1,4 +1,4 @@
-"""The sections of the page, each a function from a Report to HTML; an empty one is left out."""
+"""The sections of the page, each a function from a Report to its parts; one without parts is left out."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Sequence
 
 from orchestrator.report import charts
 from orchestrator.report.figures import minutes, moment, plain
-from orchestrator.report.markup import Safe, join, tag
+from orchestrator.report.markup import Safe
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes
+from orchestrator.report.parts import Bullets, Cell, Details, Figure, Heading, Part, Section, Steps, Table, Text
 from orchestrator.report.reading import thinned
-from orchestrator.report.tables import table
 
 MOST_FINDINGS = 200
 MOST_COLUMNS = 40
 MOST_VARIABLES = 1000
 
 
-def _figure(chart: Safe, caption: str, beside: Safe) -> Safe:
+def sections(report: Report) -> list[Section]:
+    """Return the sections that have something to say, in the order of the page."""
+    return [Section(name, title, parts) for name, title, make in SECTIONS if (parts := make(report))]
+
+
+def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
     """A chart with its caption, and its numbers as a table that can be opened."""
-    if not chart:
-        return Safe("")
-    return join(
-        tag("figure", chart, tag("figcaption", caption)),
-        tag("details", tag("summary", "The numbers of this chart"), beside),
-    )
+    return [Figure(chart, caption), Details("The numbers of this chart", beside)] if chart else []
 
 
 # ---- the score ----
 
 
-def times(report: Report) -> Safe:
+def times(report: Report) -> list[Part]:
     if not report.runs:
-        return tag("p", "No run has ended yet.")
+        return [Text("No run has ended yet.")]
     header = ("run", "minutes", "samples", "seed", "status", "use", "started", "file")
     rows = [
         (
@@ -47,67 +47,49 @@ def times(report: Report) -> Safe:
         )
         for run in report.runs
     ]
-    listing = table("Time to train of each run", header, rows, numeric=(1, 2))
     chart = charts.times(report)
-    drawn = (
-        tag("figure", chart, tag("figcaption", "Hatched runs are not part of the olympic mean.")) if chart else Safe("")
-    )
-    return join(drawn, listing)
+    drawn = [Figure(chart, "Hatched runs are not part of the olympic mean.")] if chart else []
+    return [*drawn, Table("Time to train of each run", header, rows, numeric=(1, 2))]
 
 
-def arithmetic(report: Report) -> Safe:
+def arithmetic(report: Report) -> list[Part]:
     if not report.steps:
-        return Safe("")
-    items = []
-    for step in report.steps:
-        lines = [
-            tag("span", tag("span", line[:6000], class_="mono") if len(line) <= 400 else _long(line))
-            for line in step.lines
-        ]
-        items.append(tag("li", tag("b", step.title), *lines))
-    return join(
-        tag("p", "Every number of the score, from the logs to the result, for following it by hand."),
-        tag("ol", *items, class_="steps"),
-    )
+        return []
+    text = "Every number of the score, from the logs to the result, for following it by hand."
+    return [Text(text), Steps(report.steps)]
 
 
-def _long(line: str) -> Safe:
-    """A line that is longer than a value may be: cut into pieces that are cleaned one by one."""
-    pieces = [line[index : index + 400] for index in range(0, min(len(line), 12000), 400)]
-    return tag("span", join(*pieces), class_="mono")
-
-
-def outlook(report: Report) -> Safe:
+def outlook(report: Report) -> list[Part]:
     score = report.score
-    parts = []
+    parts: list[Part] = []
     if score.forecast:
-        parts += [tag("h3", "Forecast"), tag("ul", *(tag("li", text) for text in score.forecast.get("text", [])))]
+        parts += [Heading("Forecast"), Bullets(score.forecast.get("text", []))]
     if score.why:
-        parts += [tag("h3", "Where the time goes"), tag("ul", *(tag("li", item["text"]) for item in score.why))]
+        parts += [Heading("Where the time goes"), Bullets([item["text"] for item in score.why])]
     if score.window:
         windows = score.window["windows"]
         rows = [
             (f"{one['first']} to {one['last']}", minutes(one["score_minutes"])) for one in windows[: MOST_COLUMNS * 2]
         ]
         parts += [
-            tag("h3", "Windows of consecutive runs"),
-            tag("p", f"Rule: {score.window['rule']}."),
-            table("All windows in launch order", ("window", "score, minutes"), rows, numeric=(1,)),
+            Heading("Windows of consecutive runs"),
+            Text(f"Rule: {score.window['rule']}."),
+            Table("All windows in launch order", ("window", "score, minutes"), rows, numeric=(1,)),
         ]
-    return join(*parts)
+    return parts
 
 
 # ---- charts ----
 
 
-def convergence(report: Report) -> Safe:
+def convergence(report: Report) -> list[Part]:
     runs = [run for run in report.runs if run.evaluations][: charts.MOST_CURVES]
     counts = thinned(sorted({point.samples for run in runs for point in run.evaluations}), charts.MOST_ROWS)
     rows = [
         (plain(count), *(_at({point.samples: point.value for point in run.evaluations}, count) for run in runs))
         for count in counts
     ]
-    beside = table(
+    beside = Table(
         f"{report.metric} by samples and run",
         ("samples", *(f"run {run.label}" for run in runs)),
         rows,
@@ -120,28 +102,32 @@ def _at(values: dict[float, float], key: float) -> str:
     return f"{values[key]:.5g}" if key in values else ""
 
 
-def samples(report: Report) -> Safe:
+def samples(report: Report) -> list[Part]:
     rows = [
         (run.label, plain(run.samples), "yes" if run.converged else "no") for run in report.runs if run.use != "outside"
     ]
-    beside = table("Samples to converge", ("run", "samples", "converged"), rows, numeric=(1,))
+    beside = Table("Samples to converge", ("run", "samples", "converged"), rows, numeric=(1,))
     caption = "Fewer samples than the smallest acceptable mean fail the test; more never do."
     return _figure(charts.samples(report), caption, beside)
 
 
-def throughput(report: Report) -> Safe:
+def throughput(report: Report) -> list[Part]:
     rows = []
     for run in report.runs:
         rates = sorted(rate for _, rate in run.throughput)
         if rates:
             rows.append((run.label, plain(rates[0]), plain(rates[len(rates) // 2]), plain(rates[-1]), len(rates)))
-    beside = table(
+    beside = Table(
         "Samples per second of each run", ("run", "smallest", "median", "largest", "points"), rows, numeric=(1, 2, 3, 4)
     )
     return _figure(charts.throughput(report), f"Samples per second, {charts.throughput_note(report)}.", beside)
 
 
-def timeline(report: Report) -> Safe:
+def timeline(report: Report) -> list[Part]:
+    chart = charts.timeline(report)
+    if not chart:
+        return []
+    caption = "Hatched: initialisation, which is not part of the score. Crossed: lost attempts, as run.attempt."
     rows = [
         (
             f"{gap.after} → {gap.before}",
@@ -149,38 +135,20 @@ def timeline(report: Report) -> Safe:
         )
         for gap in report.gaps
     ]
-    gaps = (
-        table("Minutes from the end of a run to the start of the next", ("runs", "minutes"), rows, numeric=(1,))
-        if rows
-        else Safe("")
-    )
-    chart = charts.timeline(report)
-    return (
-        join(
-            tag(
-                "figure",
-                chart,
-                tag(
-                    "figcaption",
-                    "Hatched: initialisation, which is not part of the score. Crossed: lost attempts, as run.attempt.",
-                ),
-            ),
-            gaps,
-        )
-        if chart
-        else Safe("")
-    )
+    heading = "Minutes from the end of a run to the start of the next"
+    gaps = [Table(heading, ("runs", "minutes"), rows, numeric=(1,))] if rows else []
+    return [Figure(chart, caption), *gaps]
 
 
 # ---- the machine ----
 
 
-def tunables(report: Report) -> Safe:
+def tunables(report: Report) -> list[Part]:
     if not report.tunables:
-        return Safe("")
+        return []
     rows = [
         (
-            tag("code", one.knob),
+            Cell(one.knob, code=True),
             one.wanted,
             one.before,
             one.after,
@@ -189,70 +157,50 @@ def tunables(report: Report) -> Safe:
         )
         for one in report.tunables
     ]
-    return table(
-        "Host settings: wanted, before the job, during it",
-        ("setting", "wanted", "before", "after", "state", "nodes"),
-        rows,
-    )
+    header = ("setting", "wanted", "before", "after", "state", "nodes")
+    return [Table("Host settings: wanted, before the job, during it", header, rows)]
 
 
 def _nodes_text(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names[:8])}{', …' if len(names) > 8 else ''}"
 
 
-def environment(report: Report) -> Safe:
-    if not report.environment and not report.is_set:
-        return Safe("")
-    note = tag("p", report.environment_note, class_="note-text") if report.environment_note else Safe("")
+def environment(report: Report) -> list[Part]:
+    note = [Text(report.environment_note, "note-text")] if report.environment_note else []
     rows = [
-        (tag("code", one.name), tag("code", one.value), one.place, one.origin)
+        (Cell(one.name, code=True), Cell(one.value, code=True), one.place, one.origin)
         for one in report.environment[:MOST_VARIABLES]
     ]
     header = ("variable", "value", "set in the bundle", "origin")
-    return join(
-        note, table("Environment of the runs, as evaluated on the batch host", header, rows) if rows else Safe("")
-    )
+    listing = [Table("Environment of the runs, as evaluated on the batch host", header, rows)] if rows else []
+    return [*note, *listing] if rows or report.is_set else []
 
 
-def facts(report: Report) -> Safe:
-    parts = [
-        table("The set", ("fact", "value"), [(name, tag("span", text, class_="mono")) for name, text in report.facts])
-    ]
+def facts(report: Report) -> list[Part]:
+    parts: list[Part] = [Table("The set", ("fact", "value"), [(name, Cell(text)) for name, text in report.facts])]
     if report.images:
-        parts.append(
-            table(
-                "Images",
-                ("image or digest", "used by"),
-                [(tag("code", image), where) for image, where in report.images],
-            )
-        )
+        rows = [(Cell(image, code=True), where) for image, where in report.images]
+        parts.append(Table("Images", ("image or digest", "used by"), rows))
     if report.problems:
-        parts += [
-            tag("h3", "Files that could not be used"),
-            tag("ul", *(tag("li", problem) for problem in report.problems[:MOST_FINDINGS])),
-        ]
-    return join(*parts)
+        parts += [Heading("Files that could not be used"), Bullets(report.problems[:MOST_FINDINGS])]
+    return parts
 
 
-def findings(report: Report) -> Safe:
+def findings(report: Report) -> list[Part]:
     found = report.score.findings
     if not found:
-        return Safe("")
+        return []
     rows = [
         (
             finding.severity,
             f"{finding.file}:{finding.line}" if finding.line else finding.file,
-            tag("code", finding.key),
+            Cell(finding.key, code=True),
             finding.message,
         )
         for finding in found[:MOST_FINDINGS]
     ]
-    more = (
-        tag("p", f"{len(found) - MOST_FINDINGS} more: orchestrator check") if len(found) > MOST_FINDINGS else Safe("")
-    )
-    return join(
-        table("What the referee's rules say about the logs", ("severity", "place", "key", "finding"), rows), more
-    )
+    more = [Text(f"{len(found) - MOST_FINDINGS} more: orchestrator check")] if len(found) > MOST_FINDINGS else []
+    return [Table("What the referee's rules say about the logs", ("severity", "place", "key", "finding"), rows), *more]
 
 
 SECTIONS = (

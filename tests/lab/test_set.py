@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from replayed import differences
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -87,6 +88,7 @@ def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
     wait_for(lambda: not made.queue())
     wait_for(lambda: left_over(made) == [])  # of other sets on this machine too, which end by themselves
     assert [path.read_bytes() for path in KNOBS if path.exists()] == knobs
+    assert differences(root) == []
     shutil.rmtree(root)
 
 

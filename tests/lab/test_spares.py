@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from replayed import differences
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -188,3 +189,4 @@ def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
     assert one.orchestrator("score", one.root).returncode == 0
     assert ten.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
     assert one.clean()
+    assert differences(one.root) == []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_sys import Port, build_proc, build_sys, renamed_broadcom
 from network_parts import Place
+from replayed import differences
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -68,6 +69,7 @@ class LabPlace:
 def two(lab: Lab) -> Iterator[LabPlace]:
     folder = Path(tempfile.mkdtemp(prefix="network-", dir=lab.shared))
     yield LabPlace(lab, Place(folder))
+    assert differences(folder) == []
     shutil.rmtree(folder)
 
 

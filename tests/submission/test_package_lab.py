@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import set_of_logs as sets
+from replayed import differences
 
 from orchestrator.cli import main
 
@@ -28,6 +29,7 @@ def log_dir(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = lab.shared / f"package-{uuid.uuid4().hex[:8]}"
     path.mkdir()
     yield path
+    assert differences(path) == []
     subprocess.run(["rm", "-rf", str(path)], check=True)
 
 

@@ -27,7 +27,6 @@ PLACES = (
 )
 _TAG = re.compile(r"^\[[0-9, ]+\](<\w+>:?)? ?")
 _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
-_AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*([0-9.eE+-]+|-?nan|inf)")
 
 
 def find() -> str | None:
@@ -43,12 +42,8 @@ def argv(gpus: int, size: int) -> list[str]:
 
 def measure(request: Request) -> Answer:
     """Measure this node by itself. Its limit is that of whoever asks: all of our group ends with us."""
-    done = subprocess.run(
-        argv(request["gpus"], request["bytes"]),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    null, words = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
+    done = subprocess.run(words, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", "replace")
     sys.stderr.write(text)
     return result(text, done.returncode)
@@ -59,23 +54,21 @@ def main() -> None:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return {"rows": [...], "average": GB/s or None, "out_of_bounds": count or None} of a printed table.
+    """Return {"rows": [...], "out_of_bounds": count or None} of a printed table.
 
     A row has `bytes`, and for `out` and `in` (out of place, in place) a dict with algbw, busbw (GB/s), seconds and wrong (None:
     not counted or not checked). A table with one half only has no `in`.
     """
-    found: dict[str, Any] = {"rows": [], "average": None, "out_of_bounds": None}
+    found: dict[str, Any] = {"rows": [], "out_of_bounds": None}
     columns: list[str] = []
     for raw in text.splitlines():
         line = _TAG.sub("", raw).strip()
         names = line.lstrip("#").split()
-        bounds, average = _BOUNDS.match(line), _AVERAGE.match(line)
+        bounds = _BOUNDS.match(line)
         if "busbw" in names and "algbw" in names:
             columns = names
         elif bounds:
             found["out_of_bounds"] = int(bounds.group(1))
-        elif average:
-            found["average"] = _number(average.group(1))
         elif columns and line[:1].isdigit() and len(line.split()) == len(columns):
             found["rows"] += _row(columns, line.split())
     return found
@@ -91,12 +84,8 @@ def _row(columns: list[str], cells: list[str]) -> list[dict[str, Any]]:
         if not cells[0].isdigit() or algbw is None or busbw is None:
             return []
         seconds = int(cells[0]) / (algbw * 1e9) if algbw > 0 else None
-        row[place] = {
-            "algbw": algbw,
-            "busbw": busbw,
-            "seconds": seconds,
-            "wrong": None if wrong is None else int(wrong),
-        }
+        count = None if wrong is None else int(wrong)
+        row[place] = {"algbw": algbw, "busbw": busbw, "seconds": seconds, "wrong": count}
     return [{"bytes": int(cells[0]), **row}] if row else []
 
 
@@ -115,13 +104,12 @@ def result(text: str, status: int) -> Answer:
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
         last = lines[-1] if lines else "it printed nothing"
         return {"error": f"all_reduce_perf ended with status {status}: {last}"}
-    halves = [[row[place] for place in ("out", "in") if place in row] for row in found["rows"]]
-    wrong = max([found["out_of_bounds"] or 0] + [half["wrong"] or 0 for row in halves for half in row])
+    for row in found["rows"]:
+        row["halves"] = [row[place] for place in ("out", "in") if place in row]
+    wrong = max([found["out_of_bounds"] or 0] + [half["wrong"] or 0 for row in found["rows"] for half in row["halves"]])
     if status != 0 and wrong == 0:
         return {"error": f"all_reduce_perf ended with status {status}"}
-    size, halves_of_largest = max(
-        ((row["bytes"], some) for row, some in zip(found["rows"], halves)), key=lambda one: one[0]
-    )
-    best = max(halves_of_largest, key=lambda half: half["busbw"])
+    largest = max(found["rows"], key=lambda row: int(row["bytes"]))
+    best = max(largest["halves"], key=lambda half: float(half["busbw"]))
     microseconds, mbps = round((best["seconds"] or 0) * 1e6), round(best["busbw"] * 1000)
-    return {"bytes": size, "microseconds": microseconds, "mbps": mbps, "wrong": wrong}
+    return {"bytes": largest["bytes"], "microseconds": microseconds, "mbps": mbps, "wrong": wrong}

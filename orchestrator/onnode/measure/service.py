@@ -17,11 +17,6 @@ from .address import own_address
 from .worker import Answer, Worker
 
 
-def say(*fields: Any) -> None:
-    """Send one line to the agent of this node."""
-    print(json.dumps(fields), flush=True)
-
-
 class Service:
     """What can measure here, and the one measurement that is under way."""
 
@@ -44,17 +39,17 @@ class Service:
         note = self.open_torch() if importlib.util.find_spec("torch") else ""
         for way in ("tcp", "rccl-tests"):
             self.workers[way] = self.fresh(way)
-        self.reserve()
-        tests = int(self.gpus > 1 and bool(rccl_tests.find()))
-        say("deep-ready", self.gpus, tests, self.address, self.listener.getsockname()[1], self.store_port(), note)
+        tests, port = int(self.gpus > 1 and bool(rccl_tests.find())), self.listener.getsockname()[1]
+        print(json.dumps(["deep-ready", self.gpus, tests, self.address, port, self.reserve(), note]), flush=True)
 
     def open_torch(self) -> str:
-        first, limit, wanted = Worker("torch", 0), float(os.environ.get("ORCH_DEEP_START_S", "120")), _gpus_wanted()
+        """Start torch's processes for `gpus` GPUs; return why there are fewer than wanted."""
+        first, limit = Worker("torch", 0), float(os.environ.get("ORCH_DEEP_START_S", "120"))
+        wanted = int(os.environ.get("ORCH_DEEP_GPUS", "0"))
         with selectors.DefaultSelector() as selector:
             selector.register(first.output, selectors.EVENT_READ)
-            hello: Answer = (
-                first.answer() if selector.select(limit) else {"error": f"torch is not ready after {limit:.0f} s"}
-            )
+            late = {"error": f"torch is not ready after {limit:.0f} s"}
+            hello: Answer = first.answer() if selector.select(limit) else late
         gpus = min(hello.get("gpus", 0), wanted) if hello else 0
         if gpus < 1:
             first.kill()
@@ -67,13 +62,11 @@ class Service:
         fds = [self.listener.fileno()] if way == "tcp" else []
         return [Worker(way, index, *fds) for index in range(self.gpus if way == "torch" else 1)]
 
-    def reserve(self) -> None:
-        """Keep a free port for the next meeting of torch's processes; the others are told which."""
+    def reserve(self) -> int:
+        """Keep a free port for the next meeting of torch's processes, and return it; the others are told."""
         self.store.close()
         self.store = socket.socket(self.listener.family)
         self.store.bind(("", 0))
-
-    def store_port(self) -> int:
         return int(self.store.getsockname()[1])
 
     def serve(self) -> None:
@@ -129,31 +122,21 @@ class Service:
             self.answers.append(answer)
             self.waiting.remove(worker)
             if not self.waiting:
-                best = max(self.answers, key=lambda one: int(one["mbps"]))
-                self.tell("ok", best, "")
+                self.tell("ok", max(self.answers, key=lambda one: int(one["mbps"])), "")
 
     def tell(self, state: str, answer: Answer, note: str) -> None:
-        if self.request["way"] == "torch":
-            self.reserve()
-        numbers = [answer.get(name, 0) for name in ("bytes", "microseconds", "mbps", "wrong")]
-        say("deep", self.request["id"], state, self.request["way"], *numbers, self.store_port(), note)
+        told = ["deep", self.request["id"], state, self.request["way"]]
+        told += [answer.get(name, 0) for name in ("bytes", "microseconds", "mbps", "wrong")]
+        print(json.dumps([*told, self.reserve(), note]), flush=True)
 
     def fail(self, reason: str) -> None:
         """Answer with an error. Workers that may hang in the middle of it are replaced."""
         way, self.waiting = self.request["way"], []
+        for worker in self.workers.get(way, ()):
+            worker.kill()
         if way in self.workers:
-            for worker in self.workers[way]:
-                worker.kill()
             self.workers[way] = self.fresh(way)
         self.tell("error", {}, reason)
-
-    def close(self) -> None:
-        for worker in [one for some in self.workers.values() for one in some]:
-            worker.kill()
-
-
-def _gpus_wanted() -> int:
-    return int(os.environ.get("ORCH_DEEP_GPUS", "0"))
 
 
 def main() -> None:
@@ -164,4 +147,5 @@ def main() -> None:
         service.open()
         service.serve()
     finally:
-        service.close()
+        for worker in [one for some in service.workers.values() for one in some]:
+            worker.kill()

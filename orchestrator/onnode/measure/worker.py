@@ -20,9 +20,7 @@ class Worker:
 
     def __init__(self, way: str, index: int, *fds: int) -> None:
         read, write = os.pipe()
-        argv = [sys.executable, os.path.dirname(os.path.abspath(__file__)), way] + [
-            str(one) for one in (index, write, *fds)
-        ]
+        argv = [sys.executable, os.path.dirname(os.path.abspath(__file__)), way, *map(str, (index, write, *fds))]
         # Libraries print on standard output what they like; answers have a pipe of their own.
         self.process = subprocess.Popen(
             argv, bufsize=0, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=(write, *fds), start_new_session=True

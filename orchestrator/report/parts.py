@@ -1,0 +1,89 @@
+"""What a section of the page is made of, as plain values; templates/report/page.html.j2 makes markup of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from orchestrator.report.markup import Safe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table that is more than its text: `style` is a class of the style sheet."""
+
+    value: object
+    code: bool = False
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    kind: ClassVar[str] = "text"
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Heading:
+    kind: ClassVar[str] = "heading"
+    text: str
+
+
+@dataclass(frozen=True)
+class Bullets:
+    kind: ClassVar[str] = "bullets"
+    items: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a header; the first cell of a row is its heading, columns with an index in `numeric` end together."""
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    numeric: Sequence[int] = ()
+    dense: bool = False
+
+    @property
+    def style(self) -> str:
+        return "dense" if self.dense else "narrow" if len(self.header) <= 3 else ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    kind: ClassVar[str] = "figure"
+    chart: Safe
+    caption: str
+
+
+@dataclass(frozen=True)
+class Details:
+    """A table that is folded away until it is asked for."""
+
+    kind: ClassVar[str] = "details"
+    summary: str
+    table: Table
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The arithmetic: steps with a title and lines."""
+
+    kind: ClassVar[str] = "steps"
+    steps: Sequence[object]
+
+
+Part = Text | Heading | Bullets | Table | Figure | Details | Steps
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page, with the name that links to it."""
+
+    name: str
+    title: str
+    parts: Sequence[Part]

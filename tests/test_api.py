@@ -1,0 +1,70 @@
+"""What `import orchestrator` offers: exactly what docs/api.md says, with types, and nothing before it is asked for."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import set_of_logs as sets
+
+import orchestrator
+
+TOP = Path(orchestrator.__file__).resolve().parent.parent
+API = TOP / "docs/api.md"
+
+
+def test_exported_members_are_those_of_the_document() -> None:
+    documented = re.findall(r"^\| `(\w+)", API.read_text(), re.MULTILINE)
+    assert sorted([*documented, "__version__"]) == orchestrator.__all__ == dir(orchestrator)
+    for name in orchestrator.__all__:
+        assert getattr(orchestrator, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'open_sets'"):
+        _ = orchestrator.open_sets
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    guarded = [node for node in ast.parse(Path(orchestrator.__file__).read_text()).body if isinstance(node, ast.If)]
+    seen = {
+        alias.name: node.module.removeprefix("orchestrator.")
+        for node in ast.walk(guarded[0])
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    assert seen == orchestrator._HOMES
+    assert (TOP / "orchestrator/py.typed").is_file()
+
+
+def test_nothing_is_loaded_before_it_is_asked_for() -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); before = set(sys.modules); import orchestrator\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(TOP)], capture_output=True, text=True)
+    assert done.stdout.strip() == "['orchestrator']", done.stderr
+
+
+def test_the_examples_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = sets.make_set(tmp_path, sets.logs(sets.MI355X))
+    made.rename(tmp_path / "a-set")
+    (tmp_path / "site.yaml").write_text("log_dir: /shared/results\ndata: {flux1: {DATADIR: /data}}\n")
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testfile(str(API), module_relative=False, globs={"Path": Path})
+    assert result.failed == 0 and result.attempted >= 12
+    assert (tmp_path / "bundle/job.sh").is_file()
+
+
+@pytest.mark.parametrize("call", [orchestrator.open_set, orchestrator.score_dir])
+def test_a_folder_that_is_no_set_is_an_error_for_people(call: object, tmp_path: Path) -> None:
+    assert callable(call)
+    with pytest.raises(orchestrator.OrchestratorError, match=str(tmp_path)):
+        call(str(tmp_path))
+
+
+def test_comparing_with_what_does_not_exist() -> None:
+    with pytest.raises(orchestrator.OrchestratorError, match="neither a folder nor a published entry"):
+        orchestrator.compare_sets("nothing", "nothing")
