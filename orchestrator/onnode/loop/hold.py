@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
+BEHIND_S = 0.5
 
 
 class Listener(Protocol):
@@ -53,6 +55,8 @@ class Group:
         self.choosing = False
         self.step_started_ms = self._garbled = 0
         self._last_words: list[str] = []
+        self._named: dict[str, tuple[float, str]] = {}
+        """Nodes that the step's own words name -> when that counts, and the words."""
         self.marker = self.marker_text = ""
         about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
         self.note("begin", detail=about)
@@ -101,7 +105,8 @@ class Group:
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
         for name in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
-            self._ended(name[0] or name[1], f"its step ended: {text}")
+            # Its own last words come another way, and may be behind.
+            self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
     def _ended(self, node: str, reason: str) -> None:
         report = self.standing.reports.get(node)
@@ -110,8 +115,20 @@ class Group:
             self.fail(node, "silent", reason)
 
     def look_for_ended(self) -> None:
+        """Put on record which nodes have ended without `left`."""
+        now = time.monotonic()
         for node in self.step.ended_nodes() if self.step else ():
             self._ended(node, f"its step ended: {' '.join(self._last_words) or 'without a word'}")
+        for node in [node for node, (due, _) in self._named.items() if due <= now]:
+            self._ended(node, self._named.pop(node)[1])
+
+    def look_again(self, at_latest: float) -> float:
+        """Return when `look_for_ended` is to be called again."""
+        return min([at_latest, *(due for due, _ in self._named.values())])
+
+    def is_gone(self, node: str) -> bool:
+        """Whether nothing more is to be expected from a node of this step."""
+        return node in self.standing.silent or "left" in self.standing.reports[node].words
 
     def hear(self, word: str, nodes: Sequence[str]) -> Flow:
         """Wait until each of `nodes` has said `word` or has failed; False when the set is ending or the step has ended."""
@@ -136,7 +153,7 @@ class Group:
                 )
                 return False
             else:
-                yield min(deadline, time.monotonic() + 1)
+                yield self.look_again(min(deadline, time.monotonic() + 1))
         return False
 
     # ---- having nodes ready ----
@@ -216,7 +233,7 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self.heard = now_ms(), [], {}
+        self.step_started_ms, self._last_words, self._named, self.heard = now_ms(), [], {}, {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
@@ -245,11 +262,11 @@ class Group:
                 if self.settings.preflight_run == 1 and not (yield from self.hear("checked", workers)):
                     return False
                 yield from self._judge(workers)
-            fit = not any(node in self.standing.failed for node in workers)
-            if fit and not self._agree(workers) and not self.choosing:
-                return False
-            if not any(node in self.standing.failed for node in workers):
-                break
+            if not self._any_failed(workers):
+                if self._agree(workers):
+                    break
+                if not self._any_failed(workers):  # nobody can be replaced, or nobody in particular is to blame
+                    return False
             self.problem = self._tell_failed(nodes)
             if not self.choosing:
                 return False
@@ -259,6 +276,9 @@ class Group:
             self.problem = ""
         self._record_checks()
         return True
+
+    def _any_failed(self, nodes: Sequence[str]) -> bool:
+        return any(node in self.standing.failed for node in nodes)
 
     # ---- judging them ----
 
@@ -291,7 +311,8 @@ class Group:
             if "log_dir" in reports[node].checks and reports[node].checks["log_dir"].verdict == "pass"
         ]
         while missing and not self.job.ending:
-            os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
+            with suppress(OSError):
+                os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
             missing = [node for node in missing if not self._sees(node)]
             if not missing or time.monotonic() >= deadline:
                 break
@@ -310,7 +331,8 @@ class Group:
     def clear_markers(self) -> None:
         if self.marker:
             for path in self.job.layout.preflight.glob(os.path.basename(self.marker) + "*"):
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
             self.marker = ""
 
     def _judge(self, nodes: Sequence[str]) -> Flow:
@@ -434,16 +456,11 @@ class Group:
         step.end_input()
         deadline = time.monotonic() + LET_GO_S
         while step.alive and time.monotonic() < deadline:
-            waiting = [
-                node
-                for node in step.nodes
-                if node not in self.standing.silent and "left" not in self.standing.reports[node].words
-            ]
-            if not waiting:  # all have let go: the step itself needs a moment
+            if all(map(self.is_gone, step.nodes)):  # the step itself needs a moment
                 deadline = min(deadline, time.monotonic() + 2)
             yield min(deadline, time.monotonic() + 0.2)
         if step.running:
-            if any("left" not in self.standing.reports[node].words for node in step.nodes):
+            if not all(map(self.is_gone, step.nodes)):
                 self.job.log(f"the nodes did not let go within {LET_GO_S:.0f} s; ending their step by force")
             step.signal(signal.SIGTERM)
             deadline = time.monotonic() + 2

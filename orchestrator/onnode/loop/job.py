@@ -91,19 +91,19 @@ class Job(SetWork):
 
     def _flow(self, group: Group) -> Flow:
         """Work on the set; (state, reason)."""
-        try:
-            if (missing := deque(self.folder.missing())) and not (yield from group.have_ready()):
-                if self.ending:
-                    return self.ending, self.ending_reason
-                # With results already, or with spares that are used up, it is only paused: another allocation may do better.
-                paused = (group.too_few and self.has_spares) or any(self.layout.runs.glob("*/result_*.txt"))
-                return ("paused" if paused else "failed"), group.problem
-            problem = yield from self._runs(group, missing)
+        if (missing := deque(self.folder.missing())) and not (yield from group.have_ready()):
             if self.ending:
                 return self.ending, self.ending_reason
-            return ("paused", problem) if problem else ("complete", "")
-        finally:
-            self.run = min(self.run or self.folder.record.nexp, self.folder.record.nexp)
+            # With results already, or with spares that are used up, it is only paused: another allocation may do better.
+            paused = (group.too_few and self.has_spares) or any(self.layout.runs.glob("*/result_*.txt"))
+            return ("paused" if paused else "failed"), group.problem
+        problem = yield from self._runs(group, missing)
+        if self.ending:
+            return self.ending, self.ending_reason
+        if problem:
+            return "paused", problem
+        self.run = self.folder.record.nexp
+        return "complete", ""
 
     def _runs(self, group: Group, missing: deque[int]) -> Flow:
         """Run what is missing; why that cannot go on, or ""."""
@@ -112,11 +112,12 @@ class Job(SetWork):
             run, tried = missing.popleft(), 0
             # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
             while tried < self.settings.max_attempts and not self.ending:
+                # Not before there is something to run: a set that is done needs no nodes any more.
                 if used and not (yield from self._renew(group)):
                     return f"the containers could not be renewed: {group.problem}"
                 outcome = yield from try_run(self, group, run, self.folder.last_attempt(run) + 1)
                 used = not outcome.clean
-                if outcome.outcome in ("success", "not_converged"):
+                if outcome.outcome != "infrastructure":
                     break
                 log(f"run {run} attempt {self.attempt} failed: {outcome.reason}")
                 free = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
@@ -133,10 +134,12 @@ class Job(SetWork):
 
     def _finish(self, state: str, reason: str) -> None:
         self.ending = self.ending or "closing"
-        if self.group is not None:
-            self.reactor.run(self.group.release())
-            self.group.clear_markers()
-        self.reason = ""
-        self.write(state, reason)
-        self.folder.let_go()
-        log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
+        try:
+            if self.group is not None:
+                self.reactor.run(self.group.release())
+                self.group.clear_markers()
+        finally:
+            self.reason = ""
+            self.write(state, reason)
+            self.folder.let_go()
+            log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))

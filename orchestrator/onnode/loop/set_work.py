@@ -15,8 +15,8 @@ from .folder import Folder
 from .nodes import Local, Slurm
 from .work import Work, log
 
-SIGNALS = {signal.SIGUSR1: ("time_limit", "the time limit of the job is near")}
-BY_SIGNAL = ("cancelled", "ended by a signal (scancel or cancel)")
+TIME_LIMIT = ("time_limit", "the time limit of the job is near")
+CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
 
 
 class SetWork(Work):
@@ -43,8 +43,13 @@ class SetWork(Work):
         records.write_bytes(self.layout.environment, text)
 
     def write(self, state: str = "", reason: str = "") -> None:
-        """Write the job's own state. A disk that is full does not stop the job here: the next state of a run does."""
+        """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
+
+        A disk that is full does not stop the job here: the next state of a run does.
+        """
         self.state, self.reason = state or self.state, reason or self.reason
+        if not self.folder.is_mine:
+            return
         standing = self.standing
         final = self.state in JobRecord.FINAL
         record = JobRecord(
@@ -96,8 +101,8 @@ class SetWork(Work):
     def look_at_signals(self) -> None:
         """Take in signals: the first one says why the set is closed."""
         if self.reactor.signals and not self.ending:
-            number = next((one for one in self.reactor.signals if one not in SIGNALS), None)
-            self.ending, self.ending_reason = BY_SIGNAL if number else SIGNALS[signal.SIGUSR1]
+            only_usr1 = tuple(self.reactor.signals) == (signal.SIGUSR1,)
+            self.ending, self.ending_reason = TIME_LIMIT if only_usr1 else CANCELLED
             log(f"{self.ending_reason}: closing the set; `{self.resume_command}` goes on")
             # States first: what follows may not get the time it needs.
             if self.state:
