@@ -98,7 +98,7 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
+        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
             self._ended(name[0] or name[1], f"its step ended: {text}")
 
     def _ended(self, node: str, reason: str) -> None:
