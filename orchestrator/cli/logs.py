@@ -21,7 +21,7 @@ from orchestrator.cli._common import add_set, chosen_set, note, positive, schedu
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.evidence.sets import RunSet
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.runset import logs
+    from orchestrator.evidence import logs
 
     run_set = chosen_set(args)
     if args.follow:
@@ -58,7 +58,7 @@ def _copy(path: Path) -> None:
 
 
 def _follow(run_set: RunSet, args: Namespace) -> int:
-    from orchestrator.runset import logs
+    from orchestrator.evidence import logs
 
     shown = None
     try:

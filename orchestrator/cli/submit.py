@@ -20,8 +20,8 @@ from orchestrator.cli._common import add_entry, add_json, load_asked, note, prin
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.runset.records import SetRecord, SubmissionRecord
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.evidence.sets import RunSet
+    from orchestrator.onnode.records import SetRecord, SubmissionRecord
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -51,8 +51,9 @@ def run(args: Namespace) -> int:
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     """Create the set that the arguments of add_entry() describe, and submit it."""
+    from orchestrator.evidence.sets import RunSet
     from orchestrator.runset.create import create
-    from orchestrator.runset.submit import RunSet, submit
+    from orchestrator.runset.submit import submit
 
     record, files, log_dir = _compose(args)
     run_set = RunSet(create(record, files, log_dir), record)
@@ -70,8 +71,9 @@ def _compose(args: Namespace) -> tuple[SetRecord, dict[str, bytes], Path]:
 
 
 def _show(args: Namespace) -> int:
-    from orchestrator.runset.layout import Layout
-    from orchestrator.runset.submit import RunSet, request_for
+    from orchestrator.evidence.sets import RunSet
+    from orchestrator.onnode.layout import Layout
+    from orchestrator.runset.submit import request_for
 
     record, _, log_dir = _compose(args)
     run_set = RunSet(Layout(log_dir / record.set_id), record)

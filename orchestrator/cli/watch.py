@@ -19,8 +19,8 @@ from orchestrator.cli._common import add_json, add_set, chosen_set, is_terminal,
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.runset.picture import SetPicture
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.evidence.picture import SetPicture
+    from orchestrator.evidence.sets import RunSet
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
         come_back(run_set)
         return ExitCode.INTERRUPTED
     if args.json:
-        from orchestrator.runset.picture import as_json
+        from orchestrator.evidence.picture import as_json
 
         print_json(as_json(picture))
     return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
@@ -54,7 +54,7 @@ def run(args: Namespace) -> int:
 
 def watch(run_set: RunSet, interval_s: float | None, *, silent: bool = False, out: TextIO | None = None) -> SetPicture:
     """Show the set until it ends and return its last picture. `out` is where lines go when that is no terminal."""
-    from orchestrator.runset.watch import Watch
+    from orchestrator.evidence.watch import Watch
 
     pictures = Watch(run_set, scheduler_of(run_set), interval_s).pictures()
     if silent:

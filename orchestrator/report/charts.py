@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from orchestrator.evidence.attempts import Attempt
 from orchestrator.report.chart import Chart, fixed, swatch, widened
 from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markup import Safe, join, tag, void
-from orchestrator.report.model import Attempt, Evaluation, Report, Run
+from orchestrator.report.model import Evaluation, Report, Run
 
 MOST_CURVES = 40
 """Runs drawn in one chart; a set has ten, and more curves than this are a carpet."""

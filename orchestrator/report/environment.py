@@ -3,83 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.evidence.environment import evaluated, inputs, places
 from orchestrator.report.model import Variable
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.sets import SetEvidence
     from orchestrator.model import Entry
 
-LARGEST = 1 << 20
-_DECLARED = re.compile(
-    r'^declare -x ([A-Za-z_]\w*)(?:="((?:[^"\\]|\\.)*)"|=\$\'((?:[^\'\\]|\\.)*)\')?$', re.MULTILINE | re.DOTALL
-)
-_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
-_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
-_EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
 
-
-def declared(text: str) -> dict[str, str]:
-    """The variables of `declare -x` lines, as bash prints them: "..." with backslashes, or $'...'."""
-    found = {}
-    for name, double, ansi in _DECLARED.findall(text):
-        found[name] = _ESCAPE.sub(_ansi, ansi) if ansi else re.sub(r'\\([\\"$`])', r"\1", double)
-    return found
-
-
-def _ansi(match: re.Match[str]) -> str:
-    octal, hexadecimal, letter = match.groups()
-    if octal or hexadecimal:
-        return chr(int(octal, 8) & 255 if octal else int(hexadecimal, 16))
-    return _LETTERS.get(letter, letter)
-
-
-def evaluated(root: Path) -> dict[str, str]:
-    """The values in a set's environment.sh; {} when there is none."""
-    return declared(read_text(root / "environment.sh"))
-
-
-def read_text(path: Path) -> str:
-    """The beginning of a text file, at most LARGEST bytes; "" when it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(LARGEST).decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def read_environment(root: Path, described: dict[str, Any]) -> tuple[tuple[Variable, ...], str]:
+def read_environment(evidence: SetEvidence, described: dict[str, Any]) -> tuple[tuple[Variable, ...], str]:
     """(variables by name, a note about what is known of their origins)"""
-    values = evaluated(root)
+    values = evaluated(evidence)
     if not values:
         return (), "the set has no environment.sh yet"
-    places = _places(root / "bundle")
-    origins, note = _origins(root, described, values)
+    set_by = places(evidence)
+    origins, note = _origins(evidence, described, values)
     return tuple(
-        Variable(name, value, places.get(name, ""), origins.get(name, "")) for name, value in sorted(values.items())
+        Variable(name, value, set_by.get(name, ""), origins.get(name, "")) for name, value in sorted(values.items())
     ), note
 
 
-def _places(bundle: Path) -> dict[str, str]:
-    """Name -> `file:line` in the bundle that sets it last."""
-    found = {}
-    names = sorted(path.name for path in bundle.glob("config_*.sh")) if bundle.is_dir() else []
-    for name in [*names, "rccl_env.sh"]:
-        for number, line in enumerate(read_text(bundle / name).splitlines(), 1):
-            if match := _EXPORT.match(line):
-                found[match.group(1)] = f"{name}:{number}"
-    return found
-
-
-def _origins(root: Path, described: dict[str, Any], values: dict[str, str]) -> tuple[dict[str, str], str]:
+def _origins(evidence: SetEvidence, described: dict[str, Any], values: dict[str, str]) -> tuple[dict[str, str], str]:
     """Name -> layer and document, as far as the catalogue's documents are those that the bundle was made from."""
     entry = _entry(described)
     if entry is None:
         return {}, "the catalogue at hand does not have this system and workload: only places in the bundle are shown"
-    used = _inputs(root / "bundle" / "manifest.json")
+    used = inputs(evidence)
     same = {name for name in entry.files if hashlib.sha256(Path(name).read_bytes()).hexdigest() in used}
     changed = sorted(Path(name).name for name in entry.files if name not in same)
     known = {str(Path(name).resolve()) for name in same}
@@ -99,14 +51,6 @@ def _entry(described: dict[str, Any]) -> Entry | None:
         return load_entry(system, workload, round=round_ or None)
     except OrchestratorError:
         return None
-
-
-def _inputs(manifest: Path) -> set[str]:
-    """The hashes of the documents and templates that the bundle was made from."""
-    try:
-        return {str(value) for value in json.loads(read_text(manifest))["inputs"].values()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return set()
 
 
 def _origin(entry: Entry, name: str, value: str, known: set[str], *, all_same: bool) -> str:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.attempts import Attempt
+    from orchestrator.evidence.bandwidth import Measurement
+    from orchestrator.evidence.nodes import NodeHistory
+    from orchestrator.evidence.tunables import Tunable
     from orchestrator.mllog.score import Score
-    from orchestrator.runset.bandwidth import Measurement
-    from orchestrator.runset.node_history import NodeHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,50 +56,6 @@ USES = {
     "bad": "bad run, in the place of the slowest",
     "outside": "outside the median window",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class NodeCell:
-    """One node's part of one attempt: exit code, seconds, and how many seconds after the others it began and ended."""
-
-    node: str
-    rank: int
-    exit: int | None
-    seconds: float | None
-    late_start_s: float
-    late_end_s: float
-    slow: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt at a run, as the set folder has it on record."""
-
-    run: int
-    attempt: int
-    state: str
-    outcome: str
-    reason: str
-    seed: int
-    job_id: str
-    image_digest: str
-    start_ms: int
-    end_ms: int
-    counts: bool
-    """The run's result comes from this attempt."""
-    nodes: tuple[NodeCell, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Tunable:
-    """A host setting on one or more nodes that say the same about it."""
-
-    knob: str
-    wanted: str
-    before: str
-    after: str
-    state: str
-    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.report.attempts import slow_nodes
+from orchestrator.evidence.attempts import Attempt, NodePart, slow_nodes
 from orchestrator.report.figures import minutes, moment, seconds
 from orchestrator.report.markup import Safe, join, tag
-from orchestrator.report.model import Attempt, NodeCell, Report
+from orchestrator.report.model import Report
 from orchestrator.report.tables import table
 
 if TYPE_CHECKING:
-    from orchestrator.runset.node_history import NodeHistory
+    from orchestrator.evidence.nodes import NodeHistory
 
 MOST_NODES = 128
 MOST_COLUMNS = 40
@@ -70,7 +70,7 @@ def _attempt_name(attempt: Attempt, everything: Sequence[Attempt]) -> str:
     return f"run {attempt.run}.{attempt.attempt}" if several else f"run {attempt.run}"
 
 
-def _node_cell(cell: NodeCell | None) -> Safe:
+def _node_cell(cell: NodePart | None) -> Safe:
     if cell is None:
         return tag("td", "–")
     code = "no exit code" if cell.exit is None or cell.exit == -1 else f"{'' if cell.exit == 0 else '✗ '}{cell.exit}"

@@ -15,6 +15,7 @@ import pytest
 from controller_parts import write_set
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
+from orchestrator.onnode.records import JobRecord, SubmissionRecord, read, write
 from orchestrator.runset import submit as submission
 from orchestrator.runset.lock import (
     FOREIGN_STALE_S,
@@ -22,7 +23,6 @@ from orchestrator.runset.lock import (
     Holder,
     read_holder,
 )
-from orchestrator.runset.records import JobRecord, SubmissionRecord, read, write
 from orchestrator.runset.submit import (
     GRACE_S,
     RunSet,

@@ -13,8 +13,8 @@ import pytest
 import set_of_logs as sets
 
 from orchestrator.cli import main
+from orchestrator.evidence.environment import declared
 from orchestrator.report.document import document
-from orchestrator.report.environment import declared
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from orchestrator.evidence.hardware import captured
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.resources import data_dir
-from orchestrator.submission.description import MEMBERS, captured, describe
+from orchestrator.submission.description import MEMBERS, describe
 
 SCRIPT = """
 set -uo pipefail
@@ -118,7 +120,7 @@ def test_the_description_takes_what_all_nodes_say(tmp_path: Path) -> None:
     hardware(root, tmp_path / "set", "n1")
     (root / "sys/block/sda/size").write_text("100\n")
     hardware(root, tmp_path / "set", "n2")
-    assert "host_storage_capacity" not in captured(tmp_path / "set")
+    assert "host_storage_capacity" not in captured(SetEvidence(tmp_path / "set"), MEMBERS)
     described = {"system": "MI325X_08x08x32", "nodes": 2, "gpus_per_node": 8}
     made = describe(described, tmp_path / "set", {"submitter": "AMD"}, {})
     assert made["host_processor_vcpu_count"] == "256" and made["host_storage_type"] == "NVMe SSD, SSD"

@@ -1,16 +1,16 @@
 """Is a set one experiment? What its nodes were when each run began, what changed meanwhile, and the proof of cold caches.
 
-Reads runs/<i>/attempt_<k>/start.tsv and node_<rank>.json (docs/tuning.md). Standard library only.
+Reads runs/<i>/attempt_<k>/start.tsv (docs/tuning.md).
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.events import number
 
 ALL = "*"
 _OF_NODE = ("ready_ms", "cache_before_kib", "cache_after_kib")
@@ -23,22 +23,6 @@ class Cache:
     ready_ms: int
     before_kib: int | None = None
     after_kib: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """A knob that did not hold at the end of a run."""
-
-    run: int
-    attempt: int
-    node: str
-    knob: str
-    wanted: str
-    found: str
-    need: str
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +55,17 @@ class AttemptStart:
         return values.get(node, values.get(ALL, "-"))
 
 
-def attempt_starts(set_dir: Path) -> list[AttemptStart]:
+def attempt_starts(evidence: SetEvidence) -> list[AttemptStart]:
     """Return what is known of every attempt of the set that got ready, in the order of runs and attempts."""
-    return [
-        _read_start(path, run, attempt) for path, run, attempt in _attempts(set_dir) if (path / "start.tsv").is_file()
-    ]
+    texts = (
+        (run, attempt, evidence.findings.text(evidence.layout.start_table(run, attempt)))
+        for run, attempt in evidence.tried
+    )
+    return [_start(run, attempt, text) for run, attempt, text in texts if text]
 
 
-def differences(set_dir: Path) -> list[Difference]:
-    """Return every fact that differs between nodes or runs of the set: by field, node and run."""
-    starts = attempt_starts(set_dir)
+def differences(starts: Sequence[AttemptStart]) -> list[Difference]:
+    """Return every fact that differs between the nodes or the runs of a set: by field, node and run."""
     found = []
     for name in dict.fromkeys(name for start in starts for name in start.facts):
         times = Counter(start.value(name, ALL) for start in starts)
@@ -95,43 +80,13 @@ def differences(set_dir: Path) -> list[Difference]:
     return sorted(found, key=lambda one: (one.run, one.attempt, one.field, one.node))
 
 
-def drifts(set_dir: Path) -> list[Drift]:
-    """Return every knob that did not hold at the end of a run."""
-    found = []
-    for path, run, attempt in _attempts(set_dir):
-        for record in sorted(path.glob("node_*.json")):
-            document = _json(record)
-            for one in document.get("drift") or ():
-                if isinstance(one, dict):
-                    found.append(
-                        Drift(
-                            run,
-                            attempt,
-                            str(document.get("node", "")),
-                            *(str(one.get(name, "")) for name in ("knob", "wanted", "found", "need")),
-                        )
-                    )
-    return found
-
-
-def _attempts(set_dir: Path) -> Iterator[tuple[Path, int, int]]:
-    """Yield (folder, run, attempt), in their order."""
-    keyed = []
-    for path in set_dir.glob("runs/*/attempt_*"):
-        run, attempt = path.parent.name, path.name.removeprefix("attempt_")
-        if run.isdecimal() and attempt.isdecimal():
-            keyed.append((int(run), int(attempt), path))
-    for number, k, path in sorted(keyed):
-        yield path, number, k
-
-
-def _read_start(folder: Path, run: int, attempt: int) -> AttemptStart:
+def _start(run: int, attempt: int, text: str) -> AttemptStart:
     start = AttemptStart(run, attempt)
     own: dict[str, dict[str, int]] = {}
-    for line in (folder / "start.tsv").read_text(errors="replace").splitlines()[1:]:
+    for line in text.splitlines()[1:]:
         node, name, value = (line.split("\t", 2) + ["", ""])[:3]
         if name in _OF_NODE:
-            own.setdefault(node, {})[name] = int(value) if value.lstrip("-").isdecimal() else 0
+            own.setdefault(node, {})[name] = number(value) or 0
         elif name:
             start.facts.setdefault(name, {})[node] = value
     start.caches = {
@@ -139,11 +94,3 @@ def _read_start(folder: Path, run: int, attempt: int) -> AttemptStart:
         for node, values in own.items()
     }
     return start
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}  # an unreadable record is a finding of those who need it
-    return document if isinstance(document, dict) else {}
