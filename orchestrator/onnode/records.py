@@ -235,7 +235,7 @@ def read_bytes(path: PathLike, limit: int = MAX_BYTES) -> bytes:
             raise OSError(0, "no regular file")
         if about.st_size > limit:
             raise OSError(0, f"longer than {limit} bytes")
-        return os.read(fd, limit)
+        return os.read(fd, about.st_size)
     finally:
         os.close(fd)
 
@@ -277,8 +277,7 @@ def _build(kind: type[Record], data: dict[str, Any], path: PathLike) -> Record |
     shape = _shape(kind)
     values = {name: value for name, value in data.items() if name in shape}
     for name, value in values.items():
-        plain = type(value) is str and shape[name] == "str"
-        if not plain and (problem := _problem(value, shape[name])):
+        if not (type(value) is str and shape[name] == "str") and (problem := _problem(value, shape[name])):
             return Finding(Path(path), f"`{name}` {problem}")
     missing = [name for name in kind.NEEDED if name not in values]
     if missing:
