@@ -121,9 +121,14 @@ def _final(layout: Layout, run: int, attempt: int | None) -> bool:
 
 def _rest(path: Path, offset: int) -> Iterator[tuple[Path, bytes]]:
     try:
-        with open_regular(path) as file:
-            file.seek(offset)
-            while chunk := file.read(CHUNK):
-                yield path, chunk
+        yield from ((path, chunk) for chunk in content(path, offset))
     except OSError:
         return
+
+
+def content(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """Yield a log from `offset` on, in pieces, as it is. Raises OSError."""
+    with open_regular(path) as file:
+        file.seek(offset)
+        while chunk := file.read(CHUNK):
+            yield chunk
