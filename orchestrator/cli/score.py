@@ -73,8 +73,8 @@ def against_published(folder: str, minutes: float | None) -> list[str]:
     from orchestrator.mllog.source import read_json
 
     record = read_json(join(folder, "set.json"))
-    named = {key: record.get(key) for key in ("benchmark", "round", "system")}
-    if minutes is None or not all(isinstance(value, str) for value in named.values()):
+    named = {key: value for key in ("benchmark", "round", "system") if isinstance(value := record.get(key), str)}
+    if minutes is None or len(named) < 3:
         return []
     from orchestrator.published import compare, find
 
