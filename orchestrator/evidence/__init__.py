@@ -4,6 +4,6 @@ files         one bounded reader of JSON, tables and texts; what is unreadable i
 sets          SetEvidence: the walk over a folder; set.json, submissions, jobs, runs, and what attempts there are
 attempts      one record per attempt and per node of it
 events        who was set aside, blamed or lost, and why
-nodes, bandwidth, starts, tunables, environment, hardware     what is on record of nodes, host settings, variables
+nodes, bandwidth, starts, tunables, hardware, environment, bundle     what is on record of nodes, host settings, variables
 progress, state, picture, watch, logs                         what a set is doing now
 """

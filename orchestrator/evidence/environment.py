@@ -1,4 +1,4 @@
-"""The environment of a set's runs as it was evaluated, where the bundle sets each variable, and what the bundle was made from."""
+"""The environment of a set's runs as it was evaluated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ _DECLARED = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))", re.DOTALL)
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "e": "\x1b", "E": "\x1b"}
-_EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
 
 
 def declared(text: str) -> dict[str, str]:
@@ -33,20 +32,3 @@ def _ansi(match: re.Match[str]) -> str:
 def evaluated(evidence: SetEvidence) -> dict[str, str]:
     """Return the values in a set's environment.sh; {} when there is none."""
     return declared(evidence.findings.text(evidence.layout.environment, LARGEST))
-
-
-def places(evidence: SetEvidence) -> dict[str, str]:
-    """Return name -> `file:line` in the bundle that sets it last."""
-    found, bundle = {}, evidence.layout.bundle
-    configs = [name for name in evidence.findings.names(bundle) if name.startswith("config_") and name.endswith(".sh")]
-    for name in [*configs, "rccl_env.sh"]:
-        for number, line in enumerate(evidence.findings.text(bundle / name, LARGEST).splitlines(), 1):
-            if match := _EXPORT.match(line):
-                found[match.group(1)] = f"{name}:{number}"
-    return found
-
-
-def inputs(evidence: SetEvidence) -> set[str]:
-    """Return the hashes of the documents and templates that the bundle was made from."""
-    named = evidence.findings.json(evidence.layout.bundle / "manifest.json").get("inputs")
-    return {str(value) for value in named.values()} if isinstance(named, dict) else set()

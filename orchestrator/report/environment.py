@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.evidence.environment import evaluated, inputs, places
+from orchestrator.evidence.bundle import inputs, places
+from orchestrator.evidence.environment import evaluated
 from orchestrator.report.model import Variable
 
 if TYPE_CHECKING:

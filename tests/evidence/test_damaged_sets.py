@@ -14,7 +14,8 @@ from damaged_sets import DAMAGE, FOUND_ALWAYS, SMALL_FILES, full_set
 from orchestrator.cli import main
 from orchestrator.evidence.attempts import drifts, read_attempts
 from orchestrator.evidence.bandwidth import measurements
-from orchestrator.evidence.environment import evaluated, inputs, places
+from orchestrator.evidence.bundle import files, inputs, places
+from orchestrator.evidence.environment import evaluated
 from orchestrator.evidence.hardware import captured
 from orchestrator.evidence.nodes import read_history, suspicions
 from orchestrator.evidence.picture import as_json, look
@@ -51,6 +52,7 @@ def everything(root: Path) -> SetEvidence:
         [one.gbps for one in measurements(evidence)],
         [one.knob for one in read_tunables(evidence)],
         [evaluated(evidence), places(evidence), sorted(inputs(evidence)), captured(evidence, MEMBERS)],
+        list(files(evidence)),
         surely_settled(root),
         evidence.settled,
         list(map(str, evidence.findings)),
