@@ -21,9 +21,9 @@ def main(argv: Sequence[str]) -> int:
     bundle = Path(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     part, words = (argv[0] if argv else ""), list(argv[1:])
     if part == "node" and words in (["hold"], ["check"], ["deep"]):
-        from .agent import serve
+        from .agent import hold
 
-        return serve.main(bundle, words[0])
+        return hold.main(bundle, words[0])
     if part == "loop" and words in (["slurm"], ["local"]):
         from .loop import job
 

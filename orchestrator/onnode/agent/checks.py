@@ -12,20 +12,16 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from ..events import UNIT, now_ms
 from . import gpu, host
 from .leftovers import leftovers
-from .node import Node, shortened
+from .node import EngineState, Node, shortened
 from .tools import MAX_BYTES, Smi
-
-if TYPE_CHECKING:
-    from .container import EngineState
 
 Rows = Iterator[tuple[str, str, str, str]]
 """Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
-Check = Callable[[Node, "EngineState"], Rows]
+Check = Callable[[Node, EngineState], Rows]
 Job = tuple[tuple[Check, ...], str]
 """Functions that share a process, and the names of the checks that they tell of."""
 

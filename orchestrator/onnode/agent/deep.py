@@ -15,8 +15,8 @@ import subprocess
 from pathlib import Path
 
 from . import container, network
-from .node import Node
-from .waiting import Failed, LetGo, Waiting, exit_code
+from .node import Node, host_environment
+from .waiting import Failed, Waiting, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -26,12 +26,10 @@ for python in python3 python; do
 done
 echo "no Python 3.7 or newer in it" >&2
 exit 127"""
-KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""Of this process's environment, where no container is used."""
 
 
 def main(node: Node) -> int:
-    """Measure what the loop asks for on standard input until that ends; return the exit status. Raises Failed, OSError."""
+    """Measure what the loop asks for on standard input until that ends; return the exit status. Raises LetGo, Failed, OSError."""
     waiting = Waiting()
     # A folder of this host: the engine may not be allowed to read shared storage.
     folder = Path(f"{node.channel}-deep")
@@ -39,8 +37,6 @@ def main(node: Node) -> int:
         node.folder.mkdir(parents=True, exist_ok=True)
         _fill(node, folder)
         return _measure(node, folder, waiting)
-    except LetGo as order:
-        return order.status
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -74,9 +70,9 @@ def _exports(node: Node) -> str:
 def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     """Run the container while the loop listens."""
     name, log = "", node.folder / "deep.log"
-    argv, environment = ["bash", "-c", START, str(folder)], {one: os.environ[one] for one in KEPT if one in os.environ}
+    argv, environment = ["bash", "-c", START, str(folder)], host_environment()
     if node.settings.engine != "none":
-        state = container.look_for_image(node, waiting.call)
+        state = container.look_for_image(node, waiting)
         if state.problem:
             raise Failed(state.kind, state.problem)
         name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
@@ -134,5 +130,5 @@ def _end(node: Node, waiting: Waiting, process: subprocess.Popen[bytes], name: s
             os.killpg(process.pid, number)
     status = exit_code(process.wait())
     if name and status:
-        container.remove(node, name, waiting.call)
+        container.remove(node, name, waiting)
     return status

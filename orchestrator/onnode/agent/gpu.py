@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from ..events import number
 from .kernel import amd_gpus, lines, names
-from .node import Node, first_line, listed
+from .node import EngineState, Node, first_line, listed
 from .tools import Smi, Values, by_gpu
 
 if TYPE_CHECKING:
     from .checks import Rows
-    from .container import EngineState
 
 _MODELS = (
     "MI100 738c 738e, MI210 740f 7410, MI250X 7408, MI250 740c, MI300A 74a0, MI300X 74a1 74b5 74a9 74bd, "

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import time
 from collections import deque
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..events import now_ms
 from ..records import read_bytes, write_bytes
+from ..settings import SettingsError, load
 from .channel import close_channel, open_channel
-from .container import Container, EngineState, look_for_image
-from .node import Node
-from .run import NO_CONTAINER, Order, Run, keep_files
-from .serve import tell_failure
-from .tuning import Tuning, last_words, missing
-from .waiting import ENDS, Failed, LetGo, Waiting
-from .warden import Host
+from .node import EngineState, Node, own_name, say, this_node
+from .run import NO_CONTAINER, Order, Place, Run, keep_files
+from .tuning import Tuning, missing
+from .waiting import ENDS, Failed, LetGo, Waiting, failing
 
 if TYPE_CHECKING:
     from .checks import Checks
@@ -27,62 +29,102 @@ RUN_END_S = 6
 _STOP_S = 3
 
 
-def hold(node: Node) -> int:
-    """Hold the node until the loop lets go of it; return the exit status."""
-    return Hold(node).live()
+def main(bundle: Path, action: str) -> int:
+    """Do what the words after `lib node` mean; return the exit status. What goes wrong is said to the loop as `failed`.
+
+    hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes.
+    """
+    try:
+        node = this_node(bundle, load(bundle))
+    except (SettingsError, KeyError) as error:
+        # Nobody knows yet where its log is, or who listens.
+        say(own_name(), "failed", "internal", str(error) if isinstance(error, SettingsError) else f"{error} is not set")
+        return 1
+    if action == "hold":
+        return Hold(node).live()
+    try:
+        if action == "check":
+            return check(node)
+        from .deep import main as measure
+
+        return measure(node)
+    except LetGo as order:
+        return order.status
+    except Exception as error:
+        tell_failure(node, error)
+        return 1
+
+
+def tell_failure(node: Node, error: Exception) -> None:
+    """Say why this node cannot go on. Where an unexpected exception came from goes to hold.log, or to standard error."""
+    if isinstance(error, Failed):
+        node.say("failed", error.kind, error.text)
+        return
+    import traceback  # takes long, and is seldom needed
+
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    if isinstance(error, OSError) and error.filename is not None:
+        node.say("failed", "storage", f"{os.fsdecode(error.filename)}: {error.strerror}")
+    else:
+        node.say("failed", "internal", f"{lines[-1].strip()} (see {node.hold_log})")
+    try:
+        with open(node.hold_log, "a", encoding="utf-8", errors="replace") as file:
+            file.writelines(lines)
+    except OSError:
+        node.log("".join(lines))
 
 
 def check(node: Node) -> int:
     """Tell what preflight.sh asks of a node; nothing is changed, and nothing stays."""
+    asked = Hold(node)
     try:
-        os.makedirs(node.folder, exist_ok=True)
-    except OSError as error:
-        node.log(f"cannot write to {node.folder}: {error.strerror}")
-    asked = Hold(node, listening=False)
-    try:
-        asked.look_around(pull=False, checked=True)
-        asked.tuning.look_at_boot()
-        asked.tuning.tell_facts(asked.engine.image_id)
-        asked.waiting.wait(lambda: asked.checks is None)
-        node.say("waits")
-    except LetGo as order:
-        return order.status
+        with contextlib.suppress(OSError):  # said below
+            os.makedirs(node.folder, exist_ok=True)
+        try:
+            asked.look_around(pull=False, checked=True)
+        except Failed as failure:
+            node.log(failure.text)
+        asked.wait_for_choice()
     finally:
-        if asked.checks is not None:
-            asked.checks.end()
+        asked.end_checks(tell=False)
     return 0
 
 
 class Hold:
-    """One node, what it has, and what the loop asks of it. `listening`: whether orders come on standard input."""
+    """One node, what it has, and what the loop asks of it."""
 
-    def __init__(self, node: Node, *, listening: bool = True) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.waiting = Waiting()
-        # First: what is open now is all that its process inherits.
-        self.place: Container | Host | None = None
-        if listening and node.settings.engine == "none":
-            self.place = Host(node, self.waiting)
         self.tuning = Tuning(node, self.waiting)
+        self.has_engine = node.settings.engine != "none"
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
-        self.network: Network | None = None
+        self.place: Place | None = None
+        self.exports: list[tuple[str, str | None]] = []
         self.run: Run | None = None
         self.requests: deque[dict[str, Any]] = deque()
-        if listening:
-            self.waiting.watch_lines(0, self._hear, self._end_of_input)
+        self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
 
     def live(self) -> int:
-        """Do all of it. Whatever happens on the way, the node is left as it was found, and says `left`."""
-        node, status = self.node, 1
+        """Hold the node until the loop lets go of it; return the exit status.
+
+        Whatever happens on the way, the node is left as it was found, and says `left`.
+        """
+        status = 1
         try:
-            self._begin()
-            self._get_ready()
-            self._serve()
+            if not self.has_engine:
+                from .warden import Host
+
+                # First: what is open now is all that its process inherits.
+                self.place = Host(self.node, self.waiting)
+            self.waiting.watch_lines(0, self._hear, self._end_of_input)
+            network = self._begin()
+            self._serve(self._get_ready(network))
         except LetGo as order:
             status = order.status
         except Exception as error:
-            tell_failure(node, error)
+            tell_failure(self.node, error)
         finally:
             self.waiting.leaving = True
             self._release()
@@ -95,12 +137,11 @@ class Hold:
             request = json.loads(line)
         except (ValueError, RecursionError):
             return
-        if not isinstance(request, dict):
-            return
-        if request.get("do") == "ping":
-            self.node.say("pong", str(request.get("n"))[:20])
-        else:
-            self.requests.append(request)
+        if isinstance(request, dict):
+            if request.get("do") == "ping":
+                self.node.say("pong", str(request.get("n"))[:20])
+            else:
+                self.requests.append(request)
 
     def _end_of_input(self) -> None:
         if self.waiting.order is None:
@@ -112,142 +153,133 @@ class Hold:
 
     # ---- to a node that is ready
 
-    def _begin(self) -> None:
+    def _begin(self) -> Network:
+        """Take hold of the node, look at it, and wait until it is chosen where the loop chooses. Raises Failed."""
         node = self.node
-        try:
+        with failing("storage", f"cannot write to {node.folder}"):
             os.makedirs(node.folder / "scratch", exist_ok=True)
-        except OSError as error:
-            raise Failed("storage", f"cannot write to {node.folder}: {error.strerror}") from error
         # What a killed attempt could not keep itself must not fall to the next one.
-        generation = os.environ.get("ORCH_GENERATION", "0")
-        keep_files(node, node.folder / f"unclaimed-{node.owner}-{generation}" / "files" / node.name)
-        try:
+        keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
+        with failing("storage", f"cannot make {node.channel}"):
             open_channel(node)
-        except OSError as error:
-            raise Failed("storage", f"cannot make {node.channel}: {error.strerror}") from error
-        self.look_around(checked=node.settings.preflight_run == 1)
+        network = self.look_around(checked=node.settings.preflight_run == 1)
         if os.environ.get("ORCH_CHOOSE") == "1":
-            self.tuning.look_at_boot()
-            self.tuning.tell_facts(self.engine.image_id)
-            self.waiting.wait(lambda: self.checks is None)
-            node.say("waits")
-            while not self._next_use():
+            self.wait_for_choice()
+            chosen = False
+            while not chosen:
                 self.waiting.wait(lambda: self.requests)
+                request = self.requests.popleft()
+                chosen = request.get("do") == "use" and self._is_named(request)
+        return network
 
-    def _next_use(self) -> bool:
-        """Go through the requests up to one that wants this node."""
-        while self.requests:
-            request = self.requests.popleft()
-            if request.get("do") == "use" and self._is_named(request):
-                return True
-        return False
-
-    def look_around(self, *, pull: bool = True, checked: bool) -> None:
+    def look_around(self, *, pull: bool = True, checked: bool) -> Network:
         """Look for the image, start the checks where they are `checked`, and tell about the network. Raises Failed."""
-        from .network import look
-
         node = self.node
-        self.engine = look_for_image(node, self.waiting.call, pull=pull)
+        if self.has_engine:
+            from .container import look_for_image
+
+            self.engine = look_for_image(node, self.waiting, pull=pull)
         if checked:
             self._start_checks()
-        self.network = look(node)
-        try:
-            self.network.record()
-        except OSError as error:
-            if pull:
-                raise Failed("storage", f"cannot write to {node.folder}: {error.strerror}") from error
-            node.log(f"cannot write to {node.folder}: {error.strerror}")
-        node.say("network", self.network.summary)
-        for word, texts in (("trouble", self.network.troubles), ("note", self.network.notes)):
+        from .network import look  # while the checks are running
+
+        network = look(node)
+        self.exports = network.exports()
+        node.say("network", network.summary)
+        for word, texts in (("trouble", network.troubles), ("note", network.notes)):
             for text in texts:
                 node.say(word, text)
+        with failing("storage", f"cannot write to {node.folder}"):
+            network.record()
+        return network
 
     def _start_checks(self) -> None:
         from .checks import Checks
 
         checks = self.checks = Checks(self.node, self.engine)
 
-        def finish() -> None:
-            self.waiting.cancel("checks")
-            self.waiting.forget(checks.fileno())
-            self.checks = None
-            checks.finish()
-
         def read() -> None:
             checks.read()
             if checks.done:
-                finish()
+                self.end_checks()
 
         self.waiting.watch(checks.fileno(), read)
-        self.waiting.at("checks", checks.deadline, finish)
+        self.waiting.after("checks", checks.deadline - time.monotonic(), self.end_checks)
 
-    def _get_ready(self) -> None:
-        """Have the container and the settings of a node that is used. Raises Failed."""
+    def end_checks(self, *, tell: bool = True) -> None:
+        """Have the checks ended, if there are any; `tell` what they lack."""
+        checks, self.checks = self.checks, None
+        if checks is not None:
+            self.waiting.cancel("checks")
+            self.waiting.forget(checks.fileno())
+            (checks.finish if tell else checks.end)()
+
+    def wait_for_choice(self) -> None:
+        """Tell all that the loop chooses by, and say `waits`."""
+        self.tuning.look_at_boot()
+        self.tuning.tell_facts(self.engine.image_id)
+        self.waiting.wait(lambda: self.checks is None)
+        self.node.say("waits")
+
+    def _get_ready(self, network: Network) -> Place:
+        """Have the container and the settings of a node that is used; return where its runs happen. Raises Failed."""
         from .hardware import write
 
-        node = self.node
-        assert self.network is not None
-        try:
-            environment = read_bytes(node.layout.environment)
-            write_bytes(f"{node.channel}/environment.sh", environment, sync=False)
+        node, container = self.node, None
+        with failing("storage", str(node.layout.environment)):
+            write_bytes(f"{node.channel}/environment.sh", read_bytes(node.layout.environment), sync=False)
             os.chmod(f"{node.channel}/environment.sh", 0o600)
-        except OSError as error:
-            raise Failed("storage", f"{node.layout.environment}: {error.strerror}") from error
-        if node.settings.engine != "none":
+        if self.has_engine:
+            from .container import Container
+
             if self.engine.problem:
                 raise Failed(self.engine.kind, self.engine.problem)
-            generation = os.environ.get("ORCH_GENERATION", "0")
-            self.place = Container(node, self.waiting, self.network.used, generation)
+            container = self.place = Container(node, self.waiting, network.used, f"orch-{self.name}")
         write(node)
         if note := self.tuning.apply():
             node.say("note", f"tunables: {note}")
-        if isinstance(self.place, Container):
-            self.place.await_up()
-            for text in self.network.check_inside(self.place.told):
+        if container is not None:
+            for text in network.check_inside(container.await_up()):
                 node.say("trouble", text)
         if self.tuning.on:
             self.tuning.look()
         self.tuning.tell_facts(self.engine.image_id)
         node.say("ready", self.engine.image_id)
+        assert self.place is not None
+        return self.place
 
     # ---- runs
 
-    def _serve(self) -> None:
-        assert self.place is not None
-        place = self.place
+    def _serve(self, place: Place) -> None:
         while True:
             self.waiting.wait(lambda: self.requests or place.gone or (self.run is not None and self.run.over))
             if self.run is not None and self.run.over:
                 self.run = None
             elif place.gone:
-                self._place_is_gone()
-            elif self.requests:
-                self._do(self.requests.popleft())
+                self._lose_place()
+            else:
+                self._do(self.requests.popleft(), place)
 
-    def _place_is_gone(self) -> None:
+    def _lose_place(self) -> None:
         if self.run is not None:
-            if isinstance(self.place, Container):
+            if self.has_engine:
                 self.run.note("the container ended during the run")
-            self._await_run(NO_CONTAINER)
-        if isinstance(self.place, Container):
-            self.node.say("gone", f"its container ended: {last_words(self.node)}")
-        else:
-            self.node.say("gone", "the process that starts its runs was ended")
+            self._await_run(self.run)
+        container = f"its container ended: {self.node.last_words()}"
+        self.node.say("gone", container if self.has_engine else "the process that starts its runs was ended")
         raise LetGo(1)
 
-    def _await_run(self, code: int) -> None:
-        """Take its end as `code`, and wait until all is recorded and said; by force after a while."""
-        run = self.run
-        if run is not None:
-            run.ended(code)
-            if isinstance(self.place, Host):
-                # Nobody can end what it has left behind, so its output may never end.
-                run.stop()
-            if not self.waiting.wait(lambda: run.over, RUN_END_S, patient=True):
-                run.close()
-            self.run = None
+    def _await_run(self, run: Run) -> None:
+        """Take it as ended with its container, and wait until all is recorded and said; by force after a while."""
+        run.ended(NO_CONTAINER)
+        if not self.has_engine:
+            # Nobody can end what it has left behind, so its output may never end.
+            run.stop()
+        if not self.waiting.wait(lambda: run.over, RUN_END_S, patient=True):
+            run.close()
+        self.run = None
 
-    def _do(self, request: dict[str, Any]) -> None:
+    def _do(self, request: dict[str, Any], place: Place) -> None:
         word, run = request.get("do"), self.run
         if word == "use" and not self._is_named(request):
             raise LetGo(0)
@@ -256,17 +288,16 @@ class Hold:
             if order is None:
                 self.node.log("a request to prepare a run that cannot be read")
             else:
-                self._prepare(order)
+                self._prepare(order, place)
         elif run is not None and request.get("id") == run.order.id:
             if word == "go":
                 run.go()
             elif word == "stop":
                 run.stop()
 
-    def _prepare(self, order: Order) -> None:
+    def _prepare(self, order: Order, place: Place) -> None:
         """Pass the gate of a run. Its script is read meanwhile; the caches come last: nothing fills them again before it."""
-        node, place, network = self.node, self.place, self.network
-        assert place is not None and network is not None
+        node = self.node
         if self.run is not None:
             old = self.run
             old.stop()
@@ -274,14 +305,11 @@ class Hold:
             if place.gone:
                 return
         run = self.run = Run(node, self.waiting, self.tuning, place, order)
-        run.offer(network.exports())
-        if self.tuning.on:
-            knobs = self.tuning.look()
-            problem = "its settings cannot be looked at (hold.log)" if knobs is None else missing(knobs)
-            if problem:
-                run.withdraw()
-                node.say("refused", order.id, problem)
-                return
+        run.offer(self.exports)
+        if self.tuning.on and (problem := missing(self.tuning.look())):
+            run.withdraw()
+            node.say("refused", order.id, problem)
+            return
         self.tuning.tell_facts(self.engine.image_id)
         before = after = "-"
         if order.clear:
@@ -291,13 +319,26 @@ class Hold:
                 run.withdraw()
                 node.say("kept", order.id, failure.text)
                 return
-        node.say("prepared", order.id, time.time_ns() // 1_000_000, before, after)
+        node.say("prepared", order.id, now_ms(), before, after)
 
     # ---- and back
 
     def _release(self) -> None:
         """Let go. One part that fails does not keep the next from its work; `left` is the last word."""
-        for part in (self._end_work, self._put_back, self._end_run, self._end_place, self._remove_channel):
+        run, place, parts = self.run, self.place, list[Callable[[], object]]()
+        parts.append(lambda: self.end_checks(tell=False))
+        if run is not None:
+            parts.append(lambda: run.stop(_STOP_S))
+        if place is not None:
+            parts.append(place.let_go)
+        parts.append(self._put_back)
+        if run is not None and place is not None:
+            parts.append(lambda: self.waiting.wait(lambda: run.over or place.gone, RUN_END_S))
+            parts.append(lambda: self._await_run(run))
+        if place is not None:
+            parts.append(place.close)
+        parts.append(lambda: close_channel(self.node))
+        for part in parts:
             try:
                 part()
             except Exception as error:
@@ -306,30 +347,6 @@ class Hold:
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         self.node.say("left")
 
-    def _end_work(self) -> None:
-        if self.checks is not None:
-            self.waiting.cancel("checks")
-            self.waiting.forget(self.checks.fileno())
-            self.checks.end()
-        if self.run is not None:
-            self.run.stop(_STOP_S)
-        if isinstance(self.place, Container):
-            self.place.let_go()
-
     def _put_back(self) -> None:
         if problem := self.tuning.revert():
             self.node.log(f"tunables could not be reverted: {problem}")
-
-    def _end_run(self) -> None:
-        run, place = self.run, self.place
-        if run is None or place is None:
-            return
-        self.waiting.wait(lambda: run.over or place.gone, RUN_END_S)
-        self._await_run(NO_CONTAINER)
-
-    def _end_place(self) -> None:
-        if self.place is not None:
-            self.place.close()
-
-    def _remove_channel(self) -> None:
-        close_channel(self.node)

@@ -13,12 +13,11 @@ from ..settings import rehearsed
 from .gpu import gib
 from .kernel import amd_gpus, entries, lines, names
 from .network import rdma_verdict
-from .node import Node, first_line, listed
+from .node import EngineState, Node, first_line, listed
 from .tools import ask
 
 if TYPE_CHECKING:
     from .checks import Rows
-    from .container import EngineState
 
 MAX_ENTRIES = 2000
 """So many names of data are compared between the nodes."""

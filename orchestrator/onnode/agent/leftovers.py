@@ -10,17 +10,16 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..events import number
 from .kernel import entries
-from .node import Node, first_line, listed, process_start
+from .node import EngineState, Node, first_line, listed, process_start
 from .tools import ask
 
 if TYPE_CHECKING:
     from .checks import Rows
-    from .container import EngineState
 
 _ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 _DAY_S = 86400
@@ -170,7 +169,7 @@ def _container(node: Node, left: _Left, identity: str, job: str, name: str) -> N
     """Its folder /orch (/deep of a measurement) on the host says whose it is: engines list the containers of all users."""
     mounts = '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination "/deep")}}{{.Source}}{{end}}{{end}}'
     source = re.sub("-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip())
-    if os.path.basename(source) != os.path.basename(replace(node, job_id=job).channel):
+    if os.path.basename(source) != os.path.basename(node._replace(job_id=job).channel):
         left.foreign.append(f"container {name} of another user's job {job}")
     elif holder(source)[1] or _job_lives(node, job):
         left.in_use.append(f"container {name}")

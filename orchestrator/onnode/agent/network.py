@@ -9,9 +9,9 @@ from collections import Counter
 from fnmatch import fnmatchcase
 
 from .. import environment, records
-from ..events import number
+from ..events import now_ms, number
 from .kernel import names
-from .node import Node, first_line, now_ms
+from .node import Node, first_line
 from .ports import NO_GID, Port, devices, route
 
 NODE_VARIABLES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")

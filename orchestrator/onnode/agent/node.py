@@ -6,16 +6,126 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, NamedTuple
 
-from ..events import UNIT, now_ms
+from ..events import UNIT
 from ..layout import Layout
 from ..settings import Settings, rehearsed
 
-LINE_BYTES = 960
-"""srun keeps a line whole only up to about a kilobyte."""
+_LINE_BYTES = 960  # srun keeps a line whole only up to about a kilobyte
 _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160)), " ")
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+class Node(NamedTuple):
+    """One node of a job. `root` and the others stand for /, /sys, /proc, /dev, /run in rehearsals ("" and "/sys" otherwise).
+
+    `channels` is the folder for the folders that nodes share with their containers.
+    """
+
+    name: str
+    settings: Settings
+    bundle: Path
+    layout: Layout
+    job_id: str
+    root: str
+    sys: str
+    proc: str
+    dev: str
+    run: str
+    channels: str
+
+    @property
+    def folder(self) -> Path:
+        """nodes/<node>/ of the set."""
+        return self.layout.node(self.name)
+
+    @property
+    def owner(self) -> str:
+        """Job and node in one word: one host and one engine can serve several jobs and several virtual nodes."""
+        return "-".join(re.sub(r"[^A-Za-z0-9_.-]", "_", one) for one in (self.job_id, self.name))
+
+    @property
+    def channel(self) -> str:
+        """Folder of this node that is also mounted into the container as /orch."""
+        return f"{self.channels}/orch-{os.getuid()}-{self.owner}"
+
+    @property
+    def hold_log(self) -> Path:
+        return self.folder / "hold.log"
+
+    def open_log(self) -> IO[bytes]:
+        """Return hold.log, open to append to; what cannot be kept there is lost."""
+        try:
+            return open(self.hold_log, "ab")
+        except OSError:
+            return open(os.devnull, "ab")
+
+    def last_words(self, lines: int = 1) -> str:
+        """Return the last lines of hold.log as one."""
+        try:
+            with open(self.hold_log, "rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - 4096, 0))
+                return " ".join(file.read().decode("utf-8", "replace").split("\n")[-1 - lines :]).strip()
+        except OSError:
+            return ""
+
+    def say(self, word: str, *fields: str | int) -> None:
+        """Write one line to the loop: word, node, fields."""
+        say(self.name, word, *fields)
+
+    def log(self, text: str) -> None:
+        """Write one line with a time stamp to standard error."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        print(f"{stamp} orchestrator: node {self.name}: {text}", file=sys.stderr, flush=True)
+
+
+class EngineState(NamedTuple):
+    """The engine of a node. `state`: up, silent or none; `image_id` "" where the image is missing; `problem`: what is wrong."""
+
+    state: str
+    image_id: str
+    problem: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The protocol's word for the problem."""
+        return "engine" if self.state == "silent" else "image"
+
+
+def own_name() -> str:
+    return os.environ.get("ORCH_NODE") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
+
+
+def this_node(bundle: Path, settings: Settings) -> Node:
+    """Return this node, from the environment that the loop gave the step. Raises KeyError without ORCH_SET_DIR."""
+    name, environment = own_name(), os.environ
+    roots = {one: rehearsed(f"ORCH_{one.upper()}_ROOT", f"/{one}", name) for one in ("sys", "proc", "dev", "run")}
+    return Node(
+        name=name,
+        settings=settings,
+        bundle=bundle,
+        layout=Layout(Path(environment["ORCH_SET_DIR"])),
+        job_id=environment.get("ORCH_JOB_ID", "none"),
+        root=rehearsed("ORCH_TUNABLES_ROOT", "", name),
+        channels=environment.get("ORCH_CHANNELS", "/tmp"),
+        **roots,
+    )
+
+
+def say(node: str, word: str, *fields: str | int) -> None:
+    """Write one line to the loop: word, node, fields."""
+    detail = UNIT.join(str(one).translate(_CONTROL) for one in fields)
+    try:
+        os.write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
+    except OSError:  # the loop is gone; the end of the input says so, too
+        pass
+
+
+def host_environment() -> dict[str, str]:
+    """Return what a program for a run has of this process's environment where there is no container."""
+    return {name: os.environ[name] for name in _KEPT if name in os.environ}
 
 
 def shortened(text: str, limit: int) -> str:
@@ -39,83 +149,6 @@ def first_line(path: str | os.PathLike[str]) -> str:
         return ""
 
 
-@dataclass(frozen=True)
-class Node:
-    """One node of a job. `root` and the others stand for /, /sys, /proc, /dev, /run in rehearsals ("" and "/sys" otherwise)."""
-
-    name: str
-    settings: Settings
-    bundle: Path
-    layout: Layout
-    job_id: str
-    root: str
-    sys: str
-    proc: str
-    dev: str
-    run: str
-    channels: str
-    """Folder for the folder that this node shares with its container."""
-
-    @property
-    def folder(self) -> Path:
-        """nodes/<node>/ of the set."""
-        return self.layout.node(self.name)
-
-    @property
-    def owner(self) -> str:
-        """Job and node in one word: one host and one engine can serve several jobs and several virtual nodes."""
-        return f"{_word(self.job_id)}-{_word(self.name)}"
-
-    @property
-    def channel(self) -> str:
-        """Folder of this node that is also mounted into the container as /orch."""
-        return f"{self.channels}/orch-{os.getuid()}-{self.owner}"
-
-    @property
-    def hold_log(self) -> Path:
-        return self.folder / "hold.log"
-
-    def say(self, word: str, *fields: str | int) -> None:
-        """Write one line to the loop: word, node, fields."""
-        detail = UNIT.join(str(one).translate(_CONTROL) for one in fields)
-        line = f"{word}\t{self.name}\t{detail}".encode("utf-8", "replace")[:LINE_BYTES] + b"\n"
-        try:
-            os.write(1, line)
-        except OSError:  # the loop is gone; the end of the input says so, too
-            pass
-
-    def log(self, text: str) -> None:
-        """Write one line with a time stamp to standard error."""
-        print(
-            f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: node {self.name}: {text}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-def this_node(bundle: Path, settings: Settings) -> Node:
-    """Return this node, from the environment that the loop gave the step. Raises KeyError without ORCH_SET_DIR."""
-    name = os.environ.get("ORCH_NODE") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
-    root = rehearsed("ORCH_TUNABLES_ROOT", "", name)
-    return Node(
-        name=name,
-        settings=settings,
-        bundle=bundle,
-        layout=Layout(Path(os.environ["ORCH_SET_DIR"])),
-        job_id=os.environ.get("ORCH_JOB_ID", "none"),
-        root=root,
-        sys=rehearsed("ORCH_SYS_ROOT", "/sys", name),
-        proc=rehearsed("ORCH_PROC_ROOT", "/proc", name),
-        dev=rehearsed("ORCH_DEV_ROOT", "/dev", name),
-        run=rehearsed("ORCH_RUN_ROOT", "/run", name),
-        channels=os.environ.get("ORCH_CHANNELS", "/tmp"),
-    )
-
-
-def _word(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)
-
-
 def process_start(pid: int) -> str:
     """Return the start time of a process in clock ticks since boot, which tells a recycled pid; "" when it is gone.
 
@@ -127,6 +160,3 @@ def process_start(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] in "ZX" else fields[19]
-
-
-__all__ = ["LINE_BYTES", "Node", "first_line", "listed", "now_ms", "process_start", "shortened", "this_node"]

@@ -13,22 +13,19 @@ import fcntl
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..events import now_ms
 from ..records import NodeRunRecord, write
 from .node import Node
 from .tuning import Answer, Tuning, drift
-from .waiting import Failed, Waiting
+from .waiting import Failed, Waiting, read_piece
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
 OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 5, 10, 5, 10
 MAX_LINE = 1 << 20
 _PIECE = 1 << 18
 _SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python knows from 3.10 on
-_RUN_STOP = re.compile(rb'"key": *"run_stop"')
-_STATUS = re.compile(rb'"status": *"([a-z_]{1,40})"')
 
 
 class StopFinder:
@@ -36,47 +33,35 @@ class StopFinder:
 
     def __init__(self) -> None:
         self.status = ""
-        self._line: list[bytes] = []
-        self._size = 0
+        self._rest = bytearray()
+        """What came since the last line end; of a long line only so much that it is seen to be too long."""
 
     def feed(self, piece: bytes) -> None:
-        head, end, rest = piece.partition(b"\n")
-        self._keep(head)
-        if end:
-            self.finish()
-            cut = rest.rfind(b"\n") + 1
-            self._look_at(rest[:cut])
-            self._keep(rest[cut:])
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            self._look_at(bytes(self._rest + piece[:cut]))
+            self._rest.clear()
+        if len(self._rest) <= MAX_LINE:
+            self._rest += piece[cut:]
 
     def finish(self) -> None:
         """Take what came since the last line end as a line."""
-        if self._size <= MAX_LINE:
-            self._look_at(b"".join(self._line))
-        self._line, self._size = [], 0
-
-    def _keep(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size <= MAX_LINE:
-            self._line.append(piece)
-        else:
-            self._line = []
+        self.feed(b"\n")
 
     def _look_at(self, lines: bytes) -> None:
         """Look for the last run_stop in whole lines."""
         end = len(lines)
         while (at := lines.rfind(b"run_stop", 0, end)) >= 0:
-            begin, stop = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
-            line = lines[begin : stop if stop >= 0 else None]
+            end = lines.rfind(b"\n", 0, at) + 1
+            line = lines[end : lines.find(b"\n", at)]
             mark = line.find(b":::MLLOG ")
-            if mark >= 0 and len(line) <= MAX_LINE and _RUN_STOP.search(line, mark):
-                found = _STATUS.search(line)
+            if mark >= 0 and len(line) <= MAX_LINE and re.search(rb'"key": *"run_stop"', line[mark:]):
+                found = re.search(rb'"status": *"([a-z_]{1,40})"', line)
                 self.status = found[1].decode() if found else ""
                 return
-            end = begin
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """What the loop says of a run. `nodes` are in rank order."""
 
     id: str
@@ -91,21 +76,10 @@ class Order:
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Order | None:
         """Return the order in a request; None when something in it is missing or of another kind."""
-        try:
-            order = cls(**{name: request[name] for name in ("id", "nodes", "run", "attempt", "seed", "port", "master")})
-        except KeyError:
+        kinds = {"id": str, "nodes": list, "run": int, "attempt": int, "seed": int, "port": int, "master": str}
+        if any(type(request.get(name)) is not kind for name, kind in kinds.items()):
             return None
-        numbers = (order.run, order.attempt, order.seed, order.port)
-        if not all(type(one) is int for one in numbers) or not isinstance(order.nodes, list):
-            return None
-        if not isinstance(order.id, str) or not isinstance(order.master, str):
-            return None
-        return order if request.get("clear", True) is not False else cls(**{**vars(order), "clear": False})
-
-
-def shell_word(text: str) -> str:
-    """Return `text` in single quotes, for any POSIX shell."""
-    return "'" + text.replace("'", "'\\''") + "'"
+        return cls(**{name: request[name] for name in kinds}, clear=request.get("clear") is not False)
 
 
 class Place:
@@ -119,13 +93,13 @@ class Place:
         self.inside, self.code = inside, code
         self.heard: Callable[[list[str]], object] = len
 
-    def listen(self, waiting: Waiting, fd: int, at_end: Callable[[], None]) -> None:
-        """Hear what the shell says through `fd`."""
+    def hear(self, line: str) -> None:
+        self.heard(line.split())
 
-        def hear(line: str) -> None:
-            self.heard(line.split())
-
-        waiting.watch_lines(fd, hear, at_end)
+    @property
+    def gone(self) -> bool:
+        """Whether nothing can run here any more."""
+        raise NotImplementedError
 
     def start(self, name: str) -> None:
         """Have the script of the run `name` begun."""
@@ -135,20 +109,29 @@ class Place:
         """Send TERM or KILL to the run whose first process is `pid`; KILL to all that is left of it."""
         raise NotImplementedError
 
+    def let_go(self) -> None:
+        """Have it begin to end, where that takes time."""
+
+    def close(self) -> None:
+        """End it, with all that is left in it."""
+        raise NotImplementedError
+
 
 class Run:
-    """One run from `prepare` to its record. `then` is called once, when it is over and all is said."""
+    """One run from `prepare` to its record. `over`: all of it is said."""
 
     def __init__(self, node: Node, waiting: Waiting, tuning: Tuning, place: Place, order: Order) -> None:
-        self.order, self.rank = order, order.nodes.index(node.name)
-        self.over = self.stopped = self.withdrawn = False
-        self.code: int | None = None
+        self.order = order
+        self.over = False
         self._node, self._waiting, self._tuning, self._place = node, waiting, tuning, place
-        self._name = f"{order.run}.{order.attempt}"
-        self._pid = ""
-        self._start_ms = self._end_ms = now_ms()
+        self._name, self._rank = f"{order.run}.{order.attempt}", order.nodes.index(node.name)
+        self._log_file = node.layout.node_log(order.run, order.attempt, self._rank)
         self._script = self._out = self._log = -1
-        self._begun = self._late = self._left = self._clearing = self._broken = False
+        self._begun = self._stopped = self._withdrawn = False
+        self._pid = ""
+        self._code: int | None = None
+        self._start_ms = self._end_ms = now_ms()
+        self._late = self._left = self._clearing = self._broken = False
         self._drift: list[dict[str, Any]] | None = None
         self._stop = StopFinder()
         place.heard = self._heard
@@ -157,16 +140,17 @@ class Run:
 
     def offer(self, exports: list[tuple[str, str | None]]) -> None:
         """Have the shell read the script up to its last line. Raises Failed."""
-        log = self._node.layout.node_log(self.order.run, self.order.attempt, self.rank)
         try:
-            self._log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            self._log = os.open(
+                self._log_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666
+            )
             for kind in ("script", "out"):
                 os.mkfifo(self._pipe(kind), 0o600)
             self._script = os.open(self._pipe("script"), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self._out = os.open(self._pipe("out"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             self.over = True
-            self._remove_pipes()
+            self._close_files()
             raise Failed("storage", f"{os.fsdecode(error.filename)}: {error.strerror}") from error
         for fd in (self._script, self._out):
             with contextlib.suppress(OSError):  # this user may not have more
@@ -181,32 +165,28 @@ class Run:
     def _lines(self, exports: list[tuple[str, str | None]]) -> str:
         """The environment of the config, what belongs to this run and node, and the way to the code."""
         order, place = self.order, self._place
-        pairs: list[tuple[str, str | None]] = [
-            *exports,
-            ("SEED", str(order.seed)),
-            ("MASTER_ADDR", order.master),
-            ("MASTER_PORT", str(order.port)),
-            ("SLURM_NNODES", str(len(order.nodes))),
-            ("SLURM_NODEID", str(self.rank)),
-            ("SLURM_JOB_ID", self._node.job_id),
-            ("ORCH_RUN", str(order.run)),
-            ("ORCH_ATTEMPT", str(order.attempt)),
-        ]
+        values: dict[str, str | None] = {
+            **dict(exports),
+            "SEED": str(order.seed),
+            "MASTER_ADDR": order.master,
+            "MASTER_PORT": str(order.port),
+            "SLURM_NNODES": str(len(order.nodes)),
+            "SLURM_NODEID": str(self._rank),
+            "SLURM_JOB_ID": self._node.job_id,
+            "ORCH_RUN": str(order.run),
+            "ORCH_ATTEMPT": str(order.attempt),
+        }
         # Single-node configs export NODE_RANK=0; over several nodes that would give every node rank 0.
         if len(order.nodes) > 1:
-            pairs.append(("NODE_RANK", str(self.rank)))
-        pairs += [(name, os.environ[name]) for name in self._node.settings.pass_env if name in os.environ]
-        return "".join(
-            [
-                f"exec >{shell_word(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null\n",
-                f". {shell_word(f'{place.inside}/environment.sh')}\n",
-                *(
-                    f"unset {name}\n" if value is None else f"export {name}={shell_word(value)}\n"
-                    for name, value in pairs
-                ),
-                f"cd {shell_word(place.code)} || exit 1\n",
-            ]
-        )
+            values["NODE_RANK"] = str(self._rank)
+        values.update((name, os.environ[name]) for name in self._node.settings.pass_env if name in os.environ)
+        lines = [
+            f"exec >{_quoted(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null",
+            f". {_quoted(f'{place.inside}/environment.sh')}",
+            *(f"unset {name}" if one is None else f"export {name}={_quoted(one)}" for name, one in values.items()),
+            f"cd {_quoted(place.code)} || exit 1",
+        ]
+        return "\n".join([*lines, ""])
 
     def _write(self, text: str) -> None:
         words = text.encode("utf-8", "surrogateescape")
@@ -219,22 +199,21 @@ class Run:
 
     def go(self) -> None:
         """Let it begin."""
-        if not self._begun and self.code is None and not self.withdrawn and not self.stopped:
+        if self._code is None and not (self._begun or self._stopped or self._withdrawn):
             self._begun, self._start_ms = True, now_ms()
-            self._write("exec " + " ".join(shell_word(one) for one in self._node.settings.command) + "\n")
+            self._write("exec " + " ".join(map(_quoted, self._node.settings.command)) + "\n")
 
     def withdraw(self) -> None:
         """It will not begin: nothing is recorded or said of it."""
-        self.withdrawn = True
+        self._withdrawn = True
         self._dismiss()
 
     def stop(self, kill_s: float = KILL_S) -> None:
         """End it: TERM, and KILL after `kill_s`. What leaks from a run that has ended is not waited for any more."""
-        if self.code is not None:
-            self._late = True
-            self._settle()
-        elif not self.stopped:
-            self.stopped = True
+        if self._code is not None:
+            self._is_late()
+        elif not self._stopped:
+            self._stopped = True
             if self._begun:
                 self._signal("TERM")
             else:
@@ -256,59 +235,68 @@ class Run:
             return
         if words[1:2] == ["started"] and len(words) == 3:
             self._pid = words[2]
-            if self.stopped:
+            if self._stopped:
                 self._signal("TERM")
         elif words[1:2] == ["ended"] and len(words) == 4 and words[2].isdigit():
             self.ended(int(words[2]), words[3] == "1")
         elif words[1:2] == ["clear"]:
-            self._cleared()
+            self._is_clear()
 
     def ended(self, code: int, left: bool = False) -> None:
         """Its first process has ended with `code`; `left`: something of it still lives."""
-        if self.code is not None:
+        if self._code is not None:
             return
-        self.code, self._left, self._end_ms = code, left, now_ms()
+        self._code, self._left, self._end_ms = code, left, now_ms()
         self._waiting.cancel("kill")
         if self._tuning.on and self._begun:
             self._waiting.after("drift", DRIFT_S, lambda: self._drifted(None))
             self._tuning.ask(self._drifted)
         else:
             self._drift = []
-        self._waiting.after("output", 0 if self.stopped or self.withdrawn else OUTPUT_S, self._is_late)
+        self._waiting.after("output", 0 if self._stopped or self._withdrawn else OUTPUT_S, self._is_late)
         self._settle()
-
-    def note(self, text: str) -> None:
-        """Put a line of our own into its log."""
-        self._keep(f"orchestrator: node {self._node.name}: {text}\n".encode())
 
     def _drifted(self, knobs: Answer) -> None:
         if self._drift is None:
-            self._drift = drift(knobs or [])
+            self._drift = drift(knobs)
             self._settle()
 
     def _is_late(self) -> None:
         self._late = True
         self._settle()
 
-    def _cleared(self) -> None:
+    def _is_clear(self) -> None:
         self._left = False
         self._settle()
 
-    def _take(self) -> None:
-        """Pass on what it printed."""
-        if self._read() == b"":
-            self._close_output()
-            self._settle()
+    def _settle(self) -> None:
+        """Go on to the end as far as it is known."""
+        if self.over or self._code is None or (self._out >= 0 and not self._late):
+            return
+        if self._left:
+            if not self._clearing:
+                self._clearing = True
+                self._waiting.after("clear", CLEAR_S, self._is_clear)
+                self._signal("KILL")
+        elif self._drift is not None:
+            self.close()
 
-    def _read(self) -> bytes | None:
-        try:
-            piece = os.read(self._out, _PIECE)
-        except BlockingIOError:
-            return None
+    def _take(self) -> bool:
+        """Pass on what it printed; return whether there was something."""
+        piece = read_piece(self._out, _PIECE)
         if piece:
             self._keep(piece)
             self._stop.feed(piece)
-        return piece
+        elif piece is not None:
+            self._waiting.forget(self._out)
+            os.close(self._out)
+            self._out = -1
+            self._settle()
+        return bool(piece)
+
+    def note(self, text: str) -> None:
+        """Put a line of our own into its log."""
+        self._keep(f"orchestrator: node {self._node.name}: {text}\n".encode())
 
     def _keep(self, piece: bytes) -> None:
         rest = memoryview(piece)
@@ -318,26 +306,8 @@ class Run:
         except OSError as error:
             # Whatever comes now, this log is not whole any more.
             self._broken = True
-            log = self._node.layout.node_log(self.order.run, self.order.attempt, self.rank)
-            raise Failed("storage", f"cannot write to {log}: {os.strerror(error.errno or errno.EIO)}") from error
-
-    def _close_output(self) -> None:
-        if self._out >= 0:
-            self._waiting.forget(self._out)
-            os.close(self._out)
-            self._out = -1
-
-    def _settle(self) -> None:
-        """Go on to the end as far as it is known."""
-        if self.over or self.code is None or (self._out >= 0 and not self._late):
-            return
-        if self._left:
-            if not self._clearing:
-                self._clearing = True
-                self._waiting.after("clear", CLEAR_S, self._cleared)
-                self._signal("KILL")
-        elif self._drift is not None:
-            self.close()
+            why = os.strerror(error.errno or errno.EIO)
+            raise Failed("storage", f"cannot write to {self._log_file}: {why}") from error
 
     def close(self) -> None:
         """Keep its files, write its record, say its end; by force when it has not ended."""
@@ -347,17 +317,17 @@ class Run:
         for name in ("kill", "drift", "output", "clear"):
             self._waiting.cancel(name)
         try:
-            while self._out >= 0 and self._read():
+            while self._out >= 0 and self._take():
                 pass
         finally:
-            self._close_output()
-            self._remove_pipes()
-            if not self.withdrawn:
+            self._close_files()
+            if not self._withdrawn:
                 self._tell()
 
-    def _remove_pipes(self) -> None:
+    def _close_files(self) -> None:
         for fd in (self._script, self._out, self._log):
             if fd >= 0:
+                self._waiting.forget(fd)
                 os.close(fd)
         self._script = self._out = self._log = -1
         for kind in ("script", "out"):
@@ -368,15 +338,14 @@ class Run:
         order, node = self.order, self._node
         self._stop.finish()
         keep_files(node, node.layout.node_files(order.run, order.attempt, node.name))
-        code = ENDED_BY_US if self.stopped or self.code is None else self.code
-        record = NodeRunRecord(node.name, self.rank, code, self._start_ms, self._end_ms, self._drift or [])
-        path = node.layout.node_state(order.run, order.attempt, self.rank)
+        code = ENDED_BY_US if self._stopped or self._code is None else self._code
+        record = NodeRunRecord(node.name, self._rank, code, self._start_ms, self._end_ms, self._drift or [])
+        path = node.layout.node_state(order.run, order.attempt, self._rank)
         try:
             write(record, path, sync=False)
         except OSError as error:
             node.say("note", f"cannot write {path}: {error.strerror}")
-        status = "" if self._broken else self._stop.status
-        node.say("exit", order.id, code, self._start_ms, self._end_ms, status)
+        node.say("exit", order.id, code, self._start_ms, self._end_ms, "" if self._broken else self._stop.status)
 
 
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
@@ -390,3 +359,8 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
             os.rename(scratch / name, os.path.join(folder, name))
     except OSError as error:
         node.log(f"could not keep the files of /results: {error.strerror}")
+
+
+def _quoted(text: str) -> str:
+    """Return `text` in single quotes, for any POSIX shell."""
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -7,23 +7,22 @@ as this node is held, so that a look costs no process.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import IO, Any, Optional
+from typing import Any, NamedTuple, Optional
 
+from ..events import number
+from .kernel import lines
 from .node import Node, shortened
-from .waiting import Failed, Waiting
+from .waiting import Failed, Partner, Waiting
 
 ANSWER_S = 60
 _HEADER = b"knob\twanted\tbefore\tafter\tresult\tneed\taction\ttime_ms\ttarget\n"
 _PIECE_BYTES = 700
 
 
-@dataclass(frozen=True)
-class Knob:
+class Knob(NamedTuple):
     """One setting as it was found. `mode`: set or look; `need`: required or optional; `word`: holds, fails or unsupported."""
 
     name: str
@@ -33,44 +32,26 @@ class Knob:
     mode: str
     word: str
 
-    @property
-    def words(self) -> str:
-        return f"{self.name} wanted {self.wanted}, found {self.found}"
-
 
 Answer = Optional[list[Knob]]
+"""The knobs as they are; None when they cannot be looked at."""
 
 
-def missing(knobs: list[Knob]) -> str:
-    """Return which required knobs do not hold, "" when all do."""
-    return "; ".join(one.words for one in knobs if one.word == "fails" and one.need == "required")
+def missing(knobs: Answer) -> str:
+    """Return why no run may begin with these knobs, "" when all that are required hold."""
+    if knobs is None:
+        return "its settings cannot be looked at (hold.log)"
+    wrong = [one for one in knobs if one.word == "fails" and one.need == "required"]
+    return "; ".join(f"{one.name} wanted {one.wanted}, found {one.found}" for one in wrong)
 
 
-def drift(knobs: list[Knob]) -> list[dict[str, Any]]:
+def drift(knobs: Answer) -> list[dict[str, Any]]:
     """Return the knobs that were set and do not hold, as a node's record of a run has them."""
     return [
         {"knob": one.name, "wanted": one.wanted, "found": one.found, "need": one.need}
-        for one in knobs
+        for one in knobs or []
         if one.word == "fails" and one.mode == "set"
     ]
-
-
-def last_words(node: Node, lines: int = 1) -> str:
-    """Return the last lines of this node's hold.log as one."""
-    try:
-        with open(node.hold_log, "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - 4096, 0))
-            return " ".join(file.read().decode("utf-8", "replace").split("\n")[-1 - lines :]).strip()
-    except OSError:
-        return ""
-
-
-def hold_log(node: Node) -> IO[bytes]:
-    """Return this node's hold.log, open to append to; what cannot be kept there is lost."""
-    try:
-        return open(node.hold_log, "ab")
-    except OSError:
-        return open(os.devnull, "ab")
 
 
 class Tuning:
@@ -83,9 +64,9 @@ class Tuning:
         self._roots = {"ORCH_TUNABLES_ROOT": node.root}
         if state := os.environ.get("ORCH_TUNABLES_STATE", ""):
             self._roots["ORCH_TUNABLES_STATE"] = state.replace("%n", node.name)
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._watcher: Partner | None = None
         self._heard: list[Knob] = []
-        self._asked: deque[Callable[[Answer], None]] = deque()
+        self._asked: deque[Callable[[Answer], object]] = deque()
         self._boot: list[Knob] = []
         self._knobs: list[Knob] = []
         self._told: list[str] = []
@@ -104,32 +85,31 @@ class Tuning:
         return self._change("revert")[0]
 
     def _change(self, action: str) -> tuple[str, str]:
+        """Have the script do it; return what is wrong, and what is worth a note."""
         if not self.on:
             return "", ""
-        seconds, end = 0, os.environ.get("SLURM_JOB_END_TIME", "")
-        if end.isascii() and end.isdigit():
-            # The job's own end bounds the time that the settings can stay, whatever becomes of this process.
-            seconds = max(int(end) - int(time.time()), 0) + 120
+        end = number(os.environ.get("SLURM_JOB_END_TIME", ""))
         owner = {
             "ORCH_OWNER_PID": os.getpid(),
-            "ORCH_OWNER_S": seconds,
+            # The job's own end bounds the time that the settings can stay, whatever becomes of this process.
+            "ORCH_OWNER_S": 0 if end is None else max(end - int(time.time()), 0) + 120,
             "ORCH_LEASE_S": self._node.settings.orch_lease_s,
             **self._roots,
         }
         words = [f"{name}={value}" for name, value in owner.items()]
         argv = [*self._node.settings.sudo, "env", *words, "bash", self._script, action, self._node.owner]
-        with hold_log(self._node) as errors:
-            status, rows = self._waiting.call(argv, patient=True, errors=errors)
-        self._keep(rows)
-        problems: list[str] = []
-        notes: list[str] = []
+        with self._node.open_log() as errors:
+            status, told = self._waiting.call(argv, patient=True, errors=errors)
+        self._keep(told)
+        text = told.decode("utf-8", "replace")
+        problems, notes = list[str](), list[str]()
         if status >= 2:
-            problems.append(last_words(self._node) or rows.decode("utf-8", "replace") or f"it ended with {status}")
-        for row in rows.decode("utf-8", "replace").splitlines():
-            name, wanted, _, after, word, need = (*row.split("\t"), *[""] * 6)[:6]
-            text = f"{name} wanted {wanted}, found {after}"
+            problems.append(self._node.last_words() or text or f"it ended with {status}")
+        for row in text.splitlines():
+            name, wanted, _, after, word, need = (row.split("\t") + [""] * 6)[:6]
             if word == "failed":
-                (problems if action == "revert" or need == "required" else notes).append(text)
+                wrong = action == "revert" or need == "required"
+                (problems if wrong else notes).append(f"{name} wanted {wanted}, found {after}")
             elif action == "apply" and word == "unsupported" and need == "required":
                 notes.append(f"{name} unsupported on this host")
         return "; ".join(problems), shortened("; ".join(notes), 800)
@@ -144,50 +124,39 @@ class Tuning:
     # ---- looking
 
     def look_at_boot(self) -> None:
-        """Have somebody look at the knobs, and note what only a boot changes; once is enough."""
+        """Have somebody look at the knobs, who first tells what only a boot changes."""
         if not self.on or self._watcher is not None:
             return
-        with hold_log(self._node) as errors:
-            self._watcher = subprocess.Popen(
+        with self._node.open_log() as errors:
+            self._watcher = Partner(
+                self._waiting,
                 ["bash", self._script, "watch"],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                env={**os.environ, **self._roots},
+                self._hear,
+                self._nobody_looks,
+                errors=errors,
+                environment={**os.environ, **self._roots},
             )
-        assert self._watcher.stdout is not None
-        boot = self._soon()
-        self._waiting.watch_lines(self._watcher.stdout.fileno(), self._hear, self._nobody_looks)
-        self._waiting.wait(lambda: boot, ANSWER_S)
-        self._boot = (boot[0] if boot else None) or []
+        self._boot = self._answer(self._asked.append) or []  # the first answer comes unasked
 
     def look(self) -> Answer:
-        """Return the knobs as they are now; None when they cannot be looked at. Everything else is served meanwhile."""
+        """Return the knobs as they are now. Everything else is served meanwhile."""
         self.look_at_boot()
-        found: list[Answer] = []
-        self.ask(found.append)
-        self._waiting.wait(lambda: found, ANSWER_S)
-        answer = found[0] if found else None
+        answer = self._answer(self.ask)
         self._knobs = answer or self._knobs
         return answer
 
-    def ask(self, then: Callable[[Answer], None]) -> None:
-        """Have `then` called with the knobs as they are now; with None when nobody looks at them any more."""
-        assert self._watcher is not None and self._watcher.stdin is not None
-        try:
-            self._watcher.stdin.write(b"\n")
-        except (OSError, ValueError):
-            then(None)
-        else:
-            self._asked.append(then)
-
-    def _soon(self) -> list[Answer]:
-        """The next answer will be in this list."""
+    def _answer(self, ask: Callable[[Callable[[Answer], object]], None]) -> Answer:
         found: list[Answer] = []
-        self._asked.append(found.append)
-        return found
+        ask(found.append)
+        self._waiting.wait(lambda: found, ANSWER_S)
+        return found[0] if found else None
+
+    def ask(self, then: Callable[[Answer], object]) -> None:
+        """Have `then` called with the knobs as they are now."""
+        if self._watcher is not None and self._watcher.tell(""):
+            self._asked.append(then)
+        else:
+            then(None)
 
     def _hear(self, line: str) -> None:
         cells = line.split("\t")
@@ -198,8 +167,8 @@ class Tuning:
             self._asked.popleft()(heard)
 
     def _nobody_looks(self) -> None:
-        assert self._watcher is not None and self._watcher.stdin is not None
-        self._watcher.stdin.close()
+        if self._watcher is not None:
+            self._watcher.input.close()
         while self._asked:
             self._asked.popleft()(None)
 
@@ -209,52 +178,35 @@ class Tuning:
         """Say what can move time or convergence, when it has changed; in pieces, for srun keeps no long line whole."""
         from .facts import collect
 
-        knobs = {one.name: one.found for one in (*self._knobs, *self._boot)}
-        facts = collect(self._node, image, knobs)
+        facts = collect(self._node, image, {one.name: one.found for one in (*self._knobs, *self._boot)})
         if facts == self._told:
             return
         self._told = facts
-        piece: list[str] = []
-        word, size = "facts", 0
+        pieces, room = [list[str]()], _PIECE_BYTES
         for one in facts:
-            one = shortened(one, 600)
-            length = len(one.encode("utf-8", "replace")) + 1
-            if size + length > _PIECE_BYTES:
-                self._node.say(word, *piece)
-                word, piece, size = "facts+", [], 0
-            piece.append(one)
-            size += length
-        self._node.say(word, *piece)
+            size = len(one.encode("utf-8", "replace")) + 1
+            if size > room:
+                pieces.append([])
+                room = _PIECE_BYTES
+            pieces[-1].append(one)
+            room -= size
+        for index, piece in enumerate(pieces):
+            self._node.say("facts+" if index else "facts", *piece)
 
     # ---- caches
 
     def drop_caches(self) -> tuple[int, int]:
         """Drop page cache, dentries and inodes. Return KiB that this can free, before and after. Raises Failed("caches", why)."""
         before, file = self._droppable(), f"{self._node.root}/proc/sys/vm/drop_caches"
-        if self._node.settings.sudo:
-            argv = [*self._node.settings.sudo, "bash", "-c", 'sync && echo 3 >"$1"', "_", file]
-            with hold_log(self._node) as errors:
-                if self._waiting.call(argv, errors=errors)[0]:
-                    raise Failed("caches", f"cannot drop its caches: {last_words(self._node)}")
-        else:
-            try:
-                os.sync()
-                with open(file, "w") as caches:
-                    caches.write("3\n")
-            except OSError as error:
-                raise Failed("caches", f"cannot drop its caches: {file}: {error.strerror}") from error
+        argv = [*self._node.settings.sudo, "bash", "-c", 'sync && echo 3 >"$1"', "orchestrator", file]
+        with self._node.open_log() as errors:
+            if self._waiting.call(argv, errors=errors)[0]:
+                raise Failed("caches", f"cannot drop its caches: {self._node.last_words()}")
         return before, self._droppable()
 
     def _droppable(self) -> int:
         """KiB of the page cache without shared memory, and of the kernel's own caches."""
-        total = 0
-        try:
-            with open(f"{self._node.root}/proc/meminfo", "rb") as file:
-                lines = file.read(1 << 14).decode("utf-8", "replace").splitlines()[:40]
-        except OSError:
-            lines = []
-        for line in lines:
-            name, _, rest = line.partition(":")
-            kib = int("".join(one for one in rest if one in "0123456789")[:15] or 0)
-            total += {"Buffers": kib, "Cached": kib, "SReclaimable": kib, "Shmem": -kib}.get(name, 0)
-        return total
+        rows = (line.split() for line in lines(f"{self._node.root}/proc/meminfo", 1 << 14))
+        found = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
+        signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}
+        return sum(sign * found.get(name, 0) for name, sign in signs.items())

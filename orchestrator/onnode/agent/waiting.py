@@ -6,13 +6,14 @@ out cannot be cut off by the signal that asked for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_DONE, CANNOT_START = 124, 127
@@ -24,7 +25,6 @@ class LetGo(Exception):
     """This node is to let go. `status` is the exit status of its process."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(status)
         self.status = status
 
 
@@ -32,16 +32,16 @@ class Failed(Exception):
     """This node cannot be used: `kind` is a word of the protocol (image, container, ...), `text` says it to people."""
 
     def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
         self.kind, self.text = kind, text
 
 
-def _noted(number: int, frame: object) -> None:
-    """Do nothing: the number is in the wake-up pipe."""
-
-
-def _nothing() -> None:
-    pass
+@contextlib.contextmanager
+def failing(kind: str, what: str) -> Iterator[None]:
+    """Raise Failed with `what` and the system's reason in place of an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise Failed(kind, f"{what}: {error.strerror}") from error
 
 
 class Waiting:
@@ -53,57 +53,52 @@ class Waiting:
     def __init__(self) -> None:
         self.order: int | None = None
         self.leaving = False
-        self.on_child: list[Callable[[], None]] = []
         # Not epoll: the input can be a file.
         self._selector = selectors.PollSelector()
-        self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
-        self._wake, self._woken = os.pipe()
-        for fd in (self._wake, self._woken):
+        self._timers: dict[str, tuple[float, Callable[[], object]]] = {}
+        self._wake, woken = os.pipe()
+        for fd in (self._wake, woken):
             os.set_blocking(fd, False)
-        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         for number in (*ENDS, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, _noted)
+            signal.signal(number, lambda *_: None)  # the number is in the wake-up pipe
         self.watch(self._wake, self._signalled)
 
-    def watch(self, fd: int, then: Callable[[], None]) -> None:
+    def watch(self, fd: int, then: Callable[[], object]) -> None:
         """Call `then` whenever `fd` can be read, or has ended."""
         self._selector.register(fd, selectors.EVENT_READ, then)
 
-    def watch_lines(self, fd: int, then: Callable[[str], None], at_end: Callable[[], None] = _nothing) -> None:
+    def watch_lines(self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None) -> None:
         """Call `then` with each line that comes from `fd`, without its end, and `at_end` once; what is no line is lost with it."""
         rest = bytearray()
 
         def take() -> None:
             try:
-                piece = os.read(fd, 1 << 16)
-            except BlockingIOError:
-                return
+                piece = read_piece(fd)
             except OSError:
                 piece = b""
-            if not piece:
+            if piece:
+                rest.extend(piece)
+                if b"\n" in piece:
+                    *lines, rest[:] = rest.split(b"\n")
+                    for line in lines:
+                        then(line.decode("utf-8", "replace"))
+                elif len(rest) > _MAX_LINE:
+                    rest.clear()
+            elif piece is not None:
                 self.forget(fd)
                 at_end()
-                return
-            rest.extend(piece)
-            if b"\n" in piece:
-                *lines, last = bytes(rest).split(b"\n")
-                rest[:] = last
-                for line in lines:
-                    then(line.decode("utf-8", "replace"))
-            elif len(rest) > _MAX_LINE:
-                rest.clear()
 
         self.watch(fd, take)
 
     def forget(self, fd: int) -> None:
-        self._selector.unregister(fd)
+        """Watch `fd` no more, if it is watched."""
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
 
-    def at(self, name: str, when: float, then: Callable[[], None]) -> None:
-        """Call `then` once at `when` (time.monotonic()); replaces a timer of the same name."""
-        self._timers[name] = when, then
-
-    def after(self, name: str, seconds: float, then: Callable[[], None]) -> None:
-        self.at(name, time.monotonic() + seconds, then)
+    def after(self, name: str, seconds: float, then: Callable[[], object]) -> None:
+        """Call `then` once; replaces a timer of the same name."""
+        self._timers[name] = time.monotonic() + seconds, then
 
     def cancel(self, name: str) -> None:
         self._timers.pop(name, None)
@@ -137,12 +132,8 @@ class Waiting:
                 then()
 
     def _signalled(self) -> None:
-        for number in os.read(self._wake, 4096):
-            if number in ENDS:
-                self.order = 128 + signal.SIGTERM
-        # Always: a full pipe may have lost the word of a child.
-        for look in self.on_child:
-            look()
+        if not set(ENDS).isdisjoint(os.read(self._wake, 4096)):
+            self.order = 128 + signal.SIGTERM
 
     def call(
         self,
@@ -150,7 +141,6 @@ class Waiting:
         seconds: float | None = None,
         *,
         patient: bool = False,
-        environment: dict[str, str] | None = None,
         errors: int | IO[bytes] = subprocess.DEVNULL,
     ) -> tuple[int, bytes]:
         """Run a program while everything else is served; return its exit status and what it printed, at most a megabyte.
@@ -158,27 +148,25 @@ class Waiting:
         NOT_DONE: it was killed after `seconds`. CANNOT_START: there is no such program; the output says why. `patient`: it is
         not ended when this node is to let go.
         """
-        options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": errors}
         try:
-            process = subprocess.Popen(argv, env=environment, start_new_session=True, **options)
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
         except OSError as error:
             return CANNOT_START, f"{argv[0]}: {error.strerror}".encode()
         assert process.stdout is not None
-        fd, pieces = process.stdout.fileno(), bytearray()
+        fd, output = process.stdout.fileno(), bytearray()
         os.set_blocking(fd, False)
 
-        def take() -> bool:
-            try:
-                piece = os.read(fd, 1 << 16)
-            except BlockingIOError:
-                return False
-            if len(pieces) < _MAX_OUTPUT:
-                pieces.extend(piece)
-            if not piece and fd in self._selector.get_map():
+        def take() -> bytes | None:
+            piece = read_piece(fd)
+            if piece and len(output) < _MAX_OUTPUT:
+                output.extend(piece)
+            elif piece == b"":
                 self.forget(fd)
-            return bool(piece)
+            return piece
 
-        self.watch(fd, lambda: [take()].clear())
+        self.watch(fd, take)
         try:
             in_time = self.wait(lambda: process.poll() is not None, seconds, patient=patient)
         finally:
@@ -187,10 +175,47 @@ class Waiting:
             # What it left behind may hold its output open; that is not waited for.
             while take():
                 pass
-            if fd in self._selector.get_map():
-                self.forget(fd)
+            self.forget(fd)
             process.stdout.close()
-        return exit_code(process.returncode) if in_time else NOT_DONE, bytes(pieces)
+        return exit_code(process.returncode) if in_time else NOT_DONE, bytes(output)
+
+
+class Partner:
+    """A process with a session of its own that we talk with: `hear` gets each of its lines. Raises OSError if it cannot start."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        argv: Sequence[str],
+        hear: Callable[[str], object],
+        at_end: Callable[[], object] = lambda: None,
+        *,
+        errors: IO[bytes],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.input = self.process.stdin
+        waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)
+
+    def tell(self, line: str) -> bool:
+        """Write it a line; return False when it does not read any more."""
+        try:
+            self.input.write(f"{line}\n".encode())
+        except (OSError, ValueError):  # it has ended, or its input is closed
+            return False
+        return True
+
+
+def read_piece(fd: int, size: int = 1 << 16) -> bytes | None:
+    """Return what `fd` has, b"" at its end, None when there is nothing yet. Raises OSError."""
+    try:
+        return os.read(fd, size)
+    except BlockingIOError:
+        return None
 
 
 def exit_code(status: int) -> int:
