@@ -18,6 +18,7 @@ from . import gpu, host
 from .leftovers import leftovers
 from .node import EngineState, Node, shortened
 from .tools import MAX_BYTES, Smi
+from .waiting import stand_alone
 
 Rows = Iterator[tuple[str, str, str, str]]
 """Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
@@ -171,7 +172,7 @@ def _start(job: Job, node: Node, engine: EngineState, write: int) -> int:
 def _alone(keep: int, seconds: int) -> None:
     """Have nothing of the parent's but the one pipe: what hangs for ever must not hold the step's or the container's."""
     os.setpgid(0, 0)
-    signal.set_wakeup_fd(-1)
+    stand_alone(keep)
     for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(one, signal.SIG_DFL)
     # For the case that nobody is left to end this one with its children.
@@ -179,15 +180,6 @@ def _alone(keep: int, seconds: int) -> None:
     signal.alarm(seconds + 1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))  # of what a program says
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(nothing, fd)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != keep:
-            try:
-                os.close(int(name))
-            except OSError:
-                pass
 
 
 def _run(job: Job, node: Node, engine: EngineState, write: int) -> None:

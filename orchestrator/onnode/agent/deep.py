@@ -11,12 +11,11 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 from . import container, network
 from .node import Node, host_environment
-from .waiting import Failed, Waiting, exit_code
+from .waiting import Failed, Partner, Waiting, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -77,26 +76,21 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
             raise Failed(state.kind, state.problem)
         name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
         argv = container.run_argv(node, name, [f"{folder}:/deep:ro"], ["-c", START, "/deep"])
-    pipe = subprocess.PIPE
     with open(log, "wb") as errors:
-        process = subprocess.Popen(
-            argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
-        )
-    assert process.stdin and process.stdout
-    requests, over = process.stdin, []
-    waiting.watch_lines(process.stdout.fileno(), lambda line: _say(node, line))
-    waiting.watch_lines(0, lambda line: _ask(node, requests.fileno(), line), lambda: over.append(True))
+        partner = Partner(waiting, argv, lambda line: _say(node, line), errors=errors, environment=environment)
+    over: list[bool] = []
+    waiting.watch_lines(0, lambda line: _ask(node, partner, line), lambda: over.append(True))
     try:
-        waiting.wait(lambda: over or process.poll() is not None)
+        waiting.wait(lambda: over or partner.process.poll() is not None)
     finally:
-        status = _end(node, waiting, process, name)
+        status = _end(node, waiting, partner, name)
     if status and not over:
         last = log.read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
         raise Failed("container", f"the measurement ended (status {status}): {' '.join(last)}")
     return status
 
 
-def _ask(node: Node, requests: int, line: str) -> None:
+def _ask(node: Node, partner: Partner, line: str) -> None:
     """Pass a request on, as far as it is about this node."""
     try:
         request = json.loads(line)
@@ -105,8 +99,8 @@ def _ask(node: Node, requests: int, line: str) -> None:
             request["members"], request["rank"] = members, [member[0] for member in members].index(node.name)
         elif request["do"] != "cancel" or node.name not in request["nodes"]:
             return
-        os.write(requests, json.dumps(request).encode() + b"\n")
-    except (ValueError, TypeError, LookupError, OSError):  # not for this node; or it has ended, which is told
+        partner.tell(json.dumps(request))
+    except (ValueError, TypeError, LookupError):  # not for this node
         pass
 
 
@@ -120,11 +114,11 @@ def _say(node: Node, line: str) -> None:
         node.say(word, *fields)
 
 
-def _end(node: Node, waiting: Waiting, process: subprocess.Popen[bytes], name: str) -> int:
+def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
     """Let it end, by force after some seconds; return its exit status. The engine's client passes TERM on to the container."""
-    assert process.stdin
+    process = partner.process
     waiting.leaving = True
-    process.stdin.close()
+    partner.input.close()
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not waiting.wait(lambda: process.poll() is not None, 4):
             os.killpg(process.pid, number)

@@ -100,7 +100,7 @@ class Hold:
         self.has_engine = node.settings.engine != "none"
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
-        self.place: Place | None = None
+        self.place = Place()
         self.exports: list[tuple[str, str | None]] = []
         self.run: Run | None = None
         self.requests: deque[dict[str, Any]] = deque()
@@ -119,8 +119,8 @@ class Hold:
                 # First: what is open now is all that its process inherits.
                 self.place = Host(self.node, self.waiting)
             self.waiting.watch_lines(0, self._hear, self._end_of_input)
-            network = self._begin()
-            self._serve(self._get_ready(network))
+            self._get_ready(self._begin())
+            self._serve()
         except LetGo as order:
             status = order.status
         except Exception as error:
@@ -221,8 +221,8 @@ class Hold:
         self.waiting.wait(lambda: self.checks is None)
         self.node.say("waits")
 
-    def _get_ready(self, network: Network) -> Place:
-        """Have the container and the settings of a node that is used; return where its runs happen. Raises Failed."""
+    def _get_ready(self, network: Network) -> None:
+        """Have the container and the settings of a node that is used. Raises Failed."""
         from .hardware import write
 
         node, container = self.node, None
@@ -245,20 +245,18 @@ class Hold:
             self.tuning.look()
         self.tuning.tell_facts(self.engine.image_id)
         node.say("ready", self.engine.image_id)
-        assert self.place is not None
-        return self.place
 
     # ---- runs
 
-    def _serve(self, place: Place) -> None:
+    def _serve(self) -> None:
         while True:
-            self.waiting.wait(lambda: self.requests or place.gone or (self.run is not None and self.run.over))
+            self.waiting.wait(lambda: self.requests or self.place.gone or (self.run is not None and self.run.over))
             if self.run is not None and self.run.over:
                 self.run = None
-            elif place.gone:
+            elif self.place.gone:
                 self._lose_place()
             else:
-                self._do(self.requests.popleft(), place)
+                self._do(self.requests.popleft())
 
     def _lose_place(self) -> None:
         if self.run is not None:
@@ -279,7 +277,7 @@ class Hold:
             run.close()
         self.run = None
 
-    def _do(self, request: dict[str, Any], place: Place) -> None:
+    def _do(self, request: dict[str, Any]) -> None:
         word, run = request.get("do"), self.run
         if word == "use" and not self._is_named(request):
             raise LetGo(0)
@@ -288,23 +286,22 @@ class Hold:
             if order is None:
                 self.node.log("a request to prepare a run that cannot be read")
             else:
-                self._prepare(order, place)
+                self._prepare(order)
         elif run is not None and request.get("id") == run.order.id:
             if word == "go":
                 run.go()
             elif word == "stop":
                 run.stop()
 
-    def _prepare(self, order: Order, place: Place) -> None:
+    def _prepare(self, order: Order) -> None:
         """Pass the gate of a run. Its script is read meanwhile; the caches come last: nothing fills them again before it."""
-        node = self.node
-        if self.run is not None:
-            old = self.run
+        node, old = self.node, self.run
+        if old is not None:
             old.stop()
-            self.waiting.wait(lambda: old.over or place.gone)
-            if place.gone:
+            self.waiting.wait(lambda: old.over or self.place.gone)
+            if self.place.gone:
                 return
-        run = self.run = Run(node, self.waiting, self.tuning, place, order)
+        run = self.run = Run(node, self.waiting, self.tuning, self.place, order)
         run.offer(self.exports)
         if self.tuning.on and (problem := missing(self.tuning.look())):
             run.withdraw()
@@ -325,19 +322,15 @@ class Hold:
 
     def _release(self) -> None:
         """Let go. One part that fails does not keep the next from its work; `left` is the last word."""
-        run, place, parts = self.run, self.place, list[Callable[[], object]]()
-        parts.append(lambda: self.end_checks(tell=False))
-        if run is not None:
-            parts.append(lambda: run.stop(_STOP_S))
-        if place is not None:
-            parts.append(place.let_go)
-        parts.append(self._put_back)
-        if run is not None and place is not None:
-            parts.append(lambda: self.waiting.wait(lambda: run.over or place.gone, RUN_END_S))
-            parts.append(lambda: self._await_run(run))
-        if place is not None:
-            parts.append(place.close)
-        parts.append(lambda: close_channel(self.node))
+        parts: tuple[Callable[[], object], ...] = (
+            lambda: self.end_checks(tell=False),
+            self._stop_run,
+            self.place.let_go,
+            self._put_back,
+            self._end_run,
+            self.place.close,
+            lambda: close_channel(self.node),
+        )
         for part in parts:
             try:
                 part()
@@ -346,6 +339,15 @@ class Hold:
         # What comes now has nothing to end any more, and must not make an error of the way out.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         self.node.say("left")
+
+    def _stop_run(self) -> None:
+        if self.run is not None:
+            self.run.stop(_STOP_S)
+
+    def _end_run(self) -> None:
+        if (run := self.run) is not None:
+            self.waiting.wait(lambda: run.over or self.place.gone, RUN_END_S)
+            self._await_run(run)
 
     def _put_back(self) -> None:
         if problem := self.tuning.revert():

@@ -87,9 +87,10 @@ class Place:
 
     `inside` is the node's channel as it is called there, `code` the folder of the training's code. What the shell says goes to
     `heard` as words: NAME started PID; NAME ended STATUS LEFT (1: something of the run still lives); NAME clear.
+    This class is the place of a node that has none yet.
     """
 
-    def __init__(self, inside: str, code: str) -> None:
+    def __init__(self, inside: str = "", code: str = "") -> None:
         self.inside, self.code = inside, code
         self.heard: Callable[[list[str]], object] = len
 
@@ -99,22 +100,19 @@ class Place:
     @property
     def gone(self) -> bool:
         """Whether nothing can run here any more."""
-        raise NotImplementedError
+        return False
 
     def start(self, name: str) -> None:
         """Have the script of the run `name` begun."""
-        raise NotImplementedError
 
     def signal(self, word: str, pid: str) -> None:
         """Send TERM or KILL to the run whose first process is `pid`; KILL to all that is left of it."""
-        raise NotImplementedError
 
     def let_go(self) -> None:
         """Have it begin to end, where that takes time."""
 
     def close(self) -> None:
         """End it, with all that is left in it."""
-        raise NotImplementedError
 
 
 class Run:

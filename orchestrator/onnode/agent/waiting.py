@@ -210,6 +210,18 @@ class Partner:
         return True
 
 
+def stand_alone(*kept: int) -> None:
+    """Have nothing of the parent's in a forked process but the descriptors that are `kept`: no input, no output, no signals."""
+    signal.set_wakeup_fd(-1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd not in kept:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
 def read_piece(fd: int, size: int = 1 << 16) -> bytes | None:
     """Return what `fd` has, b"" at its end, None when there is nothing yet. Raises OSError."""
     try:

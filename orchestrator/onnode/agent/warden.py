@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from .node import Node, host_environment
 from .run import Place
-from .waiting import Waiting, exit_code
+from .waiting import Waiting, exit_code, stand_alone
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _END_S = 5
@@ -82,14 +82,7 @@ class _Warden:
 
     def _begin(self) -> None:
         os.setsid()
-        signal.set_wakeup_fd(-1)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(nothing, fd)
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2 and int(name) not in (self._requests, self._words):
-                with contextlib.suppress(OSError):
-                    os.close(int(name))
+        stand_alone(self._requests, self._words)
         # Not before it is needed, and in no other process: it takes longer to import than a run takes to start.
         import ctypes
 
