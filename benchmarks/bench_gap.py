@@ -9,6 +9,7 @@ usage (as root on Debian):  python benchmarks/bench_gap.py [--nodes 8 64 128] [-
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -18,7 +19,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-import itertools
+
+from orchestrator.model import load_entry, load_site
+from orchestrator.render import render_bundle, write_bundle
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -98,17 +101,10 @@ def measure(nodes: int, nexp: int, caches: bool) -> dict[str, float]:
         (root / f"systems/gap_{nodes}.yaml").write_text(SYSTEM.format(nodes=nodes, batch=8 * nodes))
         words = {"tunables": "apply" if caches else "off", "caches": "true" if caches else "false"}
         (root / "site.yaml").write_text(SITE.format(root=root, **words))
-        render = [
-            sys.executable,
-            "-m",
-            "orchestrator",
-            "render",
-            f"gap_{nodes}",
-            "builtin",
-            "--site",
-            root / "site.yaml",
-        ]
-        command(*render, "--systems-dir", root / "systems", "--nexp", str(nexp), "-o", root / "bundle", env=env)
+        entry = load_entry(
+            f"gap_{nodes}", "builtin", site=load_site(root / "site.yaml"), systems_dirs=[root / "systems"]
+        )
+        write_bundle(render_bundle(entry, nexp=nexp), root / "bundle")
         (root / "job.sh").write_text(JOB.format(nodes=nodes, nexp=nexp, root=root))
         command("sbatch", "--wait", f"-N{nodes}", "--exclusive", f"--output={root}/out", root / "job.sh", env=env)
         text = (root / "out").read_text()

@@ -24,19 +24,20 @@ PREFIX = ".preflight-"
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A rendered bundle in `folder`; `env` is what its scripts get of the caller's environment."""
+    """A rendered bundle in `folder`; `env` is what its scripts get of the caller's environment. `python`: that of the nodes."""
 
     folder: Path
     env: dict[str, str]
     check_s: int
+    python: str
 
     @property
     def script(self) -> Path:
         return self.folder / "bundle" / "preflight.sh"
 
     @property
-    def node_script(self) -> Path:
-        return self.folder / "bundle" / "lib" / "node.sh"
+    def lib(self) -> Path:
+        return self.folder / "bundle" / "lib"
 
     @property
     def table(self) -> Path:
@@ -69,7 +70,7 @@ def temporary_bundle(entry: Entry, log_dir: Path) -> Iterator[Bundle]:
             ) from error
         # What the nodes write goes there too, and with it.
         env = {**environment(os.environ, entry), "ORCH_SET_DIR": str(folder)}
-        yield Bundle(folder, env, entry.site.preflight.check_seconds)
+        yield Bundle(folder, env, entry.site.preflight.check_seconds, entry.site.python)
     finally:
         _remove(folder)
 

@@ -188,16 +188,8 @@ def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, l
 
     def check(node: Node, stopped: threading.Event) -> NodeAnswer:
         own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
-        argv = [
-            "env",
-            *(f"{name}={value}" for name, value in own.items()),
-            "bash",
-            "-c",
-            SEE,
-            "preflight",
-            str(bundle.node_script),
-            "check",
-        ]
+        words = ["env", *(f"{name}={value}" for name, value in own.items())]
+        argv = [*words, "bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib)]
         return transport.run(node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped))
 
     problems, blind = {}, []
@@ -221,7 +213,7 @@ def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, l
     return judge(names, [*_rows(request, done), *blind], problems)
 
 
-SEE = f'test -r "$1" || exit {INVISIBLE}; exec bash "$@"'
+SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" node check'
 
 
 def _marker(bundle: Bundle) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from controller_parts import Commands, until, write_set
+from replayed import differences
 
 from orchestrator.errors import ExitCode, SchedulerError
 from orchestrator.evidence.sets import open_set
@@ -40,6 +41,7 @@ def shared(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for job in Slurm().jobs(names=names).values():
         if job.alive:
             Slurm().cancel(job.id, 0.1)
+    assert differences(path) == []
     subprocess.run(["rm", "-rf", str(path)], check=True)
 
 

@@ -32,7 +32,7 @@ done
 {
   printf 'node\tcheck\tverdict\tms\ttext\tremedy\n'
   if ((judge)); then
-    while IFS=$'\t' read -r word rank node detail; do
+    while IFS=$'\t' read -r word node detail; do
       [[ $word == check ]] || continue
       IFS=$'\x1f' read -r name verdict ms text remedy <<<"$detail"
       printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$node" "$name" "$verdict" "$ms" "$text" "$remedy"
@@ -48,10 +48,18 @@ done
   fi
 } >"$table"
 """
-NODE = r"""[[ $1 == check && -d $ORCH_SET_DIR && $(<"$ORCH_MARKER") == "$ORCH_MARKER_TEXT" ]] || exit 1
-printf 'check\t%s\t%s\tengine\x1fpass\x1f4\x1fdocker 27\x1f\n' "$SLURM_NODEID" "$ORCH_NODE"
-[[ $ORCH_NODE != bad* ]] || printf 'check\t%s\t%s\timage\x1ffail\x1f4\x1fno image\x1fpull it\n' "$SLURM_NODEID" "$ORCH_NODE"
-printf 'checked\t%s\t%s\t%s\n' "$SLURM_NODEID" "$ORCH_NODE" "$(date +%s%3N)"
+NODE = r"""
+import os, sys, time
+env = os.environ
+with open(env["ORCH_MARKER"]) as marker:
+    if sys.argv[1:] != ["node", "check"] or not os.path.isdir(env["ORCH_SET_DIR"]) or marker.read().strip() != env["ORCH_MARKER_TEXT"]:
+        sys.exit(1)
+def say(word, *fields):
+    print(word, env["ORCH_NODE"], "\x1f".join(fields), sep="\t")
+say("check", "engine", "pass", "4", "docker 27", "")
+if env["ORCH_NODE"].startswith("bad"):
+    say("check", "image", "fail", "4", "no image", "pull it")
+say("checked", str(time.time_ns() // 10**6))
 """
 # What salloc does with its command; its own options go to a file.
 SALLOC = (
@@ -67,7 +75,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "site.yaml").write_text(
         f"kind: site\npartition: gpu\nlog_dir: {tmp_path}/sets\nsbatch: ['--mem=0', '--requeue']\n"
     )
-    files = {"preflight.sh": SCRIPT.encode(), "lib/node.sh": NODE.encode(), "manifest.json": b"{}"}
+    files = {"preflight.sh": SCRIPT.encode(), "lib/__main__.py": NODE.encode(), "manifest.json": b"{}"}
     monkeypatch.setattr("orchestrator.render.render_bundle", lambda entry, nexp: files)
     return tmp_path
 
@@ -254,7 +262,7 @@ class Hosts:
         if node.name == "dark1":
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
         words = [
-            word.replace("/sets/", "/nowhere/") if word.endswith("node.sh") and node.name == "blind1" else word
+            word.replace("/sets/", "/nowhere/") if word.endswith("/lib") and node.name == "blind1" else word
             for word in argv
         ]
         done = subprocess.run(words, capture_output=True, timeout=30)

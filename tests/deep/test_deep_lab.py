@@ -9,10 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,64 +25,11 @@ pytestmark = pytest.mark.lab
 
 TOP = Path(__file__).resolve().parents[2]
 
-JOB = r"""#!/bin/bash
-set -uo pipefail
-BUNDLE=$1 SET_DIR=$2 SCHEDULER=slurm
-. "$BUNDLE/lib/common.sh"
-. "$BUNDLE/settings.sh"
-. "$BUNDLE/lib/steps_slurm.sh"
-. "$BUNDLE/lib/deep.sh"
-steps_begin
-NODES=("${ALLOCATED[@]}")
-export ORCH_SET_DIR=$SET_DIR ORCH_JOB_ID=$JOB_ID MASTER_ADDR=${NODES[0]} ORCH_PEER=${NODES[1]}
-DEEP_TSV=$SET_DIR/preflight/deep-test.tsv
-printf 'declare -x NCCL_SOCKET_IFNAME="lo"\n' >"$SET_DIR/environment.sh"
-mkdir -p "$SET_DIR/nodes"
-deep_step "${NODES[@]:1}" "${NODES[0]}"
-echo "status $?"
-printf 'row\t%s\n' "${DEEP_ROWS[@]}"
-printf 'slow %s\n' "${DEEP_SLOW[*]}"
-printf 'summary %s\n' "$DEEP_SUMMARY"
-printf 'json %s\n' "$DEEP_JSON"
-"""
-
-# A node whose link carries 4 MB/s; all nodes of the lab have the same real one.
-THROTTLE = r"""
-[[ $node != SLOW ]] || sed -i 's|^    def send(self, data):|&\n        time.sleep(len(data) / 4e6)|' "$folder/all_reduce_tcp.py"
-"""
-
-
-@dataclass
-class Outcome:
-    """What deep_step left behind."""
-
-    status: int
-    rows: dict[str, tuple[str, str, str, str]]
-    """Node: verdict, milliseconds, text, remedy."""
-    slow: list[str]
-    summary: str
-    json: dict[str, Any] | None
-    table: list[dict[str, str]]
-    """The lines of deep-<job>.tsv."""
-
-    def verdicts(self) -> dict[str, str]:
-        return {node: row[0] for node, row in self.rows.items()}
-
-
-def outcome(output: str, errors: str, table: Path) -> Outcome:
-    """Read what the driver printed."""
-    assert "status " in output, output + errors
-    lines = [line.partition(" ") for line in output.splitlines()]
-    said = {word: rest for word, _, rest in lines}
-    rows = {}
-    for line in output.splitlines():
-        if line.startswith("row\t"):
-            _, node, *cells = line.split("\t")
-            rows[node] = (cells[0], cells[1], cells[2], cells[3])
-    with table.open() as stream:
-        measured = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
-    found = json.loads(said["json"])
-    return Outcome(int(said["status"]), rows, said["slow"].split(), said["summary"], found, measured)
+SLOWED = {
+    'self.failure = ""\n': 'self.failure = ""\n        self.slow = members[self.rank][0] == "SLOW"\n',
+    "self.following.sendall(data)": "time.sleep(len(data) / 4e6 if self.slow else 0)\n                self.following.sendall(data)",
+}
+"""Of measure/ring.py: a node whose link carries 4 MB/s; all nodes of the lab have the same real one."""
 
 
 @pytest.fixture
@@ -105,28 +51,21 @@ def site(lab: Lab, folder: Path) -> Path:
     return path
 
 
-def measure(lab: Lab, folder: Path, slow: str) -> tuple[Outcome, str]:
-    bundle, root = folder / "bundle", folder / "set"
-    root.mkdir()
-    entry = load_entry("MI325X_08x08x32", "flux1", site=site(lab, folder))
-    write_bundle(render_bundle(entry, nexp=1), bundle)
-    script = bundle / "lib/deep_node.sh"
-    mark = "  if [[ $ENGINE == none ]]; then\n    deep_on_host"
-    assert mark in script.read_text()
-    script.write_text(script.read_text().replace(mark, THROTTLE.replace("SLOW", slow or "nobody") + mark))
-    (folder / "job.sh").write_text(JOB)
-    done = subprocess.run(
-        ["sbatch", "--wait", "--nodes=8", "--time=10", f"--output={folder}/job.out", "job.sh", bundle, root],
-        cwd=folder,
-        env=lab.env,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
+def bundle_of(lab: Lab, folder: Path) -> Path:
+    bundle = folder / "bundle"
+    write_bundle(render_bundle(load_entry("MI325X_08x08x32", "flux1", site=site(lab, folder)), nexp=1), bundle)
+    return bundle
+
+
+def in_a_job(bundle: Path, nodes: Sequence[str]) -> list[str]:
+    """The words that measure between `nodes`, in this order, in a job of eight nodes."""
+    table = bundle.parent / "checks.tsv"
+    script = bundle.parent / "job.sh"
+    script.write_text(
+        f"#!/bin/bash\nexec bash {bundle}/preflight.sh --deep --json --tsv {table} --nodes {','.join(nodes)}\n"
     )
-    output = (folder / "job.out").read_text()
-    assert done.returncode == 0, done.stderr + output
-    return outcome(output, output, root / "preflight/deep-test.tsv"), output
+    output = f"--output={bundle.parent}/job.out"
+    return ["--nodes=8", "--time=10", output, f"--chdir={bundle.parent}", str(script)]
 
 
 def containers(lab: Lab) -> list[str]:
@@ -140,36 +79,31 @@ def _eight_nodes(lab: Lab) -> None:
 
 
 def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
-    slow = lab.nodes[4]
-
-    found, output = measure(lab, folder, slow)
-
-    assert found.slow == [slow], output
-    assert found.rows[slow][2].startswith("slow: pairs with it reach 0.00")
-    assert {row[0] for node, row in found.rows.items() if node != slow} == {"pass"}
-    assert found.table[0]["round"] == "all"
+    slow, bundle = lab.nodes[4], bundle_of(lab, folder)
+    ring = bundle / "lib/measure/ring.py"
+    text = ring.read_text()
+    for before, after in SLOWED.items():
+        assert before in text
+        text = text.replace(before, after.replace("SLOW", slow))
+    ring.write_text(text)
+    nodes = [*lab.nodes[1:8], lab.nodes[0]]
+    status = lab.batch(*in_a_job(bundle, nodes), env=lab.env | {"ORCH_DEEP_PASS_S": "0.1"})
+    output = (folder / "job.out").read_text()
+    assert status == 1, output
+    told = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
+    rows = {node["node"]: row for node in told["nodes"] for row in node["checks"] if row["check"] == "deep"}
+    assert list(rows) == nodes and told["exclude"] == [slow], output
+    assert rows[slow]["text"].startswith("slow: pairs with it reach 0.00")
+    assert {row["verdict"] for node, row in rows.items() if node != slow} == {"pass"}
+    with (folder / "checks.tsv.deep").open() as table:
+        first = next(csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE))
     # The order that was given, not the one that Slurm gives the tasks.
-    assert found.table[0]["nodes"].split(",") == [*lab.nodes[1:8], lab.nodes[0]]
+    assert (first["round"], first["nodes"].split(",")) == ("all", nodes)
     assert containers(lab) == []
 
 
 def test_a_cancelled_job_leaves_no_container(lab: Lab, folder: Path) -> None:
-    bundle, root = folder / "bundle", folder / "set"
-    root.mkdir()
-    entry = load_entry("MI325X_08x08x32", "flux1", site=site(lab, folder))
-    write_bundle(render_bundle(entry, nexp=1), bundle)
-    (folder / "job.sh").write_text(JOB)
-    job = lab.run(
-        "sbatch",
-        "--parsable",
-        "--nodes=8",
-        "--time=10",
-        f"--output={folder}/job.out",
-        f"--chdir={folder}",
-        folder / "job.sh",
-        bundle,
-        root,
-    ).stdout.strip()
+    job = lab.run("sbatch", "--parsable", *in_a_job(bundle_of(lab, folder), lab.nodes[:8])).stdout.strip()
     deadline = time.monotonic() + 120
     while len(containers(lab)) < 8 and lab.run("squeue", "--noheader", f"--jobs={job}", check=False).stdout:
         assert time.monotonic() < deadline
@@ -180,13 +114,16 @@ def test_a_cancelled_job_leaves_no_container(lab: Lab, folder: Path) -> None:
     while containers(lab) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert containers(lab) == []
+    while lab.run("squeue", "--noheader", f"--jobs={job}", check=False).stdout:
+        assert time.monotonic() < deadline
+    assert not list(folder.glob(".preflight-*"))
 
 
 def test_manifest_has_the_programs(lab: Lab, folder: Path) -> None:
     entry = load_entry("MI325X_08x08x32", "flux1", site=site(lab, folder))
     outputs = json.loads(render_bundle(entry, nexp=1)["manifest.json"])["outputs"]
 
-    assert {"lib/all_reduce.py", "lib/rccl_tests.py", "lib/deep.sh"} <= set(outputs)
+    assert {"lib/measure/__main__.py", "lib/measure/rccl_tests.py", "lib/loop/deep.py"} <= set(outputs)
 
 
 def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:

@@ -75,19 +75,17 @@ BABBLER = (*ENTRY, "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]',
     ("program", "text"),
     [
         (DEAD, "the measurement ended (status 3): it broke"),
-        (SILENT, "no word from its measuring container within 9 s"),
         (DEAF, "no answer to a measurement within 6 s"),
         (LIAR, "no all-reduce with it succeeds: "),
     ],
-    ids=["dead", "silent", "deaf", "liar"],
+    ids=["dead", "deaf", "liar"],
 )
 def test_a_bad_node_is_named_and_the_others_are_measured(
     bundle: Bundle, program: tuple[str, str, str], text: str
 ) -> None:
-    bundle.settings(CONTAINER_START_S="5")
     bundle.spoil("n2", *program)
 
-    found = bundle.step("n1", "n2", "n3", "n4", ORCH_DEEP_START_S="4", ORCH_DEEP_LIMIT_S="5", ORCH_DEEP_GRACE_S="1")
+    found = bundle.step("n1", "n2", "n3", "n4", ORCH_DEEP_LIMIT_S="5", ORCH_DEEP_GRACE_S="1")
 
     assert found.slow == ["n2"], found
     assert found.rows["n2"][0] == "fail"
@@ -145,6 +143,20 @@ folder = Path(sys.argv[1]) / "loop"
 folder.mkdir()
 Bundle(folder).step("n1", "n2", "n3", "n4")
 """
+
+
+def test_a_silent_measurement_ends_with_the_input(bundle: Bundle) -> None:
+    bundle.spoil("n1", *SILENT)
+    step = bundle.start(["n1"])
+    try:
+        deadline = time.monotonic() + 20
+        while not processes_of(bundle.folder / "orch-0-test-n1-deep/measure") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        step.close()
+        step.wait(20)
+        assert not step.alive
+    finally:
+        step.kill()
 
 
 def test_a_signal_ends_a_node(bundle: Bundle, tmp_path: Path) -> None:

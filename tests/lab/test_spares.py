@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from replayed import differences
 
 if TYPE_CHECKING:
     from conftest import Lab
 
-TOP = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "tests/tuning"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tuning"))
 from tuning_parts import STUBBORN, fill, snapshot
 
 pytestmark = pytest.mark.lab
+
+TOP = Path(__file__).resolve().parents[2]
 
 NMI = "proc/sys/kernel/nmi_watchdog"
 NO_IMAGE, STUBBORN_KNOB, LOSES_POWER = "sp3", "sp6", "sp5"
@@ -188,3 +190,4 @@ def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
     assert one.orchestrator("score", one.root).returncode == 0
     assert ten.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
     assert one.clean()
+    assert differences(one.root) == []

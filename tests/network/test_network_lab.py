@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_sys import Port, build_proc, build_sys, renamed_broadcom
 from network_parts import Place
+from replayed import differences
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -55,9 +55,7 @@ class LabPlace:
             **self.lab.env,
             **self.place.env(PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n"),
         }
-        subprocess.run(
-            ["sbatch", "--wait", "job.sh"], cwd=bundle, env=env, capture_output=True, timeout=300, check=False
-        )
+        self.lab.batch("job.sh", cwd=bundle, env=env)
         [output] = bundle.glob("job_*.out")
         [root] = (self.place.folder / "sets").iterdir()
         [record] = (root / "jobs").iterdir()
@@ -68,6 +66,7 @@ class LabPlace:
 def two(lab: Lab) -> Iterator[LabPlace]:
     folder = Path(tempfile.mkdtemp(prefix="network-", dir=lab.shared))
     yield LabPlace(lab, Place(folder))
+    assert differences(folder) == []
     shutil.rmtree(folder)
 
 

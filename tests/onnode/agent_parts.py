@@ -1,4 +1,4 @@
-"""A real agent over pipes: a bundle of the real renderer with this package as its lib/, the engine `none`, a set folder without a loop."""
+"""A real agent over pipes: a bundle of the real renderer with this package as its lib/, no container, and no loop."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Bench:
         entry = load_entry("one_node", "builtin", site=Site(**document), systems_dirs=[folder / "systems"])
         write_bundle(render_bundle(entry, nexp=2), self.bundle)
         shutil.rmtree(self.bundle / "lib", ignore_errors=True)
-        shutil.copytree(TOP / "orchestrator/onnode", self.bundle / "lib", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(TOP / "orchestrator/onnode", self.bundle / "lib")
         self.layout.environment.write_text('declare -x FROM_CONFIG="a \\"b\\" \\$c"\ndeclare -x EMPTY=""\n')
         self.plan("echo hello")
 

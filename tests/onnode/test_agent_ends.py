@@ -25,7 +25,7 @@ def training(made: Bench, agent: Agent, number: int = 1) -> None:
     """Have a run of TRAINING begun, with all its processes."""
     made.plan(TRAINING)
     agent.begin(number)
-    until(lambda: [words for words in trained(made).values() if words == "sleep 1000 "].__len__() == 2)
+    until(lambda: list(trained(made).values()).count("sleep 1000 ") == 2)
 
 
 def trained(made: Bench) -> dict[int, str]:
@@ -136,18 +136,21 @@ def test_folders_of_living_holders_stay(one: Bench) -> None:
         "old-form": f"{os.getpid()}\n",
         "no-pid": "",
         "recycled": f"{os.getpid()} 1\n",
-        "7-n9": "999999 1\n",
-        "dead": "999999 1\n",
+        "7-another-node-of-this-job": "999999999 1\n",
+        "dead": "999999999 1\n",
     }
     for name, text in names.items():
         folder = one.channels / f"orch-{os.getuid()}-{name}"
         folder.mkdir()
         (folder / "hold_pid").write_text(text)
-    (one.channels / "dead").symlink_to(one.folder)
+    elsewhere = one.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "hold_pid").write_text(names["dead"])
+    (one.channels / f"orch-{os.getuid()}-link").symlink_to(elsewhere)
     one.agent().hear("ready")
     found = {path.name.removeprefix(f"orch-{os.getuid()}-") for path in one.channels.iterdir()}
-    assert found == {"other-job", "old-form", "no-pid", "7-n9", "7-n1", "dead"} - {"dead"} | {"dead"} & found
-    assert not (one.channels / f"orch-{os.getuid()}-dead").exists()
+    assert found == {*names, "link", "7-n1"} - {"dead", "recycled"}
+    assert (elsewhere / "hold_pid").exists()
 
 
 def start_of(pid: int) -> str:

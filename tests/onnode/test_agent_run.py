@@ -48,7 +48,7 @@ def test_a_run_has_its_environment_and_nothing_else(one) -> None:
     assert str(one[0].code) in rest
     # 0, 1, 2, and the folder that ls reads.
     assert rest.count(" -> ") == 4
-    secret = "it's $ecret".encode()
+    secret = b"it's $ecret"
     files = [path for path in one[0].folder.rglob("*") if path.is_file() and path.name != "node_0.log"]
     assert files and not any(secret in path.read_bytes() for path in files)
 
@@ -66,7 +66,7 @@ def test_rank_is_the_place_among_the_nodes(one) -> None:
 
 
 @pytest.mark.parametrize(
-    "number, plan, code",
+    ("number", "plan", "code"),
     [(3, "exit 7", 7), (4, "kill -9 $$", 137), (5, "exec /nonexistent", 127), (6, "exec /etc/passwd", 126)],
 )
 def test_exit_status(one, number: int, plan: str, code: int) -> None:
@@ -157,7 +157,7 @@ def test_stop_finder_at_every_cut() -> None:
         assert finder.status == ""
 
 
-@pytest.mark.parametrize("size, status", [(MAX_LINE, "success"), (MAX_LINE + 1, "")])
+@pytest.mark.parametrize(("size", "status"), [(MAX_LINE, "success"), (MAX_LINE + 1, "")])
 def test_stop_finder_long_lines(size: int, status: str) -> None:
     finder = StopFinder()
     line = STOP.encode() + b" " * (size - len(STOP))

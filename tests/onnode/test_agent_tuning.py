@@ -157,7 +157,7 @@ def test_put_back_whole_at_any_moment(tuned: Bench) -> None:
             time.sleep(max(ready + (batch * 8 + k) % 10 / 10 * 0.5 - time.monotonic(), 0))
             os.killpg(agent.process.pid, signal.SIGTERM)
             os.killpg(agent.process.pid, signal.SIGTERM)
-        for root, agent in zip(roots, agents):
+        for root, agent in zip(roots, agents, strict=True):
             assert agent.end() == 143 and agent.words[-1][0] == "left"
             assert settings(root) == AS_FOUND
             assert not (tuned.folder / "states" / agent.name).exists()

@@ -47,6 +47,40 @@ def test_apply_verify_revert(host: Host) -> None:
     assert not host.run("revert", "job-1").stdout and host.is_as_before
 
 
+def test_watch_answers_every_line(host: Host) -> None:
+    host.rows("apply", "me")
+    process = subprocess.Popen(
+        ["bash", host.script, "watch"],
+        env=host.env(),
+        text=True,
+        bufsize=1,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None
+
+    def answer() -> dict[str, list[str]]:
+        lines = iter(process.stdout.readline, "\n")  # type: ignore[union-attr]
+        return {cells[0]: cells[1:] for cells in (line.rstrip("\n").split("\t") for line in lines)}
+
+    boot = answer()
+    assert boot["iommu_passthrough"][0] == "iommu=pt" and boot["iommu_passthrough"][-2:] == ["look", "holds"]
+    process.stdin.write("\n")
+    first = answer()
+    assert first["nmi_watchdog"][:2] == ["0", "0"] and first["nmi_watchdog"][-2:] == ["set", "holds"]
+    assert "pcie_acs" not in boot | first and not boot.keys() & first.keys()
+    (host.root / "proc/sys/kernel/nmi_watchdog").write_text("1\n")
+    # A signal to the whole job does not end it; the end of its input does.
+    process.terminate()
+    process.stdin.write("\n")
+    after = answer()["nmi_watchdog"]
+    assert after[:2] == ["1", "0"] and after[-1] == "fails"
+    process.stdin.close()
+    assert process.wait(60) == 0
+    process.stdout.close()
+    host.rows("revert", "me")
+
+
 def test_apply_twice_remembers_the_first_values(host: Host) -> None:
     host.rows("apply", "job-1")
     journal = (host.state / "journal").read_text()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from replayed import differences
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
 from orchestrator.evidence.attempts import drifts
@@ -173,6 +174,7 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     wait_for(lambda: not made.running())
     wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists())
     wait_for(lambda: not watchdogs(STATE) and not watchdogs(made.folder))
+    assert differences(made.folder) == []
     shutil.rmtree(made.folder)
 
 
@@ -336,10 +338,11 @@ def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: st
     assert tuned(knobs)
     set_dir = str(place.set_dir())
     # First those that would tidy up when the others are gone.
-    for words in (("node.sh", "hold", set_dir), ("slurm_script",), ("node.sh", "run", set_dir), ("srun", set_dir)):
+    lib = f"{set_dir}/bundle/lib"
+    for words in ((lib, "hold"), (f"{place.bundle}/lib", "loop"), ("slurm_script",), ("srun", lib)):
         place.kill(*words)
     place.lab.run("scancel", "--signal=KILL", job, check=False)
-    wait_for(lambda: not place.running() and not place.processes("node.sh", "hold", set_dir))
+    wait_for(lambda: not place.running() and not place.processes(lib, "hold"))
     if by == "tune revert":
         assert tuned(knobs) and knobs.held()
         place.revert()

@@ -60,10 +60,10 @@ def _fill(node: Node, folder: Path) -> None:
 
 def _exports(node: Node) -> str:
     """Return what the measurement has beyond the variables of a run: this node's own network, and what measure/ wants to know."""
-    first, second = os.environ.get("MASTER_ADDR", ""), os.environ.get("ORCH_PEER", "")
+    peers = [one for one in os.environ.get("ORCH_DEEP_PEERS", "").split() if one != node.name]
     own: dict[str, str | None] = dict(network.look(node).exports())
     own["ORCH_DEEP_GPUS"] = str(node.settings.gpus_per_node)
-    own["ORCH_DEEP_PEER"] = second if first == node.name else first
+    own["ORCH_DEEP_PEER"] = "".join(peers[:1])
     own["PYTHONDONTWRITEBYTECODE"] = "1"
     for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_PASS_S", "ORCH_DEEP_RCCL_TESTS"):
         own[name] = os.environ.get(name) or None

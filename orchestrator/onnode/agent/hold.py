@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from .node import Node
 from .run import NO_CONTAINER, Order, Run, keep_files
 from .serve import tell_failure
 from .tuning import Tuning, last_words, missing
-from .waiting import Failed, LetGo, Waiting
+from .waiting import ENDS, Failed, LetGo, Waiting
 from .warden import Host
 
 if TYPE_CHECKING:
@@ -239,6 +240,9 @@ class Hold:
         run = self.run
         if run is not None:
             run.ended(code)
+            if isinstance(self.place, Host):
+                # Nobody can end what it has left behind, so its output may never end.
+                run.stop()
             if not self.waiting.wait(lambda: run.over, RUN_END_S, patient=True):
                 run.close()
             self.run = None
@@ -298,6 +302,8 @@ class Hold:
                 part()
             except Exception as error:
                 tell_failure(self.node, error)
+        # What comes now has nothing to end any more, and must not make an error of the way out.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         self.node.say("left")
 
     def _end_work(self) -> None:

@@ -7,6 +7,7 @@ disk. What a run prints comes back through a second pipe. Both are this run's ow
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -168,10 +169,8 @@ class Run:
             self._remove_pipes()
             raise Failed("storage", f"{os.fsdecode(error.filename)}: {error.strerror}") from error
         for fd in (self._script, self._out):
-            try:
+            with contextlib.suppress(OSError):  # this user may not have more
                 fcntl.fcntl(fd, _SET_PIPE_SIZE, MAX_LINE)
-            except OSError:  # this user may not have more
-                pass
         self._waiting.watch(self._out, self._take)
         self._write(self._lines(exports))
         self._place.start(self._name)
@@ -362,10 +361,8 @@ class Run:
                 os.close(fd)
         self._script = self._out = self._log = -1
         for kind in ("script", "out"):
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(self._pipe(kind))
-            except OSError:
-                pass
 
     def _tell(self) -> None:
         order, node = self.order, self._node

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +43,8 @@ def tell_failure(node: Node, error: Exception) -> None:
     if isinstance(error, Failed):
         node.say("failed", error.kind, error.text)
         return
+    import traceback  # takes long, and is seldom needed
+
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     if isinstance(error, OSError) and error.filename is not None:
         node.say("failed", "storage", f"{os.fsdecode(error.filename)}: {error.strerror}")

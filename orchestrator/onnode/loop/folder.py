@@ -17,7 +17,7 @@ from .. import records
 from ..events import now_ms, number
 from ..layout import Layout
 from ..mllog_tail import last_status
-from ..records import JobRecord, RunRecord, SetRecord
+from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..settings import Settings
 from .nodes import Local, Slurm
 
@@ -78,20 +78,20 @@ class Folder:
 
     def _publish(self, run: int, attempt: int, rank: int) -> None:
         result, temporary = self.layout.result(run), self.layout.run(run) / f".result.tmp.{os.getpid()}"
-        with open(temporary, "wb") as out:
-            for path in (self.layout.cache_log(run, attempt), self.layout.node_log(run, attempt, rank)):
-                with suppress(FileNotFoundError), open(path, "rb") as log:
-                    shutil.copyfileobj(log, out, 1 << 20)
-            out.flush()
-            os.fsync(out.fileno())
         try:
-            os.link(temporary, result)  # fails where there is one already
-        except FileExistsError as error:
-            raise SetError(f"{result} is there already; a published result is never replaced") from error
-        except OSError:  # a file system without hard links
-            if result.exists():
-                raise SetError(f"{result} is there already; a published result is never replaced") from None
-            os.replace(temporary, result)
+            with open(temporary, "wb") as out:
+                with suppress(FileNotFoundError), records.open_regular(self.layout.cache_log(run, attempt)) as log:
+                    shutil.copyfileobj(log, out, 1 << 20)
+                with records.open_regular(self.layout.node_log(run, attempt, rank)) as log:
+                    shutil.copyfileobj(log, out, 1 << 20)
+                out.flush()
+                os.fsync(out.fileno())
+            try:
+                os.link(temporary, result)  # fails where there is one already
+            except OSError as error:
+                if os.path.lexists(result):
+                    raise SetError(f"{result} is there already; a published result is never replaced") from error
+                os.replace(temporary, result)  # a file system without hard links
         finally:
             temporary.unlink(missing_ok=True)
         self._link(run)
@@ -125,6 +125,8 @@ class Folder:
 
     def _drop(self, holder: str, mine: Path, scheduler: Slurm | Local) -> None:
         """Remove the lock of a job that is gone, but not one that another job has made since it was read."""
+        if not holder:  # without hard links it is there a moment before its content
+            time.sleep(1)
         guard = self.layout.root / f".loop.lock.of-{''.join(c if c.isalnum() else '_' for c in holder)}"
         if not _linked(mine, guard):
             taker = _first_word(guard)
@@ -138,14 +140,19 @@ class Folder:
         finally:
             guard.unlink(missing_ok=True)
 
+    @property
+    def is_mine(self) -> bool:
+        """Whether this job still has the set. A loop that Slurm has given up may live on, and its successor may be done already."""
+        return _first_word(self.layout.loop_lock) == self.job_id
+
     def check_mine(self) -> None:
-        """Raise SetError when another job has taken the set: a loop that Slurm has given up may live on."""
-        if _first_word(self.layout.loop_lock) != self.job_id:
-            raise SetError(f"{self.layout.loop_lock} is not this job's any more; another job works on the set")
+        """Raise SetError when another job has taken the set."""
+        if not self.is_mine:
+            raise SetError(f"{self.layout.loop_lock} is not this job's any more: another job has the set, or had it")
 
     def let_go(self) -> None:
         with suppress(OSError):
-            if _first_word(self.layout.loop_lock) == self.job_id:
+            if self.is_mine:
                 self.layout.loop_lock.unlink()
 
     # ---- what a killed job left ----
@@ -164,18 +171,46 @@ class Folder:
     def _settle_run(self, run: int) -> None:
         """Make the run's state that of its last attempt, or of the one whose result is out. A job can be killed at any step."""
         folder, last = self.layout.run(run), RunRecord(run=run, state="queued")
-        for attempt in records.numbered(folder, "", "attempt_"):
-            state = self._settled(run, attempt)
-            if state is not None and not last.done:
-                last = state
+        states = [self._settled(run, attempt) for attempt in records.numbered(folder, "", "attempt_")]
+        found = [state for state in states if state is not None]
+        done = [state for state in found if state.done]
+        last = next((state for state in done if self._is_result_of(state)), (done or found or [last])[-1])
         if self.layout.result(run).exists():
             self._link(run)
             if not last.done:  # the states were lost, the result is not
                 last = self._rebuilt(run, last)
+        elif last.done:
+            last = self._published_again(last)
         for path in (*folder.glob(".*.tmp.*"), *folder.glob("attempt_*/.*.tmp.*")):
             path.unlink(missing_ok=True)
         if self.run_state(run) != last:
-            records.write(last, self.layout.run_state(run))
+            records.write(last, self.layout.run_state(run), sync=last.state != "queued")
+
+    def _is_result_of(self, state: RunRecord) -> bool:
+        """Whether the run's result is a log of this attempt. Sizes tell: logs only grow, and nothing else is published."""
+        logs = self.layout.attempt(state.run, state.attempt)
+        try:
+            head, size = (
+                _size(self.layout.cache_log(state.run, state.attempt)),
+                self.layout.result(state.run).stat().st_size,
+            )
+            return any(_size(path) + head == size for path in logs.glob("node_*.log"))
+        except OSError:
+            return False
+
+    def _published_again(self, state: RunRecord) -> RunRecord:
+        """The result of a run that is done is not there: publish it once more; without its log the run has none."""
+        stops = self._stops(state.run, state.attempt)
+        for rank, status in stops.items():
+            if (status == "success") == (state.outcome == "success") and status:
+                self._publish(state.run, state.attempt, rank)
+                return state
+        return replace(state, state="failed", outcome="infrastructure", reason="its result and its log are lost")
+
+    def _stops(self, run: int, attempt: int) -> dict[int, str]:
+        """Rank -> status of the last run_stop in its log."""
+        ranks = records.numbered(self.layout.attempt(run, attempt), ".log", "node_")
+        return {rank: last_status(self.layout.node_log(run, attempt, rank)) for rank in ranks}
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
         """Return the final state of an attempt; None for one that had not begun."""
@@ -186,34 +221,49 @@ class Folder:
                 left.unlink(missing_ok=True)
             with suppress(OSError):
                 path.parent.rmdir()
-            return None
-        if not isinstance(state, RunRecord):  # damaged: what its log says is what is left
-            state = RunRecord(run=run, attempt=attempt, state="running")
+                return None
+        if not isinstance(state, RunRecord) or (state.run, state.attempt) != (run, attempt):
+            state = self._as_left(run, attempt)
         if state.state != "running":
             return state
-        stops = {
-            rank: last_status(self.layout.node_log(run, attempt, rank)) for rank in range(max(len(state.nodes), 1))
-        }
+        stops = self._stops(run, attempt)
         good = next((rank for rank, status in stops.items() if status == "success"), None)
-        reason = state.reason or f"job {state.job_id or 'unknown'} ended without closing this attempt"
         outcome = "interrupted"
         if good is not None:
             # It was a finished run: it is published, not repeated.
             outcome = "success"
             if not self.layout.result(run).exists():
                 self._publish(run, attempt, good)
-        elif self.layout.result(run).exists() and any(stops.values()):
+        elif any(stops.values()) and self._is_result_of(state):
             outcome = "not_converged"
         word = "success" if outcome == "success" else "failed"
+        reason = state.reason or f"job {state.job_id or 'unknown'} ended without closing this attempt"
         state = replace(state, state=word, outcome=outcome, reason=reason, end_ms=now_ms())
         records.write(state, path)
         return state
+
+    def _as_left(self, run: int, attempt: int) -> RunRecord:
+        """Return what is known of an attempt whose own state is lost, or damaged."""
+        ranks = records.numbered(self.layout.attempt(run, attempt), ".json", "node_")
+        told = [records.read(NodeRunRecord, self.layout.node_state(run, attempt, rank)) for rank in ranks]
+        nodes = {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
+        return RunRecord(
+            run=run, attempt=attempt, state="running", reason="its state was lost; this is what its logs say",
+            seed=seed_of(self.record.root_seed, run, attempt), nodes=[nodes[rank].node for rank in sorted(nodes)],
+            exit_codes={one.node: one.exit for one in nodes.values()},
+            start_ms=min((one.start_ms for one in nodes.values()), default=0),
+        )  # fmt: skip
 
     def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
         status = last_status(self.layout.result(run))
         word, outcome = ("success", "success") if status == "success" else ("failed", "not_converged")
         reason = "the run's state was lost; this is what its published result says"
         return replace(last, state=word, outcome=outcome, reason=reason, end_ms=last.end_ms or now_ms())
+
+
+def seed_of(root: int, run: int, attempt: int) -> int:
+    """Return the seed of an attempt: distinct for every run and attempt by construction; two sets differ by their root."""
+    return root + 1000 * (run - 1) + attempt
 
 
 def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, environment: dict[str, str]) -> Folder:
@@ -239,18 +289,33 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, envi
                 raise SetError(f"{layout.set_file} is gone, and the set has runs; put it back, or start a new set")
             _describe(bundle, settings, scheduler, layout, environment)
         record = records.read(SetRecord, layout.set_file)
-        if not isinstance(record, SetRecord) or not record.root_seed:
-            raise SetError(
-                f"{layout.set_file} is damaged: {record if record and not isinstance(record, SetRecord) else 'it has no root_seed'}"
-            )
+        if not isinstance(record, SetRecord):
+            raise SetError(f"{record or layout.set_file}; it is damaged")
+        if not (0 < record.root_seed <= MAX_SEED and 0 < record.nexp < 10_000):
+            raise SetError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
         if not layout.bundle.is_dir():
-            # Nodes run from this copy: what ran stays on record, and an edit of the original cannot reach a running set.
-            temporary = layout.root / f".bundle.tmp.{os.getpid()}"
-            shutil.copytree(bundle, temporary, ignore=shutil.ignore_patterns("__pycache__"))
-            temporary.rename(layout.bundle)
+            _copy(bundle, layout)
     except OSError as error:
-        raise SetError(f"cannot write to {root}: {error.strerror or error} (LOGDIR={settings.logdir})") from error
+        raise SetError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
     return Folder(layout, record, scheduler.job_id)
+
+
+def _copy(bundle: Path, layout: Layout) -> None:
+    """Keep what runs: nodes run from this copy, and an edit of the original cannot reach a running set. Raises OSError."""
+    temporary = layout.root / f".bundle.tmp.{os.getpid()}"
+    try:
+        shutil.copytree(bundle, temporary, ignore=shutil.ignore_patterns("__pycache__"))
+        temporary.rename(layout.bundle)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _first_reason(error: OSError) -> str:
+    """Return why a file could not be written; of a whole folder the first of the reasons."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        return str(error.args[0][0][-1])
+    return str(error.strerror or error)
 
 
 def _describe(
@@ -295,6 +360,7 @@ def _describe(
 
 
 def _linked(source: Path, target: Path) -> bool:
+    """Make `target` with the content of `source`, complete when it appears; False where there is one. Raises OSError."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -304,9 +370,21 @@ def _linked(source: Path, target: Path) -> bool:
             fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             return False
-        with os.fdopen(fd, "wb") as file:
-            file.write(source.read_bytes())
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(source.read_bytes())
+        except OSError:  # half of it must not lock anybody out
+            target.unlink(missing_ok=True)
+            raise
     return True
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; 0 when there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _first_word(path: Path) -> str:

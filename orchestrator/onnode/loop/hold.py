@@ -7,10 +7,11 @@ import re
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ..events import UNIT, Event, clean, number, parse_word
+from ..events import UNIT, Event, clean, now_ms, number, parse_word
 from ..policy import place
 from ..policy.agree import Agreement, agree, agree_on_facts
 from ..policy.judge import judge_checks
@@ -18,24 +19,27 @@ from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
 from .nodes import DeepStep, Flow, Step, node_command
-
-if TYPE_CHECKING:
-    from .job import Job
-    from .run import Attempt
+from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
+BEHIND_S = 0.5
+
+
+class Listener(Protocol):
+    def take(self, event: Event) -> None: ...
 
 
 class Group:
     """Nodes that work together on one run at a time. Everything that they say and what is decided goes through `note`."""
 
-    def __init__(self, job: Job, allocated: Sequence[str]) -> None:
+    def __init__(self, job: Work, allocated: Sequence[str]) -> None:
         self.job, self.settings = job, job.settings
         self.standing = place.Standing()
         self.known = frozenset(allocated)
         self.step: Step | None = None
-        self.attempt: Attempt | None = None
+        self.attempt: Listener | None = None
+        """The run that is going on, which hears what its nodes say."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (time.monotonic())."""
         self.problem = ""
@@ -51,8 +55,10 @@ class Group:
         self.choosing = False
         self.step_started_ms = self._garbled = 0
         self._last_words: list[str] = []
+        self._named: dict[str, tuple[float, str]] = {}
+        """Nodes that the step's own words name -> when that counts, and the words."""
         self.marker = self.marker_text = ""
-        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.settings_record}
+        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
         self.note("begin", detail=about)
 
     # ---- what is said and what is decided ----
@@ -98,8 +104,9 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
-            self._ended(name[0] or name[1], f"its step ended: {text}")
+        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
+            # Its own last words come another way, and may be behind.
+            self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
     def _ended(self, node: str, reason: str) -> None:
         report = self.standing.reports.get(node)
@@ -108,8 +115,20 @@ class Group:
             self.fail(node, "silent", reason)
 
     def look_for_ended(self) -> None:
+        """Put on record which nodes have ended without `left`."""
+        now = time.monotonic()
         for node in self.step.ended_nodes() if self.step else ():
             self._ended(node, f"its step ended: {' '.join(self._last_words) or 'without a word'}")
+        for node in [node for node, (due, _) in self._named.items() if due <= now]:
+            self._ended(node, self._named.pop(node)[1])
+
+    def look_again(self, at_latest: float) -> float:
+        """Return when `look_for_ended` is to be called again."""
+        return min([at_latest, *(due for due, _ in self._named.values())])
+
+    def is_gone(self, node: str) -> bool:
+        """Whether nothing more is to be expected from a node of this step."""
+        return node in self.standing.silent or "left" in self.standing.reports[node].words
 
     def hear(self, word: str, nodes: Sequence[str]) -> Flow:
         """Wait until each of `nodes` has said `word` or has failed; False when the set is ending or the step has ended."""
@@ -134,7 +153,7 @@ class Group:
                 )
                 return False
             else:
-                yield min(deadline, time.monotonic() + 1)
+                yield self.look_again(min(deadline, time.monotonic() + 1))
         return False
 
     # ---- having nodes ready ----
@@ -214,7 +233,7 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self.heard = job.now_ms(), [], {}
+        self.step_started_ms, self._last_words, self._named, self.heard = now_ms(), [], {}, {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
@@ -243,11 +262,11 @@ class Group:
                 if self.settings.preflight_run == 1 and not (yield from self.hear("checked", workers)):
                     return False
                 yield from self._judge(workers)
-            fit = not any(node in self.standing.failed for node in workers)
-            if fit and not self._agree(workers) and not self.choosing:
-                return False
-            if not any(node in self.standing.failed for node in workers):
-                break
+            if not self._any_failed(workers):
+                if self._agree(workers):
+                    break
+                if not self._any_failed(workers):  # nobody can be replaced, or nobody in particular is to blame
+                    return False
             self.problem = self._tell_failed(nodes)
             if not self.choosing:
                 return False
@@ -257,6 +276,9 @@ class Group:
             self.problem = ""
         self._record_checks()
         return True
+
+    def _any_failed(self, nodes: Sequence[str]) -> bool:
+        return any(node in self.standing.failed for node in nodes)
 
     # ---- judging them ----
 
@@ -289,7 +311,8 @@ class Group:
             if "log_dir" in reports[node].checks and reports[node].checks["log_dir"].verdict == "pass"
         ]
         while missing and not self.job.ending:
-            os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
+            with suppress(OSError):
+                os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
             missing = [node for node in missing if not self._sees(node)]
             if not missing or time.monotonic() >= deadline:
                 break
@@ -308,7 +331,8 @@ class Group:
     def clear_markers(self) -> None:
         if self.marker:
             for path in self.job.layout.preflight.glob(os.path.basename(self.marker) + "*"):
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
             self.marker = ""
 
     def _judge(self, nodes: Sequence[str]) -> Flow:
@@ -338,6 +362,7 @@ class Group:
         found = agree(self.standing.reports, nodes, self.settings, self.image)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
+        self.job.image = self.image
         self._differ(found)
         return not found.problem
 
@@ -397,7 +422,7 @@ class Group:
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
-                self.note("aside", node, UNIT.join((kind, reason, *self.job.where)))
+                self.note("aside", node, UNIT.join((kind, reason, *self._where)))
                 self.job.put_aside(node, kind, reason)
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
@@ -410,11 +435,15 @@ class Group:
             return False
         if node not in self.standing.blamed:
             self.job.put_aside(node, kind, reason)
-        self.note("blamed", node, UNIT.join((kind, reason, *self.job.where)))
+        self.note("blamed", node, UNIT.join((kind, reason, *self._where)))
         if not place.is_free(self.standing, node):
             return False
         self.note("free", node)
         return True
+
+    @property
+    def _where(self) -> tuple[str, str]:
+        return str(self.job.run), str(self.job.attempt)
 
     # ---- letting go ----
 
@@ -427,16 +456,11 @@ class Group:
         step.end_input()
         deadline = time.monotonic() + LET_GO_S
         while step.alive and time.monotonic() < deadline:
-            waiting = [
-                node
-                for node in step.nodes
-                if node not in self.standing.silent and "left" not in self.standing.reports[node].words
-            ]
-            if not waiting:  # all have let go: the step itself needs a moment
+            if all(map(self.is_gone, step.nodes)):  # the step itself needs a moment
                 deadline = min(deadline, time.monotonic() + 2)
             yield min(deadline, time.monotonic() + 0.2)
         if step.running:
-            if any("left" not in self.standing.reports[node].words for node in step.nodes):
+            if not all(map(self.is_gone, step.nodes)):
                 self.job.log(f"the nodes did not let go within {LET_GO_S:.0f} s; ending their step by force")
             step.signal(signal.SIGTERM)
             deadline = time.monotonic() + 2
@@ -446,7 +470,7 @@ class Group:
         self.step = None
 
 
-def measure(job: Any, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
+def measure(job: Work, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
     """Measure the bandwidth between `nodes` in a step of its own; the verdict of policy/search.py."""
     from ..policy.search import Search
     from .deep import deep_step

@@ -131,10 +131,11 @@ class Step:
         return any(process.poll() is None for process in self.processes)
 
     def ended_nodes(self) -> list[str]:
-        """Return the nodes whose own process has ended, where each has one of its own."""
+        """Return the nodes whose own process has ended, where each has one of its own, and whose last word has been taken in."""
         if len(self.processes) != len(self.nodes):
             return []
-        return [node for node, process in zip(self.nodes, self.processes) if process.poll() is not None]
+        each = zip(self.nodes, self.processes, self._outputs[::2])
+        return [node for node, process, lines in each if not lines.open and process.poll() is not None]
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Give every node one line. A node that does not read any more is left alone: its silence tells."""
@@ -144,8 +145,10 @@ class Step:
             if stream is None or stream.closed:
                 continue
             try:
-                os.write(stream.fileno(), line)
-            except OSError:  # gone, or stopped for so long that its pipe is full
+                whole = os.write(stream.fileno(), line) == len(line)
+            except OSError:
+                whole = False
+            if not whole:  # gone, or stopped for so long that its pipe is full
                 stream.close()
 
     def end_input(self) -> None:
@@ -164,6 +167,7 @@ class Step:
 
     def kill(self) -> None:
         """End by force what still runs, with all that is in its session, and close the pipes."""
+        self.end_input()
         for process in self.processes:
             if process.poll() is None:
                 try:
@@ -259,14 +263,7 @@ class Slurm:
 
     def is_live(self, job_id: str) -> bool:
         """Whether Slurm still has the job. No answer counts as yes: a set must never be worked on twice."""
-        command = ["squeue", "--noheader", f"--jobs={job_id}", "--format=%T"]
-        try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-        except (OSError, subprocess.TimeoutExpired):
-            return True
-        if done.returncode:
-            return "Invalid job id" not in done.stderr
-        return bool(done.stdout.strip())
+        return _slurm_has(job_id) if job_id.isdecimal() else _lives_here(job_id)
 
 
 class Local:
@@ -295,8 +292,24 @@ class Local:
         return "127.0.0.1"
 
     def is_live(self, job_id: str) -> bool:
-        name, pid, start = [*job_id.split("-"), "", ""][:3]
-        return name == "local" and pid.isdecimal() and bool(start) and process_start(int(pid)) == start
+        """Whether the loop of that job still runs; a job of Slurm can hold a set, too."""
+        return _slurm_has(job_id) if job_id.isdecimal() else _lives_here(job_id)
+
+
+def _slurm_has(job_id: str) -> bool:
+    command = ["squeue", "--noheader", f"--jobs={job_id}", "--format=%T"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    if done.returncode:
+        return "Invalid job id" not in done.stderr
+    return bool(done.stdout.strip())
+
+
+def _lives_here(job_id: str) -> bool:
+    name, pid, start = [*job_id.split("-"), "", ""][:3]
+    return name == "local" and pid.isdecimal() and len(pid) < 10 and bool(start) and process_start(int(pid)) == start
 
 
 def node_command(python: str, bundle: Path, action: str) -> list[str]:

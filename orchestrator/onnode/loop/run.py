@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from ..events import Event, number
+from ..events import Event, now_ms, number
 from ..mllog_tail import last_status
 from ..policy.outcome import Attempt as Facts
 from ..policy.outcome import Outcome, decide
 from ..records import RunRecord, write_bytes
+from .folder import seed_of
+from .hold import Group
 from .nodes import Flow
-
-if TYPE_CHECKING:
-    from .hold import Group
+from .set_work import SetWork
 
 GATE_S = 300.0
 STOP_S = 25.0
@@ -36,38 +35,38 @@ class Attempt:
         self.id = f"{run}.{number}"
         self.prepared: dict[str, list[str]] = {}
         self.refused: dict[str, str] = {}
-        self.hopeless = False
-        """A node cannot do at all what a run needs: a new container would not help."""
+        self.kept: set[str] = set()
+        """Refused because they cannot drop their caches at all: a new container would not help."""
         self.exits: dict[str, int] = {}
         self.stops: dict[str, str] = {}
 
     def take(self, event: Event) -> None:
         """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""
         node, parts = event.node, event.parts
-        if node not in self.ranks or (event.word != "gone" and parts[0] != self.id):
+        if node not in self.ranks:
             return
-        if event.word == "prepared" and len(parts) == 4:
+        if event.word in ("failed", "gone", "left"):
+            self.refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
+        elif parts[0] != self.id:
+            return
+        elif event.word == "prepared" and len(parts) == 4:
             self.prepared[node] = parts[1:]
         elif event.word in ("refused", "kept") and len(parts) == 2:
             self.refused[node] = parts[1]
-            self.hopeless = self.hopeless or event.word == "kept"
-        elif event.word == "exit" and len(parts) == 5 and (code := number(parts[1], 3)) is not None:
+            self.kept |= {node} if event.word == "kept" else set()
+        elif event.word == "exit" and len(parts) == 5 and (code := number(parts[1], 3)) is not None and code >= 0:
             self.exits[node], self.stops[node] = code, parts[4]
-        elif event.word == "gone":
-            self.refused.setdefault(node, event.detail)
 
 
-def try_run(group: Group, run: int, attempt: int) -> Flow:
+def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     """One attempt of `run` on the nodes of `group`; its Outcome. Raises OSError, SetError when nothing can be written."""
-    job = group.job
-    # Distinct for every run and attempt by construction, the same on all nodes; two sets differ by their root.
-    seed = job.folder.record.root_seed + 1000 * (run - 1) + attempt
+    seed = seed_of(job.folder.record.root_seed, run, attempt)
     # Differs between the jobs of a node, between runs and between attempts; below the range the kernel gives out itself.
     port = 10000 + (job.port_base + 37 * run + 7 * attempt) % 22000
     ranks = group.standing.workers
     state = RunRecord(
         run=run, attempt=attempt, state="running", seed=seed, job_id=job.job_id, master_port=port, nodes=ranks,
-        image_digest=group.image, start_ms=job.now_ms(),
+        image_digest=group.image, start_ms=now_ms(),
     )  # fmt: skip
     job.run, job.attempt = run, attempt
     job.folder.begin(state)
@@ -87,17 +86,17 @@ def try_run(group: Group, run: int, attempt: int) -> Flow:
     }
     assert group.step is not None
     group.step.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
-    problem = yield from _gate(group, going)
+    problem = yield from _gate(job, group, going)
     timed_out = False
     if not problem:
         _record_start(group, going)
         group.note("go", detail=going.id)
         group.step.send({"do": "go", "id": going.id})
-        timed_out = yield from _until_over(group, going)
+        timed_out = yield from _until_over(job, group, going)
     elif going.prepared:  # what waits for the word must not wait for ever
         yield from _stop(group, going, going.prepared)
-    group.attempt, group.hopeless = None, going.hopeless
-    facts = _facts(group, going, problem, job.settings.run_timeout_s if timed_out else 0)
+    group.attempt, group.hopeless = None, bool(going.kept)
+    facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
     final = {
@@ -106,57 +105,66 @@ def try_run(group: Group, run: int, attempt: int) -> Flow:
         "reason": outcome.reason,
         "exit_codes": dict(outcome.codes),
     }
-    job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": job.now_ms()}), outcome.rank)
+    job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": now_ms()}), outcome.rank)
     for node in outcome.silent:
         group.note("silent", node)
     return outcome
 
 
-def _gate(group: Group, going: Attempt) -> Flow:
-    """Wait until every node has verified its settings and dropped its caches; why not, or "".
-
-    A node without a word is refused with that reason.
-    """
+def _gate(job: SetWork, group: Group, going: Attempt) -> Flow:
+    """Wait until every node has verified its settings and dropped its caches; why not, or ""."""
     deadline = time.monotonic() + GATE_S
-    while len(going.prepared) + len(going.refused) < len(going.ranks) and not group.job.ending:
+    while not job.ending and (unheard := _unheard(going)):
         group.look_for_ended()
-        silent = [node for node in going.ranks if node not in going.prepared and node not in going.refused]
         late = time.monotonic() >= deadline or group.step is None or not group.step.alive
-        for node in silent:
-            if late or node in group.standing.silent:
-                going.refused[node] = f"it did not answer before run {going.run}"
-        if late or any(node in group.standing.silent for node in silent):
+        if late or any(node in group.standing.silent for node in unheard):
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
-        yield deadline
-    return "; ".join(_refusals(going)) or (group.job.ending_reason if group.job.ending else "")
+        yield group.look_again(deadline)
+    return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
+
+
+def _unheard(going: Attempt) -> list[str]:
+    return [node for node in going.ranks if node not in going.prepared and node not in going.refused]
 
 
 def _refusals(going: Attempt) -> list[str]:
-    help_words = "; run as root, give the site a sudo prefix, or set clear_caches: false" if going.hopeless else ""
-    silent = f"it did not answer before run {going.run}"
+    """Return a sentence for each node that is not ready, in rank order."""
+    help_words = "; run as root, give the site a sudo prefix, or set clear_caches: false"
     return [
-        f"node {node} (rank {rank}){' ' if going.refused[node].startswith('cannot') else ': '}{going.refused[node]}"
-        + (help_words if going.refused[node].startswith("cannot") else "")
+        f"node {node} (rank {rank})" + (f" {text}{help_words}" if node in going.kept else f": {text}")
         for rank, node in enumerate(going.ranks)
-        if node in going.refused and going.refused[node] != silent
+        if (text := going.refused.get(node, ""))
     ]
 
 
-def _until_over(group: Group, going: Attempt) -> Flow:
+def _not_ready(going: Attempt) -> dict[str, str]:
+    """Return why each node was not ready, as words about the node."""
+    found = {
+        node: f"before run {going.run}{' it' if node in going.kept else ':'} {text}"
+        for node, text in going.refused.items()
+    }
+    return {**found, **dict.fromkeys(_unheard(going), f"it did not answer before run {going.run}")}
+
+
+def _until_over(job: SetWork, group: Group, going: Attempt) -> Flow:
     """Wait for the end of the run on all nodes; the first failure ends it everywhere. True when its time was over."""
-    job, started = group.job, time.monotonic()
+    started = time.monotonic()
     deadline, grace, asked = started + job.settings.run_timeout_s, 0.0, started
     silence_s = float(job.settings.node_silence_s)
+    until = started
     for node in going.ranks:
         group.heard[node] = started
     while True:
         group.look_for_ended()
         now = time.monotonic()
-        for node in going.ranks:
-            if node not in going.exits and node not in group.standing.silent and now - group.heard[node] > silence_s:
+        if now > until + 1:  # this process itself was stopped, and has asked nobody meanwhile
+            group.heard = {node: min(now, heard + now - until) for node, heard in group.heard.items()}
+        left = [node for node in going.ranks if node not in going.exits and not group.is_gone(node)]
+        for node in left:
+            if now - group.heard[node] > silence_s:
                 group.note("silent", node)
                 group.fail(node, "silent", f"no word for {silence_s:.0f} s")
-        left = [node for node in going.ranks if node not in going.exits and node not in group.standing.silent]
+        left = [node for node in left if node not in group.standing.silent]
         if not left:
             return False
         failed = any(going.exits.values()) or len(left) + len(going.exits) < len(going.ranks)
@@ -169,10 +177,11 @@ def _until_over(group: Group, going: Attempt) -> Flow:
         if now - asked >= silence_s / 4:
             asked = now
             group.step.send({"do": "ping", "n": int(now - started)})
-        yield min(deadline, grace or deadline, asked + silence_s / 4)
+        until = group.look_again(min(deadline, grace or deadline, asked + silence_s / 4))
+        yield until
 
 
-def _stop(group: Group, going: Attempt, nodes: Sequence[str] | dict[str, list[str]]) -> Flow:
+def _stop(group: Group, going: Attempt, nodes: Iterable[str]) -> Flow:
     """End the run on `nodes`, and wait for their word about it."""
     if group.step is not None:
         group.note("stop", detail=going.id)
@@ -180,28 +189,28 @@ def _stop(group: Group, going: Attempt, nodes: Sequence[str] | dict[str, list[st
     deadline = time.monotonic() + STOP_S
     while group.step is not None and group.step.alive and time.monotonic() < deadline:
         group.look_for_ended()
-        if all(node in going.exits or node in group.standing.silent for node in nodes):
+        if all(node in going.exits or group.is_gone(node) for node in nodes):
             return
-        yield deadline
+        yield group.look_again(deadline)
 
 
-def _facts(group: Group, going: Attempt, problem: str, timed_out: int) -> Facts:
+def _facts(job: SetWork, group: Group, going: Attempt, problem: str, timed_out: int) -> Facts:
     """Return what is known of the attempt now that it is over."""
-    job = group.job
     stops = dict(going.stops)
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
-    gate = {
-        node: reason if "did not answer" in reason else f"before run {going.run}: {reason}"
-        for node, reason in going.refused.items()
-    }
-    facts = Facts(
-        going.run, going.ranks, going.exits, stops, gate if problem else {}, problem, timed_out,
-        job.ending_reason if job.ending else "",
-    )  # fmt: skip
-    remark = _sockets(group, going) if group.rdma_expected and not problem else ""
-    return Facts(**{**facts.__dict__, "remark": remark})
+    return Facts(
+        run=going.run,
+        ranks=going.ranks,
+        exits=going.exits,
+        stops=stops,
+        gate=_not_ready(going) if problem else {},
+        gate_problem=problem,
+        timed_out=timed_out,
+        ending=job.ending_reason if job.ending else "",
+        remark=_sockets(group, going) if group.rdma_expected and not problem else "",
+    )
 
 
 def as_json(facts: Facts, outcome: Outcome) -> dict[str, object]:
@@ -225,7 +234,7 @@ def _record_start(group: Group, going: Attempt) -> None:
     if job.settings.clear_caches == 1:
         # A file of its own: the nodes have their logs open, and on NFS two hosts must not append to one file.
         event = (
-            f':::MLLOG {{"namespace": "", "time_ms": {job.now_ms()}, "event_type": "POINT_IN_TIME", "key": "cache_clear", '
+            f':::MLLOG {{"namespace": "", "time_ms": {now_ms()}, "event_type": "POINT_IN_TIME", "key": "cache_clear", '
             '"value": true, "metadata": {"file": "lib/loop/run.py", "lineno": 1}}\n'
         )
     layout.cache_log(going.run, going.number).write_text(event)

@@ -1,0 +1,17 @@
+"""What every set that a test made must stand: its events give the same decisions again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.evidence.replay import replay
+from orchestrator.onnode.events import read_events
+
+
+def differences(folder: Path) -> list[str]:
+    """Make the decisions of every job below `folder` again; return those that come out otherwise, with their file."""
+    return [
+        f"{path}: {difference}"
+        for path in sorted(folder.rglob("events-*.tsv"))
+        for difference in replay(read_events(path)).differences
+    ]
