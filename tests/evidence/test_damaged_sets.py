@@ -81,7 +81,7 @@ def test_any_file_can_be_damaged(a_set: Path, name: str, damage: str) -> None:
         assert found == {name}
 
 
-COMMANDS = (("status",), ("nodes",), ("tune", "facts"), ("logs",), ("report", "-o", "-"))
+COMMANDS = (("status",), ("nodes",), ("tune", "facts"), ("logs",), ("report", "-o", "-"), ("replay",))
 
 
 @pytest.mark.parametrize("damage", ["junk", "a folder", "a pipe", "NaN", "a large number", "half a surrogate"])
