@@ -143,10 +143,10 @@ class Job:
     def _runs(self, group: Group, missing: deque[int]) -> Flow:
         """Run what is missing; why that cannot go on, or ""."""
         used = False
-        while missing and not self.ending:
+        while missing and not self.is_ending():
             run, tried = missing.popleft(), 0
             # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
-            while tried < self.settings.max_attempts and not self.ending:
+            while tried < self.settings.max_attempts and not self.is_ending():
                 # Not before there is something to run: a set that is done needs no nodes any more.
                 if used and not (yield from self._renew(group)):
                     return f"the containers could not be renewed: {group.problem}"
@@ -252,6 +252,11 @@ class Job:
             # States first: what follows may not get the time it needs.
             if self.state:
                 self.write(self.ending, self.ending_reason)
+
+    def is_ending(self) -> bool:
+        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
+        self.look_at_signals()
+        return bool(self.ending)
 
     def _finish(self, state: str, reason: str) -> None:
         self.ending = self.ending or "closing"
