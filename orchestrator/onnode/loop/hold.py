@@ -170,6 +170,7 @@ class Group:
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
+            before = len(self.job.aside)
             if (yield from self._hold(found)):
                 return True
             self._record_checks()
@@ -177,7 +178,8 @@ class Group:
             if self.job.ending or not self.job.has_spares:
                 return False
             ended = self.step is None or not self.step.alive
-            if not self._set_failed_aside():
+            self._set_failed_aside()
+            if len(self.job.aside) == before:
                 # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
                 if not (ended and again):
                     return False
@@ -417,8 +419,8 @@ class Group:
 
     # ---- who is out ----
 
-    def _set_failed_aside(self) -> bool:
-        """Put those that failed aside, on record; False when there is none."""
+    def _set_failed_aside(self) -> None:
+        """Put those that failed aside, on record."""
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
@@ -427,7 +429,6 @@ class Group:
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
         self.job.write()
-        return bool(failed)
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """A run died there, or nearly so; True when the attempt that it cost is free."""
