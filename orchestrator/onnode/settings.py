@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from .events import number
+from .events import clean, number
 
 # Prints every value as NAME, how many, and the values, each ended by NUL; `@` names are arrays. %s puts in the names.
 _TELL = r"""
@@ -155,7 +155,7 @@ def _take_apart(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
 
 def _number(name: str, text: str) -> int:
     value, limit = number(text, 9), _LIMITS.get(name)
-    if limit is not None and (value is None or not 1 <= value <= limit):
+    if limit is not None and (value is None or not 1 <= value <= limit or text[0] == "0"):
         raise SettingsError(f"{name.upper()}={text} must be a number from 1 to {limit}")
     if value is None:
         raise SettingsError(f"{name.upper()}={text} in settings.sh must be a number")
@@ -174,9 +174,8 @@ def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SettingsError(f"{settings.config_file} cannot be evaluated: {error}") from error
     if done.returncode:
-        raise SettingsError(
-            f"{settings.config_file} cannot be evaluated: {done.stderr.decode('utf-8', 'replace').strip()}"
-        )
+        words = clean(done.stderr.decode("utf-8", "replace"), 400).strip() or f"bash ended with {done.returncode}"
+        raise SettingsError(f"{settings.config_file} cannot be evaluated: {words}")
     return done.stdout
 
 

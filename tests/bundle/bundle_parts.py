@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.evidence.replay import replay
 from orchestrator.model import Site, load_entry
+from orchestrator.onnode.events import read_events
 from orchestrator.render import render_bundle, write_bundle
 
 LIMIT_S = 120
@@ -251,6 +253,14 @@ class Bundles:
                 loop.process.communicate()
         kill_in(self.folder)
 
+    def decisions_again(self) -> list[str]:
+        """Every decision on record that the same events do not give again."""
+        return [
+            f"{path.name}: {difference}"
+            for path in self.folder.rglob("events-*.tsv")
+            for difference in replay(read_events(path)).differences
+        ]
+
 
 def made(folder: Path) -> Iterator[Bundles]:
     bundles = Bundles(folder)
@@ -258,3 +268,4 @@ def made(folder: Path) -> Iterator[Bundles]:
         yield bundles
     finally:
         bundles.close()
+    assert bundles.decisions_again() == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -50,11 +49,12 @@ def test_a_signal_in_a_run(bundles: Bundles, number: int, state: str) -> None:
 
 
 def test_a_signal_just_before_the_loop_waits(bundles: Bundles) -> None:
-    """Between the word that the run may begin and the wait for its end: the trap runs first, and the wait must not last."""
+    """Between the word that the run may begin and the wait for its end: the signal is not lost, and the wait must not last."""
     bundles.make(HANG_IN_RUN_2, system="local_2x2x8", nexp=2)
-    script = bundles.bundle / "lib/set_loop.sh"
-    slow = "await() {\n  ((RUN != 2)) || sleep 2\n"
-    script.write_text(script.read_text().replace("await() {\n", slow))
+    script = bundles.bundle / "lib/loop/run.py"
+    go = "        timed_out = yield from _until_over(group, going)\n"
+    assert go in script.read_text()
+    script.write_text(script.read_text().replace(go, f"        time.sleep(2 * (run == 2))\n{go}"))
     loop = bundles.start()
     one = bundles.running(2, 1, "hanging")
     loop.signal(signal.SIGTERM)
@@ -100,42 +100,52 @@ def test_the_whole_process_group_is_killed(bundles: Bundles) -> None:
     assert settled["reason"] == f"job {first['job_id']} ended without closing this attempt"
 
 
-# Where the loop is when the signal comes: the program, words of its command line, which call with them.
+# Where the loop is when the signal comes: the call of `os`, words of its path, which call with them.
 PLACES = [
-    ("mv", "attempt_1/state.json", 1),
-    ("mv", "runs/1/state.json", 2),  # the first one makes it `queued`
-    ("grep", "run_stop", 1),
-    ("cat", "attempt_1/node_0.log", 1),
-    ("sync", "runs/1/.result", 1),
-    ("mv", "/result_1.txt", 1),
-    ("mv", "attempt_1/state.json", 2),
-    ("mv", "runs/1/state.json", 3),
-    ("ln", "results/result_1.txt", 1),
+    ("replace", "attempt_1/state.json", 1),
+    ("replace", "runs/1/state.json", 2),  # the first one makes it `queued`
+    ("fsync", "runs/1/.result", 1),
+    ("link", "/result_1.txt", 1),
+    ("unlink", "runs/1/.result", 1),
+    ("symlink", "results/result_1.txt", 1),
+    ("replace", "attempt_1/state.json", 2),
+    ("replace", "runs/1/state.json", 3),
 ]
+SIGNALLING = """
+
+import os
+import signal
 
 
-def signalling(folder: Path, program: str, words: str, call: int, signal_name: str) -> str:
-    """PATH with a `program` before the real one that at one call sends a signal to its process group, the loop's."""
-    (folder / "bin").mkdir()
-    path, calls = folder / "bin" / program, folder / "calls"
-    path.write_text(
-        f"#!/bin/bash\n"
-        f'if [[ "$*" == *{words!r}* ]]; then\n'
-        f"  echo >>{calls}; mapfile -t calls <{calls}\n"
-        f"  (( ${{#calls[@]}} != {call} )) || kill -{signal_name} 0\n"
-        f"fi\n"
-        f'exec {shutil.which(program)} "$@"\n'
-    )
-    path.chmod(0o755)
-    return f"{folder / 'bin'}:{os.environ['PATH']}"
+def _signalling(real, words, call, number):
+    calls = []
+
+    def watched(*arguments, **more):
+        paths = [f"/proc/self/fd/{one}" if isinstance(one, int) else str(one) for one in arguments]
+        if any(words in (os.readlink(path) if path.startswith("/proc/self/fd/") else path) for path in paths):
+            calls.append(1)
+            if len(calls) == call:
+                os.kill(0, number)
+        return real(*arguments, **more)
+
+    return watched
+
+
+"""
+
+
+def signalling(bundles: Bundles, program: str, words: str, call: int, signal_name: str) -> None:
+    """Have the bundle's loop send a signal to its own process group just before one call of the system."""
+    with (bundles.bundle / "lib/loop/folder.py").open("a") as file:
+        file.write(SIGNALLING)
+        file.write(f"os.{program} = _signalling(os.{program}, {words!r}, {call}, signal.SIG{signal_name})\n")
 
 
 @pytest.mark.parametrize("place", PLACES, ids=[f"{program} {words} {call}" for program, words, call in PLACES])
-def test_a_signal_to_the_whole_group_while_the_loop_writes(
-    bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]
-) -> None:
-    """It ends the loop's own `mv` or `sync` as well, and must not cost a finished run."""
-    loop = bundles.make(nexp=2).start(PATH=signalling(tmp_path, *place, "TERM"))
+def test_a_signal_to_the_whole_group_while_the_loop_writes(bundles: Bundles, place: tuple[str, str, int]) -> None:
+    """It must not cost a finished run."""
+    signalling(bundles.make(nexp=2), *place, "TERM")
+    loop = bundles.start()
     assert loop.end() == 1
     one = bundles.set
     at_the_start = place in PLACES[:2]
@@ -148,10 +158,9 @@ def test_a_signal_to_the_whole_group_while_the_loop_writes(
 
 
 @pytest.mark.parametrize("place", PLACES, ids=[f"{program} {words} {call}" for program, words, call in PLACES])
-def test_everything_is_killed_while_the_loop_writes(
-    bundles: Bundles, tmp_path: Path, place: tuple[str, str, int]
-) -> None:
-    loop = bundles.make(nexp=2).start(PATH=signalling(tmp_path, *place, "KILL"))
+def test_everything_is_killed_while_the_loop_writes(bundles: Bundles, place: tuple[str, str, int]) -> None:
+    signalling(bundles.make(nexp=2), *place, "KILL")
+    loop = bundles.start()
     loop.end()
     kill_in(bundles.folder)
     one = bundles.set
@@ -375,14 +384,24 @@ def test_a_damaged_set(bundles: Bundles, content: str) -> None:
     assert one.results() == [1]
 
 
-@pytest.mark.parametrize("line", ["export (", "unset_variable=$nothing", "false", "exit 3", "no_such_command"])
-def test_a_config_that_cannot_be_evaluated(bundles: Bundles, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("export (", "syntax error"),
+        ("unset_variable=$nothing", "nothing: unbound variable"),
+        ("false", "bash ended with 1"),
+        ("exit 3", "bash ended with 3"),
+        ("no_such_command", "no_such_command: command not found"),
+    ],
+)
+def test_a_config_that_cannot_be_evaluated(bundles: Bundles, line: str, words: str) -> None:
     bundles.make(nexp=1)
     with (bundles.bundle / "config_one_node.sh").open("a") as config:
         config.write(f"{line}\n")
     code, out = bundles.run()
     assert code == 1
-    assert "config_one_node.sh cannot be evaluated (its message is above)" in out
+    assert "error: config_one_node.sh cannot be evaluated: " in out
+    assert words in out.splitlines()[-1]
     assert (bundles.set.job["state"], bundles.set.run(1)["state"]) == ("failed", "queued")
     assert "config_one_node.sh" in bundles.set.job["reason"]
     assert bundles.set.left_behind() == []

@@ -83,9 +83,9 @@ def test_a_program_that_fails_everywhere_is_nobodys_fault(bundles: Bundles) -> N
 
 def test_a_node_that_went_silent_is_replaced(bundles: Bundles) -> None:
     plan = """if [[ $me == 1.1.1 ]]; then
-      step=$PPID; until [[ $(cut -d' ' -f4 /proc/$step/stat) == 1 ]] || grep -qz 'node.sh' /proc/$step/cmdline; do
-        step=$(cut -d' ' -f4 /proc/$step/stat); done
-      kill -KILL "$step"; exit 1
+      agent=$(cut -d' ' -f4 /proc/$PPID/stat)
+      tr '\\0' ' ' </proc/$agent/cmdline | grep -q 'lib node hold' || exit 99
+      kill -KILL "$agent"; exit 1
     fi
     [[ $me != 1.1.0 ]] || hang"""
     code, out = make(bundles, plan, nexp=1).run()
@@ -148,15 +148,18 @@ def test_the_bandwidth_between_the_nodes_is_measured_once(bundles: Bundles) -> N
 
 def test_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
     make(bundles, nexp=1, preflight={"deep": True})
-    verdict = bundles.bundle / "lib/deep_verdict.sh"
+    search = bundles.bundle / "lib/policy/search.py"
     # What a measurement of a slow link says is tested in tests/deep; here it is who gets the ranks then.
-    verdict.write_text(
-        verdict.read_text()
+    search.write_text(
+        search.read_text()
         + """
-deep_judge() {
-  DEEP_ROWS=() DEEP_SLOW=(local0) DEEP_SUMMARY="said so"
-  deep_row local0 fail "1 GB/s, the others 9"; deep_row local1 pass "9 GB/s"; deep_row local2 pass "9 GB/s"
-}
+
+def _said(search):
+    texts = {"local0": ("fail", "1 GB/s, the others 9", ""), "local1": ("pass", "9 GB/s", ""), "local2": ("pass", "9 GB/s", "")}
+    return DeepVerdict(texts, ["local0"], "said so", None)
+
+
+Search.next_round, Search.verdict = (lambda search: None), _said
 """
     )
     code, out = bundles.run(ORCH_DEEP_BYTES="1048576")
@@ -204,10 +207,12 @@ def test_nodes_are_not_asked_for_again_when_every_run_is_done(bundles: Bundles) 
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_signal_during_the_checks(bundles: Bundles, spares: int) -> None:
     make(bundles, nexp=1, spares=spares)
-    script = bundles.bundle / "lib/preflight_node.sh"
-    script.write_text(script.read_text() + '\nrun_checks() { : >>"$ORCH_SET_DIR/checking"; sleep 8; }\n')
-    loop = bundles.start()
-    until(lambda: list(bundles.log_dir.glob("*/checking")))
+    tool = bundles.folder / "tools/amd-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n: >>{bundles.folder}/checking\nexec sleep 8\n")
+    tool.chmod(0o755)
+    loop = bundles.start(ORCH_SMI_PATH=str(tool.parent))
+    until((bundles.folder / "checking").exists)
     one = bundles.set
     loop.signal(signal.SIGTERM)
     began = time.monotonic()

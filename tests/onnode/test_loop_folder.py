@@ -1,0 +1,300 @@
+"""The folder of a set on the batch host: one job at a time, states after any damage, results that stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from policy_parts import settings
+
+from orchestrator.onnode import records
+from orchestrator.onnode.agent.node import process_start
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.loop.folder import Folder, SetError, open_folder
+from orchestrator.onnode.loop.nodes import Local
+from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord
+
+DAMAGE = {
+    "gone": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "no object": lambda path: path.write_text("[1]"),
+    "another run's": lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | {"run": 9, "attempt": 9})),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+LIVE = f"local-{os.getppid()}-{process_start(os.getppid())}"
+
+
+def mllog(status: str = "") -> bytes:
+    start = b':::MLLOG {"key": "run_start", "time_ms": 1, "metadata": {}}\n'
+    stop = b':::MLLOG {"key": "run_stop", "time_ms": 2, "metadata": {"status": "%s"}}\n' % status.encode()
+    return start + (stop if status else b"")
+
+
+def job(root: Path, name: str = "") -> Folder:
+    """A job that works on the set in `root`."""
+    bundle = root.parent / "bundle"
+    bundle.mkdir(exist_ok=True)
+    root.mkdir(exist_ok=True)
+    scheduler = Local({"ORCH_JOB_ID": name} if name else {}, 1)
+    mine = open_folder(bundle, settings(nexp=2, logdir=str(root.parent)), scheduler, {"ORCH_SET_DIR": str(root)})
+    mine.take(scheduler)
+    return mine
+
+
+def attempt(folder: Folder, run: int, number: int, outcome: str, status: str = "", rank: int = 0) -> RunRecord:
+    """An attempt as the loop makes one, with a log of each of its two nodes."""
+    state = RunRecord(run=run, attempt=number, state="running", seed=number, job_id=folder.job_id, nodes=["n0", "n1"])
+    folder.begin(state)
+    for one in (0, 1):
+        text = mllog(status if one == rank else "") + b"attempt %d\n" % number
+        folder.layout.node_log(run, number, one).write_bytes(text)
+        records.write(NodeRunRecord(f"n{one}", one, 0, 10, 20), folder.layout.node_state(run, number, one))
+    folder.layout.cache_log(run, number).write_bytes(b"cleared\n")
+    if outcome:
+        word = "success" if outcome == "success" else "failed"
+        state = replace(state, state=word, outcome=outcome, end_ms=5)
+        folder.close(state, rank if outcome in ("success", "not_converged") else None)
+    return state
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    mine = job(tmp_path / "set")
+    mine.settle()
+    return mine
+
+
+def successor(folder: Folder) -> Folder:
+    """The next job of the set, after this one has let go."""
+    folder.let_go()
+    following = job(folder.layout.root)
+    following.settle()
+    return following
+
+
+# ---- states ----
+
+
+def test_every_run_has_a_state_from_the_start(folder: Folder) -> None:
+    assert [folder.run_state(run) for run in (1, 2)] == [RunRecord(run=run, state="queued") for run in (1, 2)]
+    assert folder.missing() == [1, 2]
+
+
+@pytest.mark.parametrize("outcome", ["success", "not_converged"])
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("which", ["run", "attempt", "both"])
+def test_a_result_outlives_every_damage_of_its_states(
+    folder: Folder, outcome: str, rank: int, damage: object, which: str
+) -> None:
+    status = "success" if outcome == "success" else "aborted"
+    attempt(folder, 1, 1, "infrastructure")
+    attempt(folder, 1, 2, outcome, status, rank)
+    result = folder.layout.result(1).read_bytes()
+    assert result == b"cleared\n" + mllog(status) + b"attempt 2\n"
+    for path in (folder.layout.run_state(1), folder.layout.attempt_state(1, 2)):
+        if which == "both" or (which == "run") == (path == folder.layout.run_state(1)):
+            damage(path)  # type: ignore[operator]
+    if folder.layout.run_state(1).is_dir() or folder.layout.attempt_state(1, 2).is_dir():
+        with pytest.raises(OSError, match="Is a directory"):
+            successor(folder)
+        assert folder.layout.result(1).read_bytes() == result
+        return
+    after = successor(folder)
+    assert after.missing() == [2]
+    state = after.run_state(1)
+    assert state is not None and (state.outcome, state.attempt, state.seed) == (outcome, 2, state.seed)
+    assert records.read(RunRecord, folder.layout.attempt_state(1, 2)) == state
+    assert folder.layout.result(1).read_bytes() == folder.layout.result_link(1).read_bytes() == result
+    # And for good: nothing is written once more.
+    before = {path: path.stat().st_mtime_ns for path in folder.layout.runs.rglob("*.json")}
+    successor(after)
+    assert {path: path.stat().st_mtime_ns for path in folder.layout.runs.rglob("*.json")} == before
+
+
+@pytest.mark.parametrize("damage", [DAMAGE["gone"], DAMAGE["half"]])
+def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(folder: Folder, damage: object) -> None:
+    attempt(folder, 1, 1, "infrastructure")
+    attempt(folder, 1, 2, "infrastructure", "aborted")
+    damage(folder.layout.attempt_state(1, 1))  # type: ignore[operator]
+    after = successor(folder)
+    assert after.missing() == [1, 2] and after.last_attempt(1) == 2
+    left = records.read(RunRecord, folder.layout.attempt_state(1, 1))
+    assert isinstance(left, RunRecord)
+    assert (left.state, left.outcome, left.nodes, left.exit_codes) == (
+        "failed",
+        "interrupted",
+        ["n0", "n1"],
+        {"n0": 0, "n1": 0},
+    )
+    assert left.seed == after.record.root_seed + 1
+    assert not folder.layout.result(1).exists()
+
+
+def test_a_finished_run_that_a_killed_job_did_not_close_is_published(folder: Folder) -> None:
+    attempt(folder, 1, 1, "", "success", rank=1)
+    after = successor(folder)
+    state = after.run_state(1)
+    assert state is not None and (state.state, state.outcome) == ("success", "success")
+    assert state.reason == f"job {folder.job_id} ended without closing this attempt"
+    assert folder.layout.result(1).read_bytes() == b"cleared\n" + mllog("success") + b"attempt 1\n"
+
+
+def test_a_result_that_was_removed_is_published_again(folder: Folder) -> None:
+    attempt(folder, 1, 1, "success", "success")
+    result = folder.layout.result(1).read_bytes()
+    folder.layout.result(1).unlink()
+    assert successor(folder).missing() == [2]
+    assert folder.layout.result(1).read_bytes() == result
+
+
+def test_a_run_whose_result_and_logs_are_lost_is_run_again(folder: Folder) -> None:
+    attempt(folder, 1, 1, "success", "success")
+    folder.layout.result(1).unlink()
+    for rank in (0, 1):
+        folder.layout.node_log(1, 1, rank).unlink()
+    after = successor(folder)
+    assert after.missing() == [1, 2]
+    attempt(after, 1, 2, "success", "success")
+    assert successor(after).missing() == [2]
+    state = after.run_state(1)
+    assert state is not None and state.attempt == 2
+
+
+def test_an_attempt_that_had_not_begun_is_none(folder: Folder) -> None:
+    folder.layout.attempt(1, 1).mkdir()
+    (folder.layout.attempt(1, 1) / ".state.json.tmp.1").write_text("{")
+    assert successor(folder).last_attempt(1) == 0
+
+
+def test_a_published_result_is_never_replaced(folder: Folder) -> None:
+    attempt(folder, 1, 1, "success", "success")
+    with pytest.raises(SetError, match="a published result is never replaced"):
+        attempt(folder, 1, 2, "success", "success")
+    assert folder.layout.result(1).read_bytes().endswith(b"attempt 1\n")
+    assert list(folder.layout.runs.rglob(".*")) == []
+
+
+def test_a_log_that_is_gone_or_no_file_is_no_result(folder: Folder) -> None:
+    state = attempt(folder, 1, 1, "", "success")
+    folder.layout.node_log(1, 1, 0).unlink()
+    with pytest.raises(FileNotFoundError):
+        folder.close(replace(state, state="success", outcome="success"), 0)
+    os.mkfifo(folder.layout.node_log(1, 1, 0))
+    with pytest.raises(OSError, match="no regular file"):
+        folder.close(replace(state, state="success", outcome="success"), 0)
+    assert not folder.layout.result(1).exists() and list(folder.layout.runs.rglob(".*")) == []
+
+
+def test_jobs_that_never_closed_are_closed(folder: Folder) -> None:
+    path = folder.layout.job("1")
+    records.write(JobRecord(job_id="1", state="running"), path)
+    records.write(JobRecord(job_id="2", state="complete", ended_ms=7), folder.layout.job("2"))
+    folder.layout.job("3").write_text("{")
+    successor(folder)
+    closed = records.read(JobRecord, path)
+    assert isinstance(closed, JobRecord)
+    assert (closed.state, closed.reason, closed.ended_ms > 0) == ("failed", "the job ended without a word", True)
+    assert records.read(JobRecord, folder.layout.job("2")) == JobRecord(job_id="2", state="complete", ended_ms=7)
+
+
+# ---- one job at a time ----
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n", "local-1-1\n", "local-999999999-1\n", "local--\n", "x y", "\0" * 50, "é"]
+)
+def test_a_lock_that_nobody_holds(folder: Folder, content: str) -> None:
+    folder.layout.loop_lock.write_text(content)
+    after = job(folder.layout.root)
+    assert after.is_mine and (after.job_id == folder.job_id) == folder.is_mine
+    assert list(folder.layout.root.glob(".loop.lock*")) == []
+
+
+def test_a_lock_that_somebody_holds(folder: Folder) -> None:
+    folder.layout.loop_lock.write_text(f"{LIVE}\n")
+    with pytest.raises(SetError, match=re.escape(f"job {LIVE} is already working on {folder.layout.root}")):
+        job(folder.layout.root)
+    assert folder.layout.loop_lock.read_text() == f"{LIVE}\n"
+    assert list(folder.layout.root.glob(".loop.lock*")) == []
+
+
+def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
+    names = [f"local-{os.getpid()}-{process_start(os.getpid())}", *(f"{LIVE}-{one}" for one in range(7))]
+    folder.layout.loop_lock.write_text("local-1-1\n")
+    took: list[str] = []
+
+    def take(name: str) -> None:
+        scheduler = Local({"ORCH_JOB_ID": name}, 1)
+        try:
+            Folder(folder.layout, folder.record, name).take(scheduler)
+            took.append(name)
+        except SetError:
+            pass
+
+    threads = [threading.Thread(target=take, args=(name,)) for name in names]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert took == [folder.layout.loop_lock.read_text().strip()]
+    assert list(folder.layout.root.glob(".loop.lock*")) == []
+
+
+def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Folder) -> None:
+    state = attempt(folder, 1, 1, "", "success")
+    before = {path: path.read_bytes() for path in folder.layout.root.rglob("*") if path.is_file()}
+    folder.layout.loop_lock.write_text(f"{LIVE}\n")
+    for write in (
+        lambda: folder.close(replace(state, state="failed", outcome="infrastructure"), None),
+        lambda: folder.close(replace(state, state="success", outcome="success"), 0),
+        lambda: folder.begin(RunRecord(run=2, attempt=1, state="running")),
+    ):
+        with pytest.raises(SetError, match="is not this job's any more"):
+            write()
+    folder.let_go()
+    assert folder.layout.loop_lock.read_text() == f"{LIVE}\n"
+    assert all(path.read_bytes() == content for path, content in before.items() if path != folder.layout.loop_lock)
+
+
+# ---- set.json ----
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "zeros", "no object"])
+def test_a_damaged_set_is_refused(folder: Folder, damage: str) -> None:
+    DAMAGE[damage](folder.layout.set_file)
+    with pytest.raises(SetError, match="set.json.*it is damaged"):
+        job(folder.layout.root)
+
+
+@pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0), ("root_seed", 2**40)])
+def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, value: int) -> None:
+    records.write(replace(folder.record, **{member: value}), folder.layout.set_file)  # type: ignore[arg-type]
+    with pytest.raises(SetError, match="it is damaged"):
+        job(folder.layout.root)
+
+
+def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) -> None:
+    folder.layout.set_file.unlink()
+    with pytest.raises(SetError, match="is gone, and the set has runs"):
+        job(folder.layout.root)
+    assert not folder.layout.set_file.exists()
+
+
+def test_a_bundle_that_cannot_be_copied_leaves_nothing_half(tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle/gone").symlink_to("nowhere")
+    with pytest.raises(SetError, match="cannot write to .*No such file or directory"):
+        job(tmp_path / "set")
+    assert not (tmp_path / "set/bundle").exists() and list((tmp_path / "set").glob(".*")) == []
+    (tmp_path / "bundle/gone").unlink()
+    assert Layout(tmp_path / "set").bundle.parent == job(tmp_path / "set").layout.root
+    shutil.rmtree(tmp_path / "set")

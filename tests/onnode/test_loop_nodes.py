@@ -1,0 +1,187 @@
+"""Processes on nodes, with real ones on this host: any bytes, floods, ends, nodes that do not listen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from orchestrator.onnode.loop.nodes import MAX_LINE, Local, Reactor, Step
+
+LIMIT_S = 30.0
+
+
+@dataclass
+class Nodes:
+    """Steps of one test, and what came from them."""
+
+    reactor: Reactor
+    lines: list[bytes] = field(default_factory=list)
+    complaints: list[bytes] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def start(self, program: str, nodes: int = 1) -> Step:
+        """Start a Python program on each node; `name` is the node's name there."""
+        names = [f"n{one}" for one in range(nodes)]
+        code = f"import os, sys, time, signal\nname = os.environ['ORCH_NODE']\n{program}"
+        argv = [sys.executable, "-I", "-S", "-c", code]
+        scheduler, environment = Local({}, nodes), {"PATH": os.environ["PATH"]}
+        step = Step(self.reactor, scheduler, names, argv, environment, self.lines.append, self.complaints.append)
+        self.steps.append(step)
+        return step
+
+    def until(self, done: Callable[[], object]) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not done():
+            assert time.monotonic() < deadline, "it did not happen in time"
+            self.reactor.pump(deadline)
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+    before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
+    made = Nodes(Reactor())
+    yield made
+    for step in made.steps:
+        step.kill()
+    signal.set_wakeup_fd(wakeup)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_lines_come_and_go(nodes: Nodes) -> None:
+    step = nodes.start("for line in sys.stdin: print(name, line.strip(), flush=True)\nprint('left', flush=True)", 3)
+    step.send({"do": "ping", "n": 1})
+    nodes.until(lambda: len(nodes.lines) == 3)
+    assert sorted(nodes.lines) == [b'n%d {"do":"ping","n":1}' % one for one in range(3)]
+    assert step.alive and step.running and step.ended_nodes() == []
+    step.end_input()
+    nodes.until(lambda: not step.alive)
+    assert nodes.lines[3:] == [b"left"] * 3 and step.ended_nodes() == ["n0", "n1", "n2"]
+    step.send({"do": "ping"})
+    step.signal(signal.SIGTERM)
+
+
+def test_any_bytes(nodes: Nodes) -> None:
+    raw = b"\0\xff\xfe\x1b[2J \t\n\n\r\n" + bytes(range(256)) + b"\nno end"
+    step = nodes.start(f"os.write(1, {raw!r})\nos.write(2, {raw!r})")
+    nodes.until(lambda: not step.alive)
+    assert nodes.lines == nodes.complaints == raw.split(b"\n")[:-1]
+
+
+def test_a_line_without_an_end_is_not_kept_whole(nodes: Nodes) -> None:
+    step = nodes.start("for _ in range(300): os.write(1, b'x' * 65536)\nos.write(1, b'\\nnext\\n')")
+    nodes.until(lambda: not step.alive)
+    assert [len(line) <= 2 * MAX_LINE for line in nodes.lines] == [True, True] and nodes.lines[1] == b"next"
+
+
+def test_a_node_that_floods_does_not_keep_the_others_from_being_heard(nodes: Nodes) -> None:
+    step = nodes.start(
+        "while name == 'n0': os.write(1, b'flood\\n' * 1000)\nprint('here', flush=True)\ntime.sleep(1000)", 2
+    )
+    nodes.until(lambda: b"here" in nodes.lines)
+    began = time.monotonic()
+    step.kill()
+    assert not step.alive and time.monotonic() - began < 5
+
+
+def test_the_last_words_come_before_the_end_is_known(nodes: Nodes) -> None:
+    step = nodes.start("os.write(1, b'left\\n' * 5000)\nos.kill(os.getpid(), signal.SIGKILL)", 4)
+
+    def all_said() -> bool:
+        ended = step.ended_nodes()
+        assert len(nodes.lines) >= 5000 * len(ended)
+        return len(ended) == 4
+
+    nodes.until(all_said)
+    assert nodes.lines == [b"left"] * 20_000
+
+
+def test_a_dead_node_is_told_from_its_neighbours(nodes: Nodes) -> None:
+    step = nodes.start("if name == 'n1': os.kill(os.getpid(), signal.SIGKILL)\nsys.stdin.read()", 3)
+    nodes.until(lambda: step.ended_nodes() == ["n1"])
+    step.send({"do": "go"})
+    assert step.alive
+
+
+def test_a_node_that_does_not_listen_does_not_stop_the_loop(nodes: Nodes) -> None:
+    step = nodes.start(
+        "print('here', flush=True)\nif name == 'n0': os.kill(os.getpid(), signal.SIGSTOP)\nsys.stdin.read()", 2
+    )
+    nodes.until(lambda: nodes.lines == [b"here"] * 2)
+    for number in range(500):
+        step.send({"do": "ping", "n": number, "nodes": ["n"] * 100})
+    step.end_input()
+    nodes.until(lambda: step.ended_nodes() == ["n1"])
+    assert step.running
+    step.kill()
+    assert not step.running and not step.alive
+
+
+def test_what_holds_the_output_open_does_not_outlive_the_step(nodes: Nodes) -> None:
+    step = nodes.start("if os.fork() == 0: time.sleep(1000)\nprint('here', flush=True)")
+    nodes.until(lambda: nodes.lines == [b"here"] and not step.running)
+    assert step.alive, "something may still come"
+    # What belongs to a node's session ends with it by other means; here its number is known.
+    step.kill()
+    assert not step.alive
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                ours = os.getsid(int(entry.name)) == step.processes[0].pid
+            except ProcessLookupError:
+                continue
+            if ours:
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def test_signals_are_taken_in_by_the_flow(nodes: Nodes) -> None:
+    told: list[set[int]] = []
+    nodes.reactor._signalled = lambda: told.append(set(nodes.reactor.signals))
+
+    def flow() -> Iterator[float]:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert told == [], "nothing happens inside of a handler"
+        while not told:
+            yield time.monotonic() + LIMIT_S
+        return "done"  # type: ignore[return-value]
+
+    assert nodes.reactor.run(flow()) == "done"  # type: ignore[arg-type]
+    assert told[-1] == {signal.SIGUSR1, signal.SIGTERM}
+
+
+def test_a_flow_is_resumed_at_its_time(nodes: Nodes) -> None:
+    began = time.monotonic()
+
+    def flow() -> Iterator[float]:
+        yield began + 0.1
+        yield began - 10
+
+    assert nodes.reactor.run(flow()) is None  # type: ignore[arg-type]
+    assert 0.1 <= time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "job_id",
+    [
+        "",
+        "local",
+        "local-1",
+        "local--",
+        "local-x-1",
+        "local-1-1",
+        "local-999999999-5",
+        "other-1-1",
+        "local-" + "9" * 50,
+    ],
+)
+def test_a_job_that_is_no_process_here_is_gone(job_id: str) -> None:
+    assert not Local({}, 1).is_live(job_id)
