@@ -273,7 +273,7 @@ def test_a_bad_day(bench: Bench) -> None:
     assert {i: (run_set / f"runs/{i}/result_{i}.txt").read_bytes() for i in good} == good
     states = [read(path) for i in range(1, 11) for path in sorted((run_set / f"runs/{i}").glob("attempt_*/state.json"))]
     attempts = {i: [one["outcome"] for one in states if one["run"] == i] for i in range(1, 11)}
-    expected = dict.fromkeys(range(1, 11), ["success"])
+    expected = {i: ["success"] for i in range(1, 11)}
     expected |= {3: ["infrastructure", "success"], 6: ["infrastructure", "success"], 8: ["interrupted", "success"]}
     assert attempts == expected, [one["reason"] for one in states]
     assert f"node {bench.lab.nodes[1]} (rank 1) exited" in read(run_set / "runs/3/attempt_1/state.json")["reason"]
