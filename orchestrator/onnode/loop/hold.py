@@ -104,7 +104,8 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
+        # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
+        for name in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
             # Its own last words come another way, and may be behind.
             self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
