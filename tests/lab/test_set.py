@@ -135,7 +135,7 @@ def wait_for(condition: Any, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def read(path: Path) -> dict[str, Any]:
