@@ -50,7 +50,9 @@ class Group:
         self.hopeless = False
         """A node cannot do at all what a run needs."""
         self._facts: list[tuple[str, str, str]] = []
-        self._facts_of: tuple[int, ...] = ()
+        self._facts_of: tuple[str, ...] = ()
+        """The nodes that they are of; () when one of them has told new ones."""
+        self._noted: set[str] = set()
         self.rdma_expected = False
         self.choosing = False
         self.step_started_ms = self._garbled = 0
@@ -86,7 +88,11 @@ class Group:
         event = self.job.events.append("node", word, node, detail)
         place.apply(self.standing, event)
         if word in ("note", "trouble"):
-            self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
+            if event.detail not in self._noted:  # what all nodes say is told once, of the first
+                self._noted.add(event.detail)
+                self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
+        elif word in ("facts", "facts+"):
+            self._facts_of = ()
         elif word == "checked":
             self._look_at_clock(event)
         elif self.attempt is not None:
@@ -104,9 +110,11 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
-            # Its own last words come another way, and may be behind.
-            self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
+        # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
+        for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
+            for name in self.job.scheduler.names(one or several):
+                # Its own last words come another way, and may be behind.
+                self._named.setdefault(name, (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
     def _ended(self, node: str, reason: str) -> None:
         report = self.standing.reports.get(node)
@@ -170,6 +178,7 @@ class Group:
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
+            before = len(self.job.aside)
             if (yield from self._hold(found)):
                 return True
             self._record_checks()
@@ -177,7 +186,8 @@ class Group:
             if self.job.ending or not self.job.has_spares:
                 return False
             ended = self.step is None or not self.step.alive
-            if not self._set_failed_aside():
+            self._set_failed_aside()
+            if len(self.job.aside) == before:
                 # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
                 if not (ended and again):
                     return False
@@ -375,9 +385,8 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of what the nodes are now."""
-        told = tuple(id(self.standing.reports[node].facts) for node in nodes)
-        if told != self._facts_of:
-            self._facts_of, self._facts = told, agree_on_facts(self.standing.reports, nodes, self.settings).rows
+        if self._facts_of != tuple(nodes):
+            self._facts_of, self._facts = tuple(nodes), agree_on_facts(self.standing.reports, nodes, self.settings).rows
         return self._facts
 
     def _tell_failed(self, nodes: Sequence[str]) -> str:
@@ -417,8 +426,8 @@ class Group:
 
     # ---- who is out ----
 
-    def _set_failed_aside(self) -> bool:
-        """Put those that failed aside, on record; False when there is none."""
+    def _set_failed_aside(self) -> None:
+        """Put those that failed aside, on record."""
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
@@ -427,7 +436,6 @@ class Group:
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
         self.job.write()
-        return bool(failed)
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """A run died there, or nearly so; True when the attempt that it cost is free."""
