@@ -11,7 +11,7 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
-    from orchestrator.runset.picture import SetPicture
+    from orchestrator.evidence.picture import SetPicture
 
 
 def open_set(folder: str | PathLike[str]) -> SetPicture:
@@ -19,10 +19,10 @@ def open_set(folder: str | PathLike[str]) -> SetPicture:
 
     Times are Unix milliseconds, scores minutes. Raises SetError when there is no set in it.
     """
-    from orchestrator.runset import picture, submit
+    from orchestrator.evidence import picture, sets
 
     root = Path(folder)
-    submit.open_set(root)
+    sets.open_set(root)
     [found] = picture.look([root], [])
     return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -54,6 +55,19 @@ class Lab:
             stdin=subprocess.DEVNULL,
             capture_output=True,
         )
+
+    def batch(self, *argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> int:
+        """Submit a batch job, wait for its end and return its exit status. `sbatch --wait` looks only every ten seconds."""
+        words: list[str | Path] = ["sbatch", "--parsable", *argv]
+        job = subprocess.run(
+            words, env=env or self.env, cwd=cwd or self.shared, check=True, text=True, capture_output=True
+        ).stdout.strip()
+        while True:
+            told = self.run("scontrol", "--oneliner", "show", "job", job).stdout
+            about = dict(word.split("=", 1) for word in told.split() if "=" in word)
+            if about["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
+                return int(about["ExitCode"].split(":")[0])
+            time.sleep(0.1)
 
 
 def lab_state() -> Path:

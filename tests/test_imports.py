@@ -133,11 +133,20 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            yield node.lineno, node.module or ""
-            yield from (
-                (node.lineno, f"{node.module}.{alias.name}") for alias in node.names if node.module == "orchestrator"
-            )
+            module = absolute(path, node)
+            yield node.lineno, module
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names if module == "orchestrator")
+
+
+def absolute(path: Path, node: ast.ImportFrom) -> str:
+    """The module that a file imports from. Only onnode, which has another name in a bundle, names its own relatively."""
+    package = path.relative_to(TOP).parent.parts
+    relative = package[:2] == ("orchestrator", "onnode")
+    ours = node.level or (node.module or "").split(".")[0] == "orchestrator"
+    assert not ours or bool(node.level) == relative, f"{path}:{node.lineno}: a relative import, or in onnode none"
+    assert not node.level or node.level < len(package), f"{path}:{node.lineno}: out of onnode"
+    above = package[: len(package) - node.level + 1] if node.level else ()
+    return ".".join((*above, *filter(None, (node.module,))))
 
 
 def parts() -> list[str]:
@@ -151,8 +160,10 @@ def test_every_part_is_in_the_table() -> None:
 @pytest.mark.parametrize("part", parts())
 def test_a_part_imports_only_what_it_may(part: str) -> None:
     allowed = layers().get(part, set())
-    # The errors, the words for tables and times, and where the data files are, know nothing of the rest; mllog goes without even the second.
-    free = {part, "errors", "words"} | (set() if part == "mllog" else {"resources", "__version__"})
+    # The errors, the words for tables and times, and where the data files are, know nothing of the rest; mllog goes
+    # without the last, and onnode without any of them.
+    without = {"mllog": {"errors", "words"}, "onnode": set[str]()}
+    free = {part} | without.get(part, {"errors", "words", "resources", "__version__"})
     # Who may use a part may use what that part is made of: its types are in the signatures.
     reachable = set(allowed)
     for _ in layers():
@@ -177,7 +188,8 @@ def needed(path: Path, modules: set[str]) -> set[str]:
             found |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom):
             # `from package import module` needs the module; what a package itself holds is in its __init__.
-            found |= ({f"{node.module}.{alias.name}" for alias in node.names} & modules) or ({node.module} & modules)
+            module = absolute(path, node)
+            found |= ({f"{module}.{alias.name}" for alias in node.names} & modules) or ({module} & modules)
     return found
 
 
@@ -194,10 +206,11 @@ def test_no_module_needs_itself() -> None:
         pytest.fail(f"a circle of imports: {' <- '.join(circle.args[1])}")
 
 
-def test_mllog_is_standard_library_only() -> None:
+@pytest.mark.parametrize("part", ["mllog", "onnode"])
+def test_standard_library_only(part: str) -> None:
     wrong = [
         f"{path.name}:{line}: {module}"
-        for path in (PACKAGE / "mllog").rglob("*.py")
+        for path in (PACKAGE / part).rglob("*.py")
         for line, module in imports(path)
         if module.split(".")[0] not in sys.stdlib_module_names | {"orchestrator"}
     ]

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "status": "what every set (or one) is doing",
     "watch": "live view of a set until it ends",
     "nodes": "who ran what on which node of a set, how fast, and which were set aside",
+    "replay": "make a set's decisions again from what its nodes said",
     "logs": "show or follow the logs of a set's runs",
     "cancel": "end a set's job, containers gone and states final",
     "resume": "submit the runs that a set still lacks",

@@ -18,7 +18,7 @@ from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, SchedulerError, SetError
 
 if TYPE_CHECKING:
-    from orchestrator.runset.picture import SetPicture
+    from orchestrator.evidence.picture import SetPicture
 
 GRACE_S = 60.0
 
@@ -36,8 +36,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.evidence.picture import as_json, look
     from orchestrator.runset.cancel import cancel
-    from orchestrator.runset.picture import as_json, look
 
     run_set = chosen_set(args)
     scheduler = scheduler_of(run_set)

@@ -11,8 +11,8 @@ from orchestrator.errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from orchestrator.evidence.sets import RunSet
     from orchestrator.model import Entry, Site
-    from orchestrator.runset.submit import RunSet
     from orchestrator.scheduler import Scheduler
 
 SITE_VARIABLE = "ORCHESTRATOR_SITE"
@@ -75,8 +75,8 @@ def log_dir_of(path: Path) -> Path:
 
 def chosen_set(args: Namespace) -> RunSet:
     """The set that SET and --site mean. The site is not even read when SET is a path."""
+    from orchestrator.evidence.sets import open_set
     from orchestrator.runset.find import find_set
-    from orchestrator.runset.submit import open_set
 
     if args.set and (Path(args.set).expanduser() / "set.json").exists():
         return open_set(find_set(args.set, None))

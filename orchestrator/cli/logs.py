@@ -11,7 +11,7 @@ example:
 
 from __future__ import annotations
 
-import shutil
+import itertools
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -24,7 +24,7 @@ from orchestrator.cli.output import note
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.evidence.sets import RunSet
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.runset import logs
+    from orchestrator.evidence import logs
 
     run_set = chosen_set(args)
     if args.follow:
@@ -50,18 +50,24 @@ def run(args: Namespace) -> int:
 
 def _copy(path: Path) -> None:
     """Bytes as they are: logs are not always text."""
+    from orchestrator.evidence.logs import content
+
+    pieces = content(path)
     try:
-        with open(path, "rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer, 1024 * 1024)
+        first = next(pieces, b"")
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no log {path} (yet)", hint="orchestrator status tells what the set is doing"
         ) from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}") from error
+    for piece in itertools.chain([first], pieces):
+        sys.stdout.buffer.write(piece)
     sys.stdout.buffer.flush()
 
 
 def _follow(run_set: RunSet, args: Namespace) -> int:
-    from orchestrator.runset import logs
+    from orchestrator.evidence import logs
 
     shown = None
     try:

@@ -22,7 +22,7 @@ from orchestrator.errors import ExitCode
 from orchestrator.words import duration, minutes
 
 if TYPE_CHECKING:
-    from orchestrator.runset.node_history import NodeHistory
+    from orchestrator.evidence.nodes import NodeHistory
 
 HEADER = (
     "NODE",
@@ -47,10 +47,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.runset.node_history import read_history, suspicions
+    from orchestrator.evidence.nodes import read_history, suspicions
+    from orchestrator.evidence.sets import SetEvidence
 
     root = chosen_set(args).layout.root
-    history = read_history(root)
+    history = read_history(SetEvidence(root))
     pointers = suspicions(history)
     if args.json:
         print_json({"set": str(root), "nodes": [one.to_json() for one in history], "suspicions": pointers})
@@ -72,6 +73,8 @@ def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
     for one in history:
         for aside in one.set_aside:
             found.setdefault(f"set aside ({aside.when}): {aside.reason or 'no reason on record'}", []).append(one.node)
+        if one.lost and not one.set_aside:
+            found.setdefault(f"lost: Slurm says {one.lost[-1].reason or 'nothing'} of it", []).append(one.node)
     for one in history:
         for verdict, reason, remedy in one.preflight.reasons if one.preflight else ():
             found.setdefault(f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), []).append(one.node)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from orchestrator.words import duration, minutes
 
 if TYPE_CHECKING:
-    from orchestrator.runset.picture import RunPicture, SetPicture
-    from orchestrator.runset.records import SetAside
+    from orchestrator.evidence.picture import RunPicture, SetPicture
+    from orchestrator.onnode.records import SetAside
 
 SETS = ("SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "PROJECTED", "JOB", "REASON")
 SETS_RIGHT = ("RUNS", "ATTEMPTS", "ELAPSED", "PROJECTED")
@@ -86,7 +86,7 @@ def aside_text(aside: SetAside) -> str:
 
 def describe(one: SetPicture) -> list[tuple[str, str]]:
     """Name and value pairs of a set, for its detail view."""
-    from orchestrator.runset.judge import STATES
+    from orchestrator.evidence.state import STATES
 
     record = one.record
     pairs = [("set", str(one.root)), ("state", f"{one.state}: {one.reason or STATES[one.state]}")]

@@ -91,7 +91,7 @@ def _text(report: Report, chosen: str) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    from orchestrator.runset.records import write_bytes
+    from orchestrator.onnode.records import write_bytes
 
     try:
         write_bytes(path, content)

@@ -20,7 +20,7 @@ from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.evidence.sets import RunSet
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -59,11 +59,11 @@ def run(args: Namespace) -> int:
 
 def _tell_set_aside(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     """Name the nodes that earlier jobs of the set gave up: the scheduler may well give them to this one too."""
-    from orchestrator.runset.files import read_files
+    from orchestrator.evidence.events import read_told
+    from orchestrator.evidence.sets import SetEvidence
 
-    aside = {
-        one.node: one for job in read_files(run_set.layout.root).jobs for one in job.aside if one.node not in exclude
-    }
+    told = read_told(SetEvidence(run_set.layout.root)).aside
+    aside = {one.node: one for one in told if one.node not in exclude}
     for one in aside.values():
         avoid = f"; --exclude {one.node} keeps a job off it" if run_set.record.scheduler == "slurm" else ""
         note(f"note: {one.node} was set aside in an earlier job ({one.when}): {one.reason}{avoid}")

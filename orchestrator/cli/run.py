@@ -21,8 +21,8 @@ from orchestrator.cli.watch import add_interval, come_back, watch
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.runset.records import SubmissionRecord
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.evidence.sets import RunSet
+    from orchestrator.onnode.records import SubmissionRecord
 
 
 def add_arguments(parser: ArgumentParser) -> None:

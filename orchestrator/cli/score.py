@@ -86,13 +86,11 @@ def against_published(folder: str, minutes: float | None) -> list[str]:
     """The score of one of our own sets beside the published results of its system, benchmark and round."""
     from os.path import join
 
-    try:
-        with open(join(folder, "set.json"), encoding="utf-8") as file:
-            record = json.load(file)
-        named = {key: record[key] for key in ("benchmark", "round", "system")}
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    if minutes is None or not all(isinstance(value, str) for value in named.values()):
+    from orchestrator.mllog.source import read_json
+
+    record = read_json(join(folder, "set.json"))
+    named = {key: value for key in ("benchmark", "round", "system") if isinstance(value := record.get(key), str)}
+    if minutes is None or len(named) < 3:
         return []
     from orchestrator.published import compare, find
 

@@ -22,8 +22,8 @@ from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError
 
 if TYPE_CHECKING:
-    from orchestrator.runset.files import SetFiles
-    from orchestrator.runset.picture import SetPicture
+    from orchestrator.evidence.picture import SetPicture
+    from orchestrator.evidence.sets import SetEvidence
 
 NEWEST = 20
 
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
 
 def _one(args: Namespace) -> int:
     from orchestrator.cli.pictures import RUNS, RUNS_RIGHT, describe, run_row
-    from orchestrator.runset.picture import as_json, look
+    from orchestrator.evidence.picture import as_json, look
 
     run_set = chosen_set(args)
     [picture] = look([run_set.layout.root], [scheduler_of(run_set)])
@@ -56,13 +56,13 @@ def _one(args: Namespace) -> int:
 
 def _all(args: Namespace) -> int:
     from orchestrator.cli.pictures import SETS, SETS_RIGHT, set_row
-    from orchestrator.runset.files import read_files, set_folders, surely_settled
-    from orchestrator.runset.picture import as_json
+    from orchestrator.evidence.picture import as_json
+    from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled
 
     log_dir = _log_dir(args)
     folders = set_folders(log_dir)
     wanted = folders if args.all else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
-    sets = [files for folder in wanted if (files := read_files(folder)).record or files.findings]
+    sets = [files for folder in wanted if (files := SetEvidence(folder)).record or files.findings]
     shown = sets if args.all else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
     pictures = _draw(shown)
     if args.json:
@@ -87,8 +87,8 @@ def _log_dir(args: Namespace) -> Path:
     return log_dir
 
 
-def _draw(sets: list[SetFiles]) -> list[SetPicture]:
-    from orchestrator.runset.picture import draw
+def _draw(sets: list[SetEvidence]) -> list[SetPicture]:
+    from orchestrator.evidence.picture import draw
     from orchestrator.scheduler import open_scheduler
 
     names = {files.record.scheduler for files in sets if files.record}

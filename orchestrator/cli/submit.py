@@ -23,9 +23,9 @@ from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.sets import RunSet
     from orchestrator.model import Entry
-    from orchestrator.runset.records import SetRecord, SubmissionRecord
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.onnode.records import SetRecord, SubmissionRecord
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -60,8 +60,9 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
 
 def submit_entry(entry: Entry, nexp: int | None = None) -> tuple[RunSet, SubmissionRecord]:
     """Create a set of `nexp` runs (default: what the rules require) below the site's log directory, and submit it."""
+    from orchestrator.evidence.sets import RunSet
     from orchestrator.runset.create import create
-    from orchestrator.runset.submit import RunSet, submit
+    from orchestrator.runset.submit import submit
 
     record, files, log_dir = _compose(entry, nexp)
     run_set = RunSet(create(record, files, log_dir), record)
@@ -78,8 +79,9 @@ def _compose(entry: Entry, nexp: int | None) -> tuple[SetRecord, dict[str, bytes
 
 
 def _show(args: Namespace) -> int:
-    from orchestrator.runset.layout import Layout
-    from orchestrator.runset.submit import RunSet, request_for
+    from orchestrator.evidence.sets import RunSet
+    from orchestrator.onnode.layout import Layout
+    from orchestrator.runset.submit import request_for
 
     record, _, log_dir = _compose(load_asked(args), args.nexp)
     run_set = RunSet(Layout(log_dir / record.set_id), record)

@@ -272,10 +272,14 @@ def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> tuple[tup
 
 
 def _facts(args: Namespace) -> int:
-    from orchestrator.tuning.experiment import attempt_starts, differences, drifts
+    from orchestrator.evidence.attempts import drifts
+    from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.evidence.starts import attempt_starts, differences
 
     root = chosen_set(args).layout.root
-    starts, different, drifted = attempt_starts(root), differences(root), drifts(root)
+    evidence = SetEvidence(root)
+    starts, drifted = attempt_starts(evidence), drifts(evidence)
+    different = differences(starts)
     if args.json:
         print_json(
             {

@@ -22,8 +22,8 @@ from orchestrator.cli.output import is_terminal, note, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.runset.picture import SetPicture
-    from orchestrator.runset.submit import RunSet
+    from orchestrator.evidence.picture import SetPicture
+    from orchestrator.evidence.sets import RunSet
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(args: Namespace) -> int:
         come_back(run_set)
         return ExitCode.INTERRUPTED
     if args.json:
-        from orchestrator.runset.picture import as_json
+        from orchestrator.evidence.picture import as_json
 
         print_json(as_json(picture))
     return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
@@ -57,7 +57,7 @@ def run(args: Namespace) -> int:
 
 def watch(run_set: RunSet, interval_s: float | None, *, silent: bool = False, out: TextIO | None = None) -> SetPicture:
     """Show the set until it ends and return its last picture. `out` is where lines go when that is no terminal."""
-    from orchestrator.runset.watch import Watch
+    from orchestrator.evidence.watch import Watch
 
     pictures = Watch(run_set, scheduler_of(run_set), interval_s).pictures()
     if silent:

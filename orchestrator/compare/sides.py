@@ -155,26 +155,22 @@ def _logged(log: Log) -> dict[str, str]:
 
 
 def _add_set(side: Side, root: Path, described: dict[str, Any]) -> None:
-    from orchestrator.report.environment import evaluated
-    from orchestrator.report.tunables import read_tunables
+    from orchestrator.evidence.environment import evaluated
+    from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.evidence.tunables import read_tunables
 
-    side.environment = evaluated(root)
+    evidence = SetEvidence(root)
+    side.environment = evaluated(evidence)
     values: dict[str, set[str]] = {}
-    for one in read_tunables(root):
+    for one in read_tunables(evidence):
         values.setdefault(one.knob, set()).add(one.after if one.state == "ok" else f"{one.after} ({one.state})")
     side.tunables = {knob: ", ".join(sorted(found)) for knob, found in values.items()}
     for name in ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bundle_sha256"):
         if described.get(name) not in (None, ""):
             side.settings[f"set.{name}"] = str(described[name])
-    digests = sorted({job.image_digest for job in _jobs(root) if job.image_digest})
+    digests = sorted({job.image_digest for job in evidence.jobs if job.image_digest})
     if digests:
         side.settings["set.image_digest"] = ", ".join(digests)
-
-
-def _jobs(root: Path) -> list[Any]:
-    from orchestrator.runset.files import read_files
-
-    return read_files(root).jobs
 
 
 # ---- published entries ----

@@ -7,6 +7,8 @@ import os
 
 from orchestrator.errors import InputError
 
+MAX_JSON_BYTES = 16 << 20
+
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,8 +156,11 @@ def _failed_attempts(folder: str, number: int) -> list[dict[str, Any]]:
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Return a JSON object from a file; {} when the file is missing or is not one (a reader may meet anything)."""
+    """Return a JSON object from a file; {} when it is missing, too large or is not one (a reader may meet anything)."""
     try:
+        # A pipe is waited for when it is opened, and a large file fills the memory.
+        if not os.path.isfile(path) or os.path.getsize(path) > MAX_JSON_BYTES:
+            return {}
         with open(path, encoding="utf-8", errors="replace") as file:
             value = json.load(file)
     except (OSError, ValueError, RecursionError):

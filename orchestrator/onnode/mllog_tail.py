@@ -140,7 +140,7 @@ def read_ends(path: PathLike) -> bytes:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size <= WHOLE_BYTES:
-                return file.read(WHOLE_BYTES)
+                return file.read(size)
             head = file.read(TAIL_BYTES)
             file.seek(size - TAIL_BYTES)
             return head + b"\n" + file.read(TAIL_BYTES)

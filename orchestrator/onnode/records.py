@@ -17,6 +17,7 @@ SCHEMA = 1
 MAX_BYTES = 16 << 20
 LIMIT = 1 << 53
 """Numbers from here on are damage: no time, count or exit status is as large."""
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a writer where somebody has put a pipe
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -218,8 +219,7 @@ def _shape(kind: type[Any]) -> dict[str, str]:
 
 def open_regular(path: PathLike) -> BinaryIO:
     """Open a regular file for reading. Raises OSError: also for what is none."""
-    # Not to wait for a writer where somebody has put a pipe.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(path, _READ)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(0, "no regular file")
@@ -228,17 +228,22 @@ def open_regular(path: PathLike) -> BinaryIO:
 
 def read_bytes(path: PathLike, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file. Raises OSError: also for what is no regular file, or is longer than `limit`."""
-    with open_regular(path) as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise OSError(0, f"longer than {limit} bytes")
-    return content
+    fd = os.open(path, _READ)
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(0, "no regular file")
+        if about.st_size > limit:
+            raise OSError(0, f"longer than {limit} bytes")
+        return os.read(fd, about.st_size)
+    finally:
+        os.close(fd)
 
 
 def parse(content: bytes) -> Any:
     """Return what a JSON text says. Raises ValueError: also for NaN, for half a surrogate, and for what is nested too deep."""
     try:
-        value = json.loads(content.decode(), parse_constant=_no_number)
+        value = _DECODER.decode(content.decode())
         if b"\\ud" in content.lower():
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
@@ -248,6 +253,9 @@ def parse(content: bytes) -> Any:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def read(kind: type[Record], path: PathLike) -> Record | Finding | None:
@@ -269,7 +277,7 @@ def _build(kind: type[Record], data: dict[str, Any], path: PathLike) -> Record |
     shape = _shape(kind)
     values = {name: value for name, value in data.items() if name in shape}
     for name, value in values.items():
-        if problem := _problem(value, shape[name]):
+        if not (type(value) is str and shape[name] == "str") and (problem := _problem(value, shape[name])):
             return Finding(Path(path), f"`{name}` {problem}")
     missing = [name for name in kind.NEEDED if name not in values]
     if missing:

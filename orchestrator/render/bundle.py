@@ -14,6 +14,7 @@ from orchestrator import __version__
 from orchestrator.errors import RenderError
 from orchestrator.render.network import network_values
 from orchestrator.render.origins import ORIGINS, origins_table
+from orchestrator.render.readme import shown_values
 from orchestrator.resources import data_dir
 from orchestrator.tuning.script import SCRIPT, profile_for, tunables_script
 
@@ -26,7 +27,7 @@ Files = dict[str, bytes]
 
 MANIFEST = "manifest.json"
 _PLAIN = ("preflight.sh",)
-_RENDERED = ("job.sh", "run_with_docker.sh", "run_with_docker_slurm.sh", "settings.sh", "rccl_env.sh")
+_RENDERED = ("README", "job.sh", "run_with_docker.sh", "run_with_docker_slurm.sh", "settings.sh", "rccl_env.sh")
 
 
 def render_bundle(entry: Entry, *, nexp: int) -> Files:
@@ -47,6 +48,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     templates = data_dir("templates")
     environment = _environment(templates)
     values = _values(entry, nexp)
+    values |= shown_values(entry, values)
     files: Files = {name: _render(environment, f"{name}.j2", values) for name in _RENDERED}
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
     files[SCRIPT] = tunables_script(profile_for(entry))

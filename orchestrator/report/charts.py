@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from orchestrator.evidence.attempts import RunAttempt
 from orchestrator.report.chart import Chart, fixed, legend, series, swatch, widened
 from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markup import Safe, join, tag, void
-from orchestrator.report.model import Attempt, CurvePoint, Report, Run
+from orchestrator.report.model import CurvePoint, Report, Run
 
 MOST_CURVES = 40
 """Runs drawn in one chart; a set has ten, and more curves than this are a carpet."""
@@ -345,7 +346,7 @@ def timeline(report: Report) -> Safe:
         height=100 + 20 * (len(runs) + len(lost)),
     )
     chart.x_axis(f"{unit} since {moment(origin)}")
-    rows: list[tuple[float, Run | Attempt]] = sorted(
+    rows: list[tuple[float, Run | RunAttempt]] = sorted(
         [*((run.start_ms or 0.0, run) for run in runs), *((float(one.start_ms), one) for one in lost)],
         key=lambda row: row[0],
     )
@@ -361,7 +362,7 @@ def timeline(report: Report) -> Safe:
     return chart.svg()
 
 
-def _span(chart: Chart, row: Run | Attempt, place: int, origin: float, scale: float) -> None:
+def _span(chart: Chart, row: Run | RunAttempt, place: int, origin: float, scale: float) -> None:
     def at(time: float) -> float:
         return chart.x((time - origin) / 60000 * scale)
 
@@ -376,7 +377,7 @@ def _span(chart: Chart, row: Run | Attempt, place: int, origin: float, scale: fl
             fill=Safe(fill) if fill else None,
         )
 
-    if isinstance(row, Attempt):
+    if isinstance(row, RunAttempt):
         chart.mark(
             f"run {row.run}, attempt {row.attempt}: {row.outcome}: {row.reason}",
             rect(row.start_ms, row.end_ms, "bar bad", PATTERNS["bad"]),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.figures import moment
-from orchestrator.report.model import Attempt
-from orchestrator.runset.files import read_files
+
+if TYPE_CHECKING:
+    from orchestrator.evidence.attempts import RunAttempt
+    from orchestrator.onnode.records import JobRecord
 
 _SHOWN = (
     "set_id",
@@ -30,11 +32,11 @@ _SHOWN = (
 )
 
 
-def set_facts(root: Path, described: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Pairs of name and text: set.json, then each job."""
     pairs = [(name.replace("_", " "), str(described[name])) for name in _SHOWN if described.get(name) not in (None, "")]
     pairs.append(("created", moment(described.get("created_ms"))))
-    for job in read_files(root).jobs:
+    for job in jobs:
         ended = f" to {moment(job.ended_ms)}" if job.ended_ms else ""
         reason = f": {job.reason}" if job.reason else ""
         pairs.append(
@@ -43,10 +45,12 @@ def set_facts(root: Path, described: dict[str, Any]) -> tuple[tuple[str, str], .
     return tuple(pairs)
 
 
-def images(root: Path, described: dict[str, Any], attempts: tuple[Attempt, ...]) -> tuple[tuple[str, str], ...]:
+def images(
+    jobs: Iterable[JobRecord], described: dict[str, Any], attempts: tuple[RunAttempt, ...]
+) -> tuple[tuple[str, str], ...]:
     """(digest, where it was used) for every digest on record, after the image that the set asked for."""
     used: dict[str, list[str]] = {}
-    for job in read_files(root).jobs:
+    for job in jobs:
         if job.image_digest:
             used.setdefault(job.image_digest, []).append(f"job {job.job_id}")
     for attempt in attempts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orchestrator.report.attempts import slow_nodes
+from orchestrator.evidence.attempts import slow_nodes
 from orchestrator.report.figures import minutes, moment, plain, seconds
 from orchestrator.report.markup import clean
 from orchestrator.report.model import Report

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.attempts import RunAttempt
+    from orchestrator.evidence.bandwidth import Measurement
+    from orchestrator.evidence.nodes import NodeHistory
+    from orchestrator.evidence.tunables import TunableReading
     from orchestrator.mllog.result import Score
-    from orchestrator.runset.bandwidth import Measurement
-    from orchestrator.runset.node_history import NodeHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,50 +59,6 @@ USES = {
 
 
 @dataclass(frozen=True, slots=True)
-class NodeCell:
-    """One node's part of one attempt: exit code, seconds, and how many seconds after the others it began and ended."""
-
-    node: str
-    rank: int
-    exit: int | None
-    seconds: float | None
-    late_start_s: float
-    late_end_s: float
-    slow: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt at a run, as the set folder has it on record."""
-
-    run: int
-    attempt: int
-    state: str
-    outcome: str
-    reason: str
-    seed: int
-    job_id: str
-    image_digest: str
-    start_ms: int
-    end_ms: int
-    counts: bool
-    """The run's result comes from this attempt."""
-    nodes: tuple[NodeCell, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TunableReading:
-    """A host setting on one or more nodes that say the same about it."""
-
-    knob: str
-    wanted: str
-    before: str
-    after: str
-    state: str
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Variable:
     """A variable of the runs' environment; `place` is where the bundle sets it, `origin` which document says so."""
 
@@ -142,7 +100,7 @@ class Report:
     gaps: tuple[Gap, ...]
     steps: tuple[Step, ...]
     facts: tuple[tuple[str, str], ...] = ()
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[RunAttempt, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
     slow_signs: tuple[str, ...] = ()
     """What points at a slow node, in words."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.report.attempts import slow_nodes
+from orchestrator.evidence.attempts import NodePart, RunAttempt, slow_nodes
 from orchestrator.report.figures import minutes, moment, seconds
-from orchestrator.report.model import Attempt, NodeCell, Report
+from orchestrator.report.model import Report
 from orchestrator.report.parts import Bullets, Cell, Details, Part, Table, Text
 
 if TYPE_CHECKING:
-    from orchestrator.runset.node_history import NodeHistory
+    from orchestrator.evidence.nodes import NodeHistory
 
 MOST_NODES = 128
 MOST_COLUMNS = 40
@@ -56,12 +56,12 @@ def _grid(report: Report) -> list[Part]:
     return [Text(verdict), Table(caption, header, rows, numeric=(len(header) - 1,), dense=True)]
 
 
-def _attempt_name(attempt: Attempt, everything: Sequence[Attempt]) -> str:
+def _attempt_name(attempt: RunAttempt, everything: Sequence[RunAttempt]) -> str:
     several = sum(one.run == attempt.run for one in everything) > 1
     return f"run {attempt.run}.{attempt.attempt}" if several else f"run {attempt.run}"
 
 
-def _node_cell(cell: NodeCell | None) -> str | Cell:
+def _node_cell(cell: NodePart | None) -> str | Cell:
     if cell is None:
         return "–"
     code = "no exit code" if cell.exit is None or cell.exit == -1 else f"{'' if cell.exit == 0 else '✗ '}{cell.exit}"

@@ -49,24 +49,24 @@ def read_report(directory: str, *, ruleset: str = "", window: bool = False) -> R
 
 
 def _add_set(report: Report) -> None:
-    from orchestrator.report.attempts import read_attempts
+    from orchestrator.evidence.attempts import read_attempts
+    from orchestrator.evidence.bandwidth import measurements
+    from orchestrator.evidence.nodes import read_history, suspicions
+    from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.evidence.tunables import read_tunables
     from orchestrator.report.environment import read_environment
     from orchestrator.report.facts import images, set_facts
-    from orchestrator.report.tunables import read_tunables
-    from orchestrator.runset.bandwidth import measurements
-    from orchestrator.runset.node_history import read_history, suspicions
 
-    root = Path(report.directory)
-    problems: list[str] = []
-    report.attempts = read_attempts(root, problems)
-    history = read_history(root)
+    evidence = SetEvidence(Path(report.directory))
+    report.attempts = read_attempts(evidence)
+    history = read_history(evidence, report.attempts)
     report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
-    report.bandwidth = tuple(measurements(root))
-    report.tunables = read_tunables(root)
-    report.environment, report.environment_note = read_environment(root)
-    report.images = images(root, report.described, report.attempts)
-    report.facts = set_facts(root, report.described)
-    report.problems = tuple(problems)
+    report.bandwidth = tuple(measurements(evidence))
+    report.tunables = read_tunables(evidence)
+    report.environment, report.environment_note = read_environment(evidence)
+    report.images = images(evidence.jobs, report.described, report.attempts)
+    report.facts = set_facts(evidence.jobs, report.described)
+    report.problems = tuple(map(str, evidence.findings))
 
 
 def number(value: Any) -> float | None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
+from orchestrator.evidence.files import Findings
 from orchestrator.nodes.names import expand, expand_all
 
 if TYPE_CHECKING:
-    from orchestrator.runset.layout import Layout
-    from orchestrator.runset.records import SetRecord
+    from orchestrator.onnode.layout import Layout
+    from orchestrator.onnode.records import SetRecord
 
 _EXCLUDE = re.compile(r"^#SBATCH --exclude=(\S+)$", re.MULTILINE)
 _NODELIST = re.compile(r"^#SBATCH --nodelist=(\S+)$", re.MULTILINE)
@@ -37,7 +38,7 @@ class Allocation:
         """
         options = [] if self.spares is None else [f"--nodes={record.nodes + self.spares}"]
         if self.exclude:
-            script = _text(layout)
+            script = Findings().text(layout.bundle / "job.sh")
             avoided = expand_all([*_listed(_EXCLUDE, script), ",".join(self.exclude)])
             options.append(f"--exclude={','.join(avoided)}")
             wanted = expand_all(_listed(_NODELIST, script))
@@ -61,10 +62,3 @@ def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
 def _listed(pattern: re.Pattern[str], script: str) -> list[str]:
     found = pattern.search(script)
     return [found[1]] if found else []
-
-
-def _text(layout: Layout) -> str:
-    try:
-        return (layout.bundle / "job.sh").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.errors import SchedulerUnknown
-from orchestrator.runset.submit import RunSet, mark_cancelled, other_jobs, submissions
+from orchestrator.evidence.sets import RunSet
+from orchestrator.runset.submit import mark_cancelled, other_jobs, submissions
 from orchestrator.scheduler import Scheduler
 
 

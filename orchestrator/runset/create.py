@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RenderError, SetError
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.records import SetRecord, write
 from orchestrator.render import write_bundle
-from orchestrator.runset.layout import Layout
-from orchestrator.runset.records import SetRecord, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

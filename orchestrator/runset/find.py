@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.errors import SetError, UsageError, did_you_mean
-from orchestrator.runset.files import set_folders
+from orchestrator.evidence.sets import set_folders
 
 
 def find_set(name: str, log_dir: Path | None) -> Path:

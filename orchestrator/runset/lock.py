@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import SetError
+from orchestrator.onnode.records import parse, read_bytes
 
 FOREIGN_STALE_S = 900
 """A holder on another host cannot be looked at. It holds the lock for one submission (at most about two minutes)."""
@@ -108,7 +109,7 @@ def _create(path: Path, holder: Holder) -> None:
 def read_holder(path: Path) -> Holder | None:
     """Who holds the lock; None when nobody does. A lock that cannot be read counts as held since its file's time."""
     try:
-        return Holder(**json.loads(path.read_bytes()))
+        return Holder(**parse(read_bytes(path)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):

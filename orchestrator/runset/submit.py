@@ -11,23 +11,14 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
+from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.records import JobRecord, SubmissionRecord, numbered, write
 from orchestrator.runset.allocation import Allocation
-from orchestrator.runset.layout import Layout
 from orchestrator.runset.lock import ControllerLock
-from orchestrator.runset.records import (
-    Finding,
-    JobRecord,
-    RunRecord,
-    SetRecord,
-    SubmissionRecord,
-    numbered,
-    read,
-    write,
-)
 from orchestrator.scheduler import Job, JobRequest, Scheduler
 
 CLEAN_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR", "DOCKER_HOST", "XDG_RUNTIME_DIR")
@@ -41,18 +32,6 @@ LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 GRACE_S = 120
 """After so long without a trace of the job, an answering scheduler's "no such job" counts. slurmctld takes a request
 within MessageTimeout (10 s by default, 100 s at most) or drops it."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSet:
-    """A set that exists: where it is and what it is."""
-
-    layout: Layout
-    record: SetRecord
-
-    @property
-    def name(self) -> str:
-        return self.record.set_id
 
 
 def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str]:
@@ -170,15 +149,12 @@ def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
 
 def submissions(layout: Layout) -> list[SubmissionRecord]:
     """The readable submissions of a set, first to last."""
-    found = (read(SubmissionRecord, layout.submission(number)) for number in numbered(layout.submissions))
-    return [record for record in found if isinstance(record, SubmissionRecord)]
+    return SetEvidence(layout.root).submissions
 
 
 def _recorded_jobs(layout: Layout) -> list[JobRecord]:
     """What the jobs of the set say themselves."""
-    names = os.listdir(layout.jobs) if layout.jobs.is_dir() else []
-    found = (read(JobRecord, layout.jobs / name) for name in names if name.endswith(".json") and name[0] != ".")
-    return [record for record in found if isinstance(record, JobRecord)]
+    return SetEvidence(layout.root).jobs
 
 
 def other_jobs(run_set: RunSet) -> list[str]:
@@ -233,8 +209,9 @@ def _look_for(
 
 def missing_runs(run_set: RunSet) -> list[int]:
     """The runs that have no result that counts."""
-    found = ((run, read(RunRecord, run_set.layout.run_state(run))) for run in range(1, run_set.record.nexp + 1))
-    return [run for run, record in found if not (isinstance(record, RunRecord) and record.done)]
+    evidence = SetEvidence(run_set.layout.root)
+    found = ((run, evidence.run(run)) for run in range(1, run_set.record.nexp + 1))
+    return [run for run, record in found if record is None or not record.done]
 
 
 def _refuse_finished(run_set: RunSet) -> None:
@@ -287,17 +264,6 @@ def mark_cancelled(run_set: RunSet, job_id: str) -> None:
     for record in submissions(run_set.layout):
         if record.job_id == job_id:
             _record(run_set, replace(record, cancelled_ms=_now_ms()))
-
-
-def open_set(root: Path) -> RunSet:
-    """The set in `root`. Raises SetError when there is none or its set.json cannot be used."""
-    layout = Layout(root)
-    record = read(SetRecord, layout.set_file)
-    if isinstance(record, SetRecord):
-        return RunSet(layout, record)
-    if isinstance(record, Finding):
-        raise SetError(f"{record}", hint="the set's results may be fine all the same: orchestrator score " + str(root))
-    raise SetError(f"{root} is no set: it has no set.json", hint="orchestrator status lists the sets")
 
 
 def _now_ms() -> int:

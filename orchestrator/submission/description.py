@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
+from orchestrator.evidence.hardware import captured
+from orchestrator.evidence.sets import SetEvidence
 
 if TYPE_CHECKING:
     from orchestrator.model import System
@@ -93,7 +95,7 @@ def describe(
     members: dict[str, Any] = dict.fromkeys(MEMBERS, "")
     members.update(from_catalogue(str(described.get("system") or ""), systems_dirs))
     members.update(_from_set(described))
-    members.update(captured(root))
+    members.update(captured(SetEvidence(root), MEMBERS))
     members.update(given)
     members.update(options)
     return {name: _text(value) for name, value in members.items()}
@@ -152,19 +154,9 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-def captured(root: Path) -> dict[str, str]:
-    """Return what the nodes of a set wrote about themselves: members of the description that all nodes give alike."""
-    answers: dict[str, set[str]] = {}
-    for path in sorted(root.glob("nodes/*/hardware.json")):
-        for name, value in _object(path, must=False).items():
-            if name in MEMBERS and isinstance(value, (str, int, float)) and str(value):
-                answers.setdefault(name, set()).add(str(value))
-    return {name: values.pop() for name, values in answers.items() if len(values) == 1}
-
-
 def read_given(path: Path) -> dict[str, Any]:
     """Read the user's --system-json. Raises InputError when it is no JSON object, or a member has the wrong shape."""
-    members = _object(path, must=True)
+    members = _object(path)
     for name, value in members.items():
         if not isinstance(value, (str, int, float)) and not (
             name == "other_software_stack" and isinstance(value, dict)
@@ -175,18 +167,14 @@ def read_given(path: Path) -> dict[str, Any]:
     return members
 
 
-def _object(path: Path, *, must: bool) -> dict[str, Any]:
+def _object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        if must:
-            why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
-            raise InputError(f"{path}: {why}", hint="docs/package.md shows a system description") from error
-        return {}
+        why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
+        raise InputError(f"{path}: {why}", hint="docs/package.md shows a system description") from error
     if not isinstance(value, dict):
-        if must:
-            raise InputError(f"{path}: is not a JSON object", hint="docs/package.md shows a system description")
-        return {}
+        raise InputError(f"{path}: is not a JSON object", hint="docs/package.md shows a system description")
     return value
 
 

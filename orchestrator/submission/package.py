@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import InputError, UsageError
+from orchestrator.evidence import bundle
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.result import plain
 from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
@@ -154,18 +156,15 @@ def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
 
 
 def _add_code(package: Package, one: Chosen, folder: str, system: str) -> None:
-    bundle = one.root / "bundle"
-    names = []
-    if one.source.is_set and bundle.is_dir():
-        for path in sorted(bundle.rglob("*")):
-            if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts:
-                names.append(path.relative_to(bundle).as_posix())
-                package.files[f"{folder}/{names[-1]}"] = path.read_bytes()
-    else:
+    evidence = SetEvidence(one.root)
+    scripts = bundle.files(evidence) if one.source.is_set else {}
+    package.files.update({f"{folder}/{name}": content for name, content in scripts.items()})
+    package.warnings += [str(finding) for finding in evidence.findings]
+    if not scripts:
         package.warnings.append(f"{one.root}: a folder of logs has no scripts; put them into {folder}")
     record = plain(one.record())
     package.files[f"{folder}/runs.json"] = (json.dumps(record, indent=1) + "\n").encode()
-    package.files[f"{folder}/README.md"] = readme(one, system, names).encode("utf-8", "replace")
+    package.files[f"{folder}/README.md"] = readme(one, system, list(scripts)).encode("utf-8", "replace")
 
 
 # ---- writing ----

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 COLUMNS = ("knob", "wanted", "before", "after", "result", "need", "action", "time_ms", "target")
+RESULTS = frozenset({"ok", "failed", "unsupported", "change"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,16 @@ class HostState:
 def parse_rows(lines: Iterable[str]) -> list[KnobRow]:
     """Return the rows in the output of plan, apply, verify or revert, or in a nodes/<node>/tunables.tsv.
 
-    Lines that are no rows (a header, a message of the login shell) are left out.
+    Lines that are no rows (a header, a message of the login shell) are left out; what a torn one lacks is empty.
     """
     rows = []
     for line in lines:
         cells = line.rstrip("\n").split("\t")
-        if len(cells) in (8, 9) and cells[7].isdecimal():
-            knob, wanted, before, after, result, need, action, time_ms, *target = cells
-            rows.append(KnobRow(knob, wanted, before, after, result, need, action, int(time_ms), *target[:1]))
+        if 5 <= len(cells) <= len(COLUMNS) and cells[4] in RESULTS:
+            *words, time, target = cells + [""] * (len(COLUMNS) - len(cells))
+            knob, wanted, before, after, result, need, action = words
+            time_ms = int(time) if time.isdecimal() and len(time) < 16 else 0
+            rows.append(KnobRow(knob, wanted, before, after, result, need, action, time_ms, target))
     return rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli import main
-from orchestrator.runset.records import (
+from orchestrator.onnode.records import (
     JobRecord,
     RunRecord,
     SetRecord,

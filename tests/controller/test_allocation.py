@@ -9,10 +9,11 @@ import pytest
 from controller_parts import Commands, write_set
 
 from orchestrator.errors import UsageError
+from orchestrator.evidence.sets import open_set
 from orchestrator.nodes.names import names_given
+from orchestrator.onnode.records import JobRecord
 from orchestrator.runset.allocation import Allocation
-from orchestrator.runset.records import JobRecord
-from orchestrator.runset.submit import open_set, request_for
+from orchestrator.runset.submit import request_for
 
 SITE = "kind: site\nlog_dir: {}\nexclude: ['node[1-2]']\nnodelist: ['node[3-12]']\n"
 

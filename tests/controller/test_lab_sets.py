@@ -15,8 +15,9 @@ from controller_parts import Commands, until, write_set
 from replayed import differences
 
 from orchestrator.errors import ExitCode, SchedulerError
-from orchestrator.runset.records import RunRecord, SubmissionRecord, read, write
-from orchestrator.runset.submit import open_set, settle, submissions
+from orchestrator.evidence.sets import open_set
+from orchestrator.onnode.records import RunRecord, SubmissionRecord, read, write
+from orchestrator.runset.submit import settle, submissions
 from orchestrator.scheduler import JobRequest
 from orchestrator.scheduler.command import ask
 from orchestrator.scheduler.slurm import Slurm, parse_show

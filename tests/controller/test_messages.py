@@ -12,8 +12,8 @@ import pytest
 from controller_parts import SITE, Commands, write_set
 
 from orchestrator.errors import ExitCode
+from orchestrator.onnode.records import JobRecord, SubmissionRecord
 from orchestrator.runset import submit as submission
-from orchestrator.runset.records import JobRecord, SubmissionRecord
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -10,12 +10,12 @@ import pytest
 from controller_parts import Commands, mllog, write_set
 
 from orchestrator.cli.watch import _lines
-from orchestrator.runset.bandwidth import parse, per_node
-from orchestrator.runset.files import read_files
-from orchestrator.runset.node_history import read_history, suspicions
-from orchestrator.runset.picture import picture
-from orchestrator.runset.progress import Logs
-from orchestrator.runset.records import JobRecord, RunRecord, read, write
+from orchestrator.evidence.bandwidth import parse, per_node
+from orchestrator.evidence.nodes import read_history, suspicions
+from orchestrator.evidence.picture import picture
+from orchestrator.evidence.progress import Logs
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.records import JobRecord, RunRecord, read, write
 
 DEEP = """round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote
 all\tn1,n2,n3,n4\trccl\t536870912\t0.003\t120.500\t0\t
@@ -119,8 +119,8 @@ def test_status_tells_spares_set_aside_nodes_and_warnings(
 
 
 def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
-    now = picture(read_files(a_set), {}, Logs())
-    before = picture(read_files(a_set), {}, Logs())
+    now = picture(SetEvidence(a_set), {}, Logs())
+    before = picture(SetEvidence(a_set), {}, Logs())
     object.__setattr__(before, "set_aside", ())
     out = io.StringIO()
     _lines(iter([before, now, now]), out)
@@ -159,7 +159,7 @@ def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> No
     (root / "runs/2/attempt_1/state.json").write_text("{")
     (root / "preflight").mkdir()
     (root / "preflight/7.tsv").write_bytes(b"\xff\n")
-    [one] = read_history(root)
+    [one] = read_history(SetEvidence(root))
     assert (one.node, one.good, one.last) == ("n1", 1, None) and suspicions([one]) == []
 
 

@@ -14,29 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import SchedulerUnknown
-from orchestrator.runset.files import read_files, set_folders
-from orchestrator.runset.judge import STATES
-from orchestrator.runset.picture import ask_all, look, picture
-from orchestrator.runset.progress import (
-    TAIL_BYTES,
-    KeptLogs,
-    Logs,
-    LogTail,
-    last_evaluation,
-    minutes,
-    olympic_mean,
-)
-from orchestrator.runset.records import (
-    Finding,
-    JobRecord,
-    RunRecord,
-    SetRecord,
-    SubmissionRecord,
-    read,
-    write,
-)
-from orchestrator.runset.submit import open_set
-from orchestrator.runset.watch import Watch
+from orchestrator.evidence.picture import ask_all, look, picture
+from orchestrator.evidence.progress import KeptLogs, Logs, projected
+from orchestrator.evidence.sets import SetEvidence, open_set, set_folders
+from orchestrator.evidence.state import STATES
+from orchestrator.evidence.watch import Watch
+from orchestrator.onnode.mllog_tail import TAIL_BYTES, Tail, minutes, tail_of
+from orchestrator.onnode.records import Finding, JobRecord, RunRecord, SetRecord, SubmissionRecord, read, write
 from orchestrator.scheduler import Job
 
 SENT = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1_000)
@@ -112,7 +96,7 @@ def test_state(
     state: str,
     reason: str,
 ) -> None:
-    files = read_files(write_set(tmp_path, "s", submission=submission, job=own))
+    files = SetEvidence(write_set(tmp_path, "s", submission=submission, job=own))
     one = picture(files, jobs, Logs())
     assert (one.state, one.reason) == (state, reason)
     assert one.state in STATES
@@ -134,7 +118,7 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
     write(running, attempt / "state.json")
     write(running, attempt.parent / "state.json")
     (attempt / "node_0.log").write_text(mllog("eval_accuracy", 5, 0.75, samples_count=64) + ":::MLLOG {torn")
-    one = picture(read_files(root), job("RUNNING"), Logs())
+    one = picture(SetEvidence(root), job("RUNNING"), Logs())
     assert (one.done, one.failed, one.current, one.attempt, one.attempts) == (3, 0, 4, 2, 5)
     assert one.evaluation is not None
     assert (one.evaluation.value, one.evaluation.samples) == (0.75, 64)
@@ -145,7 +129,7 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
 def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
     root = write_set(tmp_path, "s", submission=SENT)
     (root / "job_7.out").write_text("one\norchestrator: error: no such image\n\n")
-    one = picture(read_files(root), {}, Logs())
+    one = picture(SetEvidence(root), {}, Logs())
     assert one.reason == "job 7 is gone and has written no state; its last words: orchestrator: error: no such image"
 
 
@@ -160,10 +144,10 @@ def test_one_query_for_all_sets_and_none_for_closed_ones(tmp_path: Path) -> None
 
     closed = JobRecord(job_id="1", state="complete", started_ms=1)
     sets = [
-        read_files(write_set(tmp_path, "a", submission=SENT)),
-        read_files(write_set(tmp_path, "b", job=OWN)),
-        read_files(write_set(tmp_path, "c", job=closed)),
-        read_files(write_set(tmp_path, "d", scheduler="local")),
+        SetEvidence(write_set(tmp_path, "a", submission=SENT)),
+        SetEvidence(write_set(tmp_path, "b", job=OWN)),
+        SetEvidence(write_set(tmp_path, "c", job=closed)),
+        SetEvidence(write_set(tmp_path, "d", scheduler="local")),
     ]
     assert ask_all(sets, Counting()) == {}
     assert Counting.asked == [(["orch-a"], ["7"])]
@@ -248,7 +232,7 @@ def test_unknown_members_are_ignored_and_damaged_runs_named(tmp_path: Path) -> N
     path = root / "set.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "from_the_future": 1}))
     (root / "runs/2/state.json").write_text("{")
-    one = picture(read_files(root), {}, Logs())
+    one = picture(SetEvidence(root), {}, Logs())
     assert one.done == 1
     assert [finding.path.name for finding in one.findings] == ["state.json"]
 
@@ -256,7 +240,7 @@ def test_unknown_members_are_ignored_and_damaged_runs_named(tmp_path: Path) -> N
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_any_bytes_around_an_evaluation(before: bytes, after: bytes) -> None:
     line = mllog("eval_accuracy", 5, 0.25).encode()
-    found = last_evaluation(before + line + after.replace(b":", b"."))
+    found = tail_of(before + line + after.replace(b":", b".")).evaluation
     assert found is not None
     assert found.value == 0.25
 
@@ -264,7 +248,7 @@ def test_any_bytes_around_an_evaluation(before: bytes, after: bytes) -> None:
 def test_the_tail_is_read_once_in_pieces_of_any_size(tmp_path: Path) -> None:
     text = "".join(f"noise {i}\n" + mllog("eval_accuracy", i, i / 8) for i in range(300)).encode()
     path, random_ = tmp_path / "log", random.Random(1)
-    tail, at = LogTail(path), 0
+    tail, at = Tail(path), 0
     assert tail.look() is None
     while at < len(text):
         step = random_.randint(1, 900)
@@ -272,7 +256,7 @@ def test_the_tail_is_read_once_in_pieces_of_any_size(tmp_path: Path) -> None:
             file.write(text[at : at + step])
         at += step
         seen = tail.look()
-        assert seen == last_evaluation(text[:at].rpartition(b"\n")[0])
+        assert seen == tail_of(text[:at].rpartition(b"\n")[0]).evaluation
 
 
 def test_a_huge_log_costs_its_tail(tmp_path: Path) -> None:
@@ -302,8 +286,10 @@ def test_times_of_a_log(tmp_path: Path) -> None:
     assert minutes(tmp_path / "missing") is None
 
 
-def test_olympic_mean() -> None:
-    assert olympic_mean([3.0, 1.0, 2.0, 9.0]) == 2.5
-    assert olympic_mean([3.0, 1.0, 2.0], failed=1) == 2.5
-    assert olympic_mean([1.0, 2.0]) is None
-    assert olympic_mean([1.0, 2.0, 3.0, 4.0], failed=2) is None
+def test_what_a_score_is_going_to_be() -> None:
+    assert projected("flux1", [3.0, 1.0, 2.0, 9.0], 0) == 2.5
+    assert projected("flux1", [3.0, 1.0, 2.0], 1) == 2.5
+    assert projected("flux1", [1.0, 2.0], 0) is None
+    assert projected("flux1", [1.0, 2.0, 3.0, 4.0], 2) is None
+    assert projected("unet3d", [float(k) for k in range(9)], 0) == 4.0  # the rules drop four on each side of it
+    assert projected("unet3d", [1.0, 2.0, 3.0], 0) is None

@@ -12,7 +12,7 @@ from pathlib import Path
 from controller_parts import Commands, until
 
 from orchestrator.errors import ExitCode
-from orchestrator.runset.records import JobRecord, RunRecord, numbered, read
+from orchestrator.onnode.records import JobRecord, RunRecord, numbered, read
 from orchestrator.scheduler.local import members
 
 SYSTEM = ("local_2x2x8", "builtin")

@@ -15,6 +15,8 @@ import pytest
 from controller_parts import write_set
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
+from orchestrator.evidence.sets import RunSet, open_set
+from orchestrator.onnode.records import JobRecord, SubmissionRecord, read, write
 from orchestrator.runset import submit as submission
 from orchestrator.runset.lock import (
     FOREIGN_STALE_S,
@@ -22,12 +24,9 @@ from orchestrator.runset.lock import (
     Holder,
     read_holder,
 )
-from orchestrator.runset.records import JobRecord, SubmissionRecord, read, write
 from orchestrator.runset.submit import (
     GRACE_S,
-    RunSet,
     job_environment,
-    open_set,
     submissions,
     submit,
 )

@@ -51,7 +51,7 @@ def sbatch(lab: Lab, folder: Path, script: str, *options: str) -> Path:
     """Run a batch script to its end and return the file with its output."""
     (folder / "job.sh").write_text(f"#!/bin/bash\n{script}\n")
     output = folder / "job.out"
-    lab.run("sbatch", "--wait", f"--output={output}", *options, folder / "job.sh")
+    assert lab.batch(f"--output={output}", *options, folder / "job.sh") == 0
     return output
 
 
@@ -129,8 +129,7 @@ def test_a_job_with_an_emptied_environment_reaches_the_engine(lab: Lab, folder: 
 
 
 def test_an_ended_job_leaves_a_line(lab: Lab) -> None:
-    failed = lab.run("sbatch", "--wait", "--output=/dev/null", "--job-name=leaves-a-line", "--wrap=exit 3", check=False)
-    assert failed.returncode == 3
+    assert lab.batch("--output=/dev/null", "--job-name=leaves-a-line", "--wrap=exit 3") == 3
     line = (lab.state / "slurm/jobcomp.log").read_text().split("Name=leaves-a-line ")[-1]
     assert "JobState=FAILED" in line
     assert "ExitCode=3:0" in line
@@ -209,15 +208,15 @@ def traces(state: Path) -> list[str]:
 
 
 @pytest.fixture
-def second_lab(lab: Lab) -> Iterator[Callable[[str], subprocess.CompletedProcess[str]]]:
+def second_lab(lab: Lab) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """A lab of two nodes beside the first one: a function that runs one of its commands."""
     state = Path(tempfile.mkdtemp(prefix="lab-", dir="/var/tmp"))
     env = {**lab.env, "ORCHESTRATOR_LAB": str(state), "LAB_NODES": "2", "LAB_PREFIX": "second"}
 
-    def command(name: str) -> subprocess.CompletedProcess[str]:
+    def command(name: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [TOP / "lab" / name],
-            env=env,
+            env=env | more,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -235,7 +234,7 @@ def lab_pid(state: Path, name: str) -> int:
 
 
 def test_down_leaves_nothing_even_of_a_broken_lab(
-    lab: Lab, second_lab: Callable[[str], subprocess.CompletedProcess[str]], folder: Path
+    lab: Lab, second_lab: Callable[..., subprocess.CompletedProcess[str]], folder: Path
 ) -> None:
     """A job and a container are at work, a node and the engine were killed: `lab/down` ends and removes all of it."""
     second_lab("up")
@@ -272,15 +271,13 @@ def test_down_leaves_nothing_even_of_a_broken_lab(
     )
 
 
-def test_up_again_restarts_what_was_lost(
-    lab: Lab, second_lab: Callable[[str], subprocess.CompletedProcess[str]]
-) -> None:
-    second_lab("up")
+def test_up_again_restarts_what_was_lost(lab: Lab, second_lab: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    second_lab("up", LAB_IMAGE="no")
     exports = dict(line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines())
     state = Path(exports["ORCHESTRATOR_LAB"])
     lost, kept = lab_pid(state, "slurmd-second1"), lab_pid(state, "slurmctld")
     os.kill(lost, signal.SIGKILL)
-    second_lab("up")
+    second_lab("up", LAB_IMAGE="no")
     assert lab_pid(state, "slurmd-second1") != lost
     assert lab_pid(state, "slurmctld") == kept
     named = subprocess.run(

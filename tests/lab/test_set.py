@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import set_of_logs as sets
 from replayed import differences
+
+from orchestrator.cli import main
+from orchestrator.evidence.replay import replay
+from orchestrator.onnode.events import read_events
 
 if TYPE_CHECKING:
     from conftest import Lab
@@ -79,8 +84,22 @@ class Bench:
 
 @pytest.fixture
 def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    yield from bench_at(lab, request.node.name)
+
+
+@pytest.fixture(scope="module")
+def ten_runs(lab: Lab) -> Iterator[Bench]:
+    """A bench with a set of ten runs that nobody changes."""
+    for made in bench_at(lab, "ten-runs"):
+        answer = made.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "10", "--json")
+        assert answer.returncode == 0, answer.stderr
+        yield made
+
+
+def bench_at(lab: Lab, name: str) -> Iterator[Bench]:
+    """A bench; in the end nothing of its sets is left, and the host is as it was."""
     knobs = [path.read_bytes() for path in KNOBS if path.exists()]
-    root = lab.shared / f"test-{os.getpid()}-{request.node.name}"
+    root = lab.shared / f"test-{os.getpid()}-{name}"
     made = Bench(lab, root)
     yield made
     for job in made.queue().split():
@@ -137,10 +156,8 @@ def results(run_set: Path) -> list[Path]:
     return sorted((run_set / "results").glob("result_*.txt"), key=lambda path: int(path.stem.split("_")[1]))
 
 
-def test_ten_runs_over_eight_nodes(bench: Bench) -> None:
-    answer = bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "10", "--json")
-    assert answer.returncode == 0, answer.stderr
-    run_set = bench.only_set()
+def test_ten_runs_over_eight_nodes(ten_runs: Bench) -> None:
+    bench, run_set = ten_runs, ten_runs.only_set()
     logs = results(run_set)
     assert [log.name for log in logs] == [f"result_{i}.txt" for i in range(1, 11)]
     times = sorted(minutes_by_hand(log) for log in logs)
@@ -164,10 +181,35 @@ def test_ten_runs_over_eight_nodes(bench: Bench) -> None:
         assert max(node["start_ms"] for node in nodes) < min(node["end_ms"] for node in nodes)
         ended = max(node["end_ms"] for node in nodes)
     assert read(next((run_set / "jobs").glob("*.json")))["state"] == "complete"
+    [events] = run_set.glob("events-*.tsv")
+    again = replay(read_events(events))
+    # Who holds, who gets which rank, what the checks mean, and ten outcomes.
+    assert again.decisions >= 13 and again.differences == []
     environment = subprocess.run(
         ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", run_set / "environment.sh"], capture_output=True, check=True
     ).stdout.split(b"\0")
     assert b"BATCHSIZE=2048" in environment and b"WALLTIME=2055" in environment
+
+
+def test_the_set_is_reported_and_packaged(ten_runs: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, report, out = tmp_path / "set", tmp_path / "report.html", tmp_path / "AMD"
+    shutil.copytree(ten_runs.only_set(), root, symlinks=True)
+    assert main(["report", str(root), "-o", str(report)]) == 0
+    text = report.read_text()
+    assert all(f">{node}<" in text for node in ten_runs.lab.nodes[:8]) and "sha256:" in text and "stand-in" in text
+    capsys.readouterr()
+    # A real set's logs copied in: what a real image would have left here.
+    for run, content in enumerate(sets.logs(sets.NVIDIA), 1):
+        (root / f"runs/{run}/result_{run}.txt").write_bytes(content)
+    words = ["package", str(root), "--submitter", "AMD", "--framework", "PyTorch 2.10.0 + ROCm 7.2.2"]
+    assert main([*words, "-o", str(out), "--verify"]) == 0
+    told = capsys.readouterr()
+    assert "round 6.0.0: no errors" in told.out and "stand-in" not in told.err
+    assert len(list((out / "results/MI325X_08x08x32/flux1").iterdir())) == 10
+    assert read(out / "systems/MI325X_08x08x32.json")["number_of_nodes"] == "8"
+    (root / "runs/9/result_9.txt").unlink()
+    assert main([*words, "-o", str(tmp_path / "nine")]) == 1
+    assert "9 result files" in capsys.readouterr().err
 
 
 def test_the_bundle_alone(bench: Bench) -> None:
@@ -205,7 +247,7 @@ def test_one_node_without_slurm(bench: Bench) -> None:
 
 def test_a_bad_day(bench: Bench) -> None:
     """Run 3 loses a node's process, run 6 hangs, run 8 meets scancel; `resume` still ends with ten good runs."""
-    bench.add_to_site("limits: {run_timeout_minutes: 0.3}\n")
+    bench.add_to_site("limits: {run_timeout_minutes: 0.15}\n")
     fault = "kill:run=3:attempt=1:node=1,hang:run=6:attempt=1,slow:run=8:attempt=1:ms=100"
     answer = bench.orchestrator("submit", SYSTEM, WORKLOAD, "--nexp", "10", "--env", f"BUILTIN_FAULT={fault}", "--json")
     assert answer.returncode == 0, answer.stderr

@@ -20,11 +20,12 @@ from replayed import differences
 if TYPE_CHECKING:
     from conftest import Lab
 
-TOP = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "tests/tuning"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tuning"))
 from tuning_parts import STUBBORN, fill, snapshot
 
 pytestmark = pytest.mark.lab
+
+TOP = Path(__file__).resolve().parents[2]
 
 NMI = "proc/sys/kernel/nmi_watchdog"
 NO_IMAGE, STUBBORN_KNOB, LOSES_POWER = "sp3", "sp6", "sp5"

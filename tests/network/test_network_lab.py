@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,9 +55,7 @@ class LabPlace:
             **self.lab.env,
             **self.place.env(PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n"),
         }
-        subprocess.run(
-            ["sbatch", "--wait", "job.sh"], cwd=bundle, env=env, capture_output=True, timeout=300, check=False
-        )
+        self.lab.batch("job.sh", cwd=bundle, env=env)
         [output] = bundle.glob("job_*.out")
         [root] = (self.place.folder / "sets").iterdir()
         [record] = (root / "jobs").iterdir()

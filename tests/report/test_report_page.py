@@ -15,6 +15,7 @@ import pytest
 import set_of_logs as sets
 
 from orchestrator.cli import main
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.report.document import document
 from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
@@ -209,7 +210,7 @@ def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_who_set_a_variable_is_read_from_the_bundle(tmp_path: Path) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:1])
-    _, note = read_environment(root)
+    _, note = read_environment(SetEvidence(root))
     assert "not on record" in note
     config = next((root / "bundle").glob("config_*.sh"))
     (root / "bundle/origins.tsv").write_text(
@@ -217,7 +218,7 @@ def test_who_set_a_variable_is_read_from_the_bundle(tmp_path: Path) -> None:
     )
     made = {config.name: hashlib.sha256(config.read_bytes()).hexdigest()}
     (root / "bundle/manifest.json").write_text(json.dumps({"outputs": made}))
-    variables, note = read_environment(root)
+    variables, note = read_environment(SetEvidence(root))
     assert note == ""
     assert {one.name: one.origin for one in variables} == {
         "LR": "system: systems/x.yaml:7",
@@ -225,7 +226,7 @@ def test_who_set_a_variable_is_read_from_the_bundle(tmp_path: Path) -> None:
         "NCCL_DEBUG": "",
     }
     config.write_text(f"{config.read_text()}export LR=1\n")
-    assert config.name in read_environment(root)[1]
+    assert config.name in read_environment(SetEvidence(root))[1]
 
 
 def test_unfinished_and_damaged_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,13 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
+from orchestrator.evidence.hardware import captured
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.agent.hardware import write as write_hardware
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.settings import Settings
-from orchestrator.submission.description import MEMBERS, captured, describe
+from orchestrator.submission.description import MEMBERS, describe
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -113,7 +115,7 @@ def test_the_description_takes_what_all_nodes_say(tmp_path: Path) -> None:
     hardware(root, tmp_path / "set", "n1")
     (root / "sys/block/sda/size").write_text("100\n")
     hardware(root, tmp_path / "set", "n2")
-    assert "host_storage_capacity" not in captured(tmp_path / "set")
+    assert "host_storage_capacity" not in captured(SetEvidence(tmp_path / "set"), MEMBERS)
     described = {"system": "MI325X_08x08x32", "nodes": 2, "gpus_per_node": 8}
     made = describe(described, tmp_path / "set", {"submitter": "AMD"}, {})
     assert made["host_processor_vcpu_count"] == "256" and made["host_storage_type"] == "NVMe SSD, SSD"

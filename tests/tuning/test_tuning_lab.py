@@ -17,7 +17,9 @@ import pytest
 from replayed import differences
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
-from orchestrator.tuning.experiment import attempt_starts, drifts
+from orchestrator.evidence.attempts import drifts
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.starts import attempt_starts
 from orchestrator.tuning.rows import KnobRow, parse_rows
 
 if TYPE_CHECKING:
@@ -188,7 +190,7 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     place.end()
     set_dir = place.set_dir()
     assert place.job()["state"] == "complete", place.job()
-    [drift] = drifts(set_dir)
+    [drift] = drifts(SetEvidence(set_dir))
     assert (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found) == (
         1,
         1,
@@ -201,7 +203,7 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     assert refused["outcome"] == "infrastructure"
     assert refused["reason"] == f"node {third} (rank 2): nmi_watchdog wanted 0, found 1"
     assert json.loads((set_dir / "runs/2/attempt_2/state.json").read_text())["outcome"] == "success"
-    starts = {(one.run, one.attempt): one for one in attempt_starts(set_dir)}
+    starts = {(one.run, one.attempt): one for one in attempt_starts(SetEvidence(set_dir))}
     assert set(starts) == {(1, 1), (2, 2)}
     for key, start in starts.items():
         attempt = set_dir / f"runs/{key[0]}/attempt_{key[1]}"

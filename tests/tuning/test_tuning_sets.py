@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from tuning_parts import TOP, fill, snapshot
 
-from orchestrator.tuning.experiment import Cache, attempt_starts, differences, drifts
+from orchestrator.evidence.attempts import drifts
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.starts import Cache, attempt_starts, differences
 
 SITE = """
 kind: site
@@ -75,7 +77,7 @@ def test_a_set_leaves_its_hosts_as_they_were(tmp_path: Path) -> None:
     before = [snapshot(root) for root in roots]
     record, set_dir, said = run_set(tmp_path)
     assert record["state"] == "complete", said
-    [start] = attempt_starts(set_dir)
+    [start] = attempt_starts(SetEvidence(set_dir))
     assert set(start.caches) == {"local0", "local1"}
     # A folder's meminfo does not change: 10 + 500 + 40 - 100.
     assert {(one.before_kib, one.after_kib) for one in start.caches.values()} == {(450, 450)}
@@ -83,7 +85,7 @@ def test_a_set_leaves_its_hosts_as_they_were(tmp_path: Path) -> None:
     assert (
         start.value("knob.cpu_governor", "local0") == "performance" and len(start.value("environment", "local0")) == 64
     )
-    assert not differences(set_dir) and not drifts(set_dir)
+    assert not differences([start]) and not drifts(SetEvidence(set_dir))
     for root, then in zip(roots, before, strict=True):
         assert (root / "proc/sys/vm/drop_caches").read_text() == "3\n"
         (root / "proc/sys/vm/drop_caches").write_text("0\n")
@@ -101,7 +103,7 @@ def test_nodes_that_differ(tmp_path: Path, allow: bool) -> None:
         assert record["state"] == "failed" and record["reason"].startswith(text)
         return
     assert record["state"] == "complete" and text in said
-    [one] = differences(set_dir)
+    [one] = differences(attempt_starts(SetEvidence(set_dir)))
     assert (one.field, one.node, one.run, one.value, one.usual) == ("bios", "local1", 1, "1.5", "1.4")
 
 
@@ -119,7 +121,10 @@ def test_differences_across_runs(tmp_path: Path) -> None:
             run,
             "*\tdriver\t6.10\n" if run == 10 else "*\tdriver\t6.12\n" + ("n2\tdriver\t6.11\n" if run == 3 else ""),
         )
-    found = [(one.field, one.node, one.run, one.value, one.usual) for one in differences(tmp_path)]
+    found = [
+        (one.field, one.node, one.run, one.value, one.usual)
+        for one in differences(attempt_starts(SetEvidence(tmp_path)))
+    ]
     assert found == [("driver", "n2", 3, "6.11", "6.12"), ("driver", "*", 10, "6.10", "6.12")]
 
 
@@ -127,15 +132,18 @@ def test_a_fact_that_one_run_did_not_tell(tmp_path: Path) -> None:
     write_start(tmp_path, 1, "*\trocm\t7.0\n")
     write_start(tmp_path, 2, "*\trocm\t7.0\n")
     write_start(tmp_path, 3, "*\tkernel\t6\n")
-    assert [(one.field, one.run, one.value) for one in differences(tmp_path)] == [("kernel", 3, "6"), ("rocm", 3, "-")]
+    assert [(one.field, one.run, one.value) for one in differences(attempt_starts(SetEvidence(tmp_path)))] == [
+        ("kernel", 3, "6"),
+        ("rocm", 3, "-"),
+    ]
 
 
 def test_damaged_records(tmp_path: Path) -> None:
     folder = write_start(tmp_path, 1, "n1\tready_ms\t12\nn1\tcache_before_kib\tx\nhalf a li")
     (folder / "node_0.json").write_text(
-        '{"node": "n1", "drift": [{"knob": "a", "wanted": "0", "found": "1", "need": "required"}, 7]}'
+        '{"node": "n1", "exit": 0, "drift": [{"knob": "a", "wanted": "0", "found": "1", "need": "required"}, 7]}'
     )
     (folder / "node_1.json").write_text('{"node": "n2", "dri')
-    [start] = attempt_starts(tmp_path)
+    [start] = attempt_starts(SetEvidence(tmp_path))
     assert start.caches == {"n1": Cache(12, 0, None)}
-    assert [(one.node, one.knob, one.found) for one in drifts(tmp_path)] == [("n1", "a", "1")]
+    assert [(one.node, one.knob, one.found) for one in drifts(SetEvidence(tmp_path))] == [("n1", "a", "1")]

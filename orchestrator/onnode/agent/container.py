@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -101,32 +101,52 @@ def look_for_image(node: Node, call: Callable[..., tuple[int, bytes]] = call, *,
     return EngineState("silent", "", f"the container engine ({engine}) does not answer on this node")
 
 
+def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (variable, folder of the host or "", place in the container with its mode) for the MOUNTS of settings.sh."""
+    found = []
+    for mount in mounts:
+        variable, below, target, mode = mount.split("\t")
+        source = data.get(variable, "")
+        found.append((variable, source if below == "." or not source else f"{source}/{below}", f"{target}:{mode}"))
+    return found
+
+
 def mounts(node: Node) -> list[str]:
     """Return the folders that the container sees, as the engine's option --volume has them. Raises Failed where one is missing."""
     settings, options = node.settings, [f"{node.folder}/scratch:/results", f"{node.channel}:/orch"]
-    for mount in settings.mounts:
-        variable, below, target, mode = mount.split("\t")
-        source = settings.data.get(variable, "")
+    for variable, source, target in folders(settings.mounts, settings.data):
         if not source:
             hint = f"give the site file data.{settings.workload}.{variable}, or export {variable}"
             raise Failed("data", f"{variable} is not set: {hint}")
-        source = source if below == "." else f"{source}/{below}"
         if not os.path.exists(source):
             # Without this check the engine would make an empty folder there, as root.
             raise Failed("data", f"{variable}: {source} does not exist on this node")
-        options.append(f"{source}:{target}:{mode}")
+        options.append(f"{source}:{target}")
     if settings.code_source:
         options.append(f"{settings.code_source}:{settings.code_dir}")
     return options
 
 
-def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return the command that runs bash with `words` in a container of this node, which lives as long as its input is open."""
-    labels = {"set": node.layout.root.name, "job": node.job_id, "node": node.name}
-    argv = [*node.settings.engine_command, "run", "--rm", "--interactive", "--init", "--name", name]
+def client_argv(
+    engine: Sequence[str],
+    name: str,
+    labels: Mapping[str, str],
+    options: Sequence[str],
+    volumes: Sequence[str],
+    image: str,
+) -> list[str]:
+    """Return the command that runs bash in a container which lives as long as its input is open; bash's own words follow."""
+    argv = [*engine, "run", "--rm", "--interactive", "--init", "--name", name]
     argv += [word for label, value in labels.items() for word in ("--label", f"orchestrator.{label}={value}")]
-    argv += [*node.settings.container_options, *(word for one in volumes for word in ("--volume", one))]
-    return [*argv, "--entrypoint", "bash", node.settings.cont, *words]
+    argv += [*options, *(word for one in volumes for word in ("--volume", one))]
+    return [*argv, "--entrypoint", "bash", image]
+
+
+def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the command that runs bash with `words` in a container of this node."""
+    settings, labels = node.settings, {"set": node.layout.root.name, "job": node.job_id, "node": node.name}
+    argv = client_argv(settings.engine_command, name, labels, settings.container_options, volumes, settings.cont)
+    return [*argv, *words]
 
 
 def remove(node: Node, name: str, call: Callable[..., tuple[int, bytes]] = call) -> None:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ..events import UNIT, Event, clean, number, parse_word
+from ..events import UNIT, Event, clean, now_ms, number, parse_word
 from ..policy import place
 from ..policy.agree import Agreement, agree, agree_on_facts
 from ..policy.judge import judge_checks
@@ -19,25 +19,31 @@ from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
 from .nodes import DeepStep, Flow, Step, node_command
-
-if TYPE_CHECKING:
-    from .job import Job
-    from .run import Attempt
+from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
+MAX_WORDS = 5000
+"""Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
 BEHIND_S = 0.5
+
+
+class Listener(Protocol):
+    def take(self, event: Event) -> None: ...
 
 
 class Group:
     """Nodes that work together on one run at a time. Everything that they say and what is decided goes through `note`."""
 
-    def __init__(self, job: Job, allocated: Sequence[str]) -> None:
+    def __init__(self, job: Work, allocated: Sequence[str]) -> None:
         self.job, self.settings = job, job.settings
         self.standing = place.Standing()
         self.known = frozenset(allocated)
         self.step: Step | None = None
-        self.attempt: Attempt | None = None
+        self.attempt: Listener | None = None
+        """The run that is going on, which hears what its nodes say."""
+        self.said: dict[str, int] = {}
+        """node -> how many words, since the last attempt began."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (time.monotonic())."""
         self.problem = ""
@@ -56,7 +62,7 @@ class Group:
         self._named: dict[str, tuple[float, str]] = {}
         """Nodes that the step's own words name -> when that counts, and the words."""
         self.marker = self.marker_text = ""
-        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.settings_record}
+        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
         self.note("begin", detail=about)
 
     # ---- what is said and what is decided ----
@@ -81,6 +87,10 @@ class Group:
         self.heard[node] = time.monotonic()
         if word == "pong":
             return
+        self.said[node] = self.said.get(node, 0) + 1
+        if self.said[node] > MAX_WORDS:
+            self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
+            return
         event = self.job.events.append("node", word, node, detail)
         place.apply(self.standing, event)
         if word in ("note", "trouble"):
@@ -102,7 +112,7 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
+        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
             # Its own last words come another way, and may be behind.
             self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
@@ -168,7 +178,7 @@ class Group:
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
-            before = len(self.job.aside)
+            before = len(self.standing.aside), self.standing.blames
             if (yield from self._hold(found)):
                 return True
             self._record_checks()
@@ -177,7 +187,7 @@ class Group:
                 return False
             ended = self.step is None or not self.step.alive
             self._set_failed_aside()
-            if len(self.job.aside) == before:
+            if (len(self.standing.aside), self.standing.blames) == before:
                 # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
                 if not (ended and again):
                     return False
@@ -233,7 +243,8 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self._named, self.heard = job.now_ms(), [], {}, {}
+        self.step_started_ms, self._last_words, self._named = now_ms(), [], {}
+        self.heard, self.said = {}, {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
@@ -362,6 +373,7 @@ class Group:
         found = agree(self.standing.reports, nodes, self.settings, self.image)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
+        self.job.image = self.image
         self._differ(found)
         return not found.problem
 
@@ -397,7 +409,7 @@ class Group:
         fast = [node for node in nodes if node not in verdict.slow]
         for node in verdict.slow:
             self.note("slow", node)
-            reason = f"check deep: {self.standing.reports[node].checks['deep'].words}"
+            reason = f"check deep: {self.rows[node]['deep'].words}"
             if len(fast) >= self.settings.nnodes and "deep" not in self.settings.preflight_warn:
                 self.blame(node, "deep", reason)
             else:
@@ -421,7 +433,7 @@ class Group:
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
-                self.note("aside", node, UNIT.join((kind, reason, *self.job.where)))
+                self.note("aside", node, UNIT.join((kind, reason, *self._where)))
                 self.job.put_aside(node, kind, reason)
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
@@ -433,11 +445,15 @@ class Group:
             return False
         if node not in self.standing.blamed:
             self.job.put_aside(node, kind, reason)
-        self.note("blamed", node, UNIT.join((kind, reason, *self.job.where)))
+        self.note("blamed", node, UNIT.join((kind, reason, *self._where)))
         if not place.is_free(self.standing, node):
             return False
         self.note("free", node)
         return True
+
+    @property
+    def _where(self) -> tuple[str, str]:
+        return str(self.job.run), str(self.job.attempt)
 
     # ---- letting go ----
 
@@ -464,7 +480,7 @@ class Group:
         self.step = None
 
 
-def measure(job: Any, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
+def measure(job: Work, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
     """Measure the bandwidth between `nodes` in a step of its own; the verdict of policy/search.py."""
     from ..policy.search import Search
     from .deep import deep_step

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import signal
-import sys
-import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
-from .. import records
-from ..events import EventLog, now_ms
-from ..policy.place import waiting_now
-from ..records import JobRecord
-from ..settings import Settings, SettingsError, evaluate_config, load
-from .folder import NO_ROOM, Folder, SetError, open_folder
+from ..events import EventLog
+from ..settings import Settings, SettingsError, load
+from .folder import NO_ROOM, SetError, open_folder
 from .hold import Group
-from .nodes import Flow, Local, Reactor, Slurm
+from .nodes import Flow, Local, Slurm
 from .run import try_run
-
-TIME_LIMIT = ("time_limit", "the time limit of the job is near")
-CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
-
-
-def log(text: str) -> None:
-    """Write one line with a time stamp to standard error."""
-    print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}", file=sys.stderr, flush=True)
+from .set_work import SetWork
+from .work import log
 
 
 def main(bundle: Path, kind: str) -> int:
@@ -66,32 +52,10 @@ def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Sl
     return scheduler
 
 
-class Job:
+class Job(SetWork):
     """One job of a set, from taking the set to letting it go."""
 
-    def __init__(
-        self, settings: Settings, scheduler: Slurm | Local, folder: Folder, environment: dict[str, str]
-    ) -> None:
-        self.settings, self.scheduler, self.folder, self.environment = settings, scheduler, folder, environment
-        self.settings_record = {**dataclasses.asdict(settings), "data": {}}
-        self.layout, self.job_id = folder.layout, scheduler.job_id
-        self.bundle = folder.layout.bundle
-        self.reactor = Reactor(self.look_at_signals)
-        self.now_ms = now_ms
-        self.started_ms = now_ms()
-        self.run = self.attempt = 0
-        self.state, self.reason = "", ""
-        self.ending = self.ending_reason = ""
-        """Why the set is being closed before it is done."""
-        self.warnings: list[str] = []
-        self.aside: list[dict[str, Any]] = []
-        digits = "".join(char for char in self.job_id if char.isdecimal())[-6:]
-        self.port_base = int(digits or "0") * 101
-        self.has_spares = len(scheduler.allocated) > settings.nnodes
-        self.events: EventLog
-        self.group: Group | None = None
-
-    log = staticmethod(log)
+    group: Group | None = None
 
     def work(self) -> int:
         """Run what is missing; the exit status."""
@@ -101,6 +65,7 @@ class Job:
             self.environment_file()
             self.events = EventLog(self.layout.events(self.job_id))
             self.group = Group(self, self.scheduler.allocated)
+            self.standing = self.group.standing
             self.write("starting")
             spare = len(self.scheduler.allocated) - self.settings.nnodes
             more = f", {spare} to spare" if spare else ""
@@ -121,7 +86,7 @@ class Job:
             return 1
         missing = len(self.folder.missing())
         if missing:
-            log(f"{missing} of {self.folder.record.nexp} runs have no result; `{self._resume}` tries them again")
+            log(f"{missing} of {self.folder.record.nexp} runs have no result; `{self.resume_command}` tries them again")
         return 1 if missing else 0
 
     def _flow(self, group: Group) -> Flow:
@@ -150,7 +115,7 @@ class Job:
                 # Not before there is something to run: a set that is done needs no nodes any more.
                 if used and not (yield from self._renew(group)):
                     return f"the containers could not be renewed: {group.problem}"
-                outcome = yield from try_run(group, run, self.folder.last_attempt(run) + 1)
+                outcome = yield from try_run(self, group, run, self.folder.last_attempt(run) + 1)
                 used = not outcome.clean
                 if outcome.outcome != "infrastructure":
                     break
@@ -166,97 +131,6 @@ class Job:
         """New containers on all nodes; what a dead run left behind in the old ones is gone with them."""
         yield from group.release()
         return not self.ending and (yield from group.have_ready())
-
-    # ---- records ----
-
-    def environment_file(self) -> None:
-        """Write the environment of the runs. Raises SettingsError, OSError."""
-        text = evaluate_config(self.layout.bundle, self.settings, self.folder.record.nexp)
-        records.write_bytes(self.layout.environment, text)
-
-    def write(self, state: str = "", reason: str = "") -> None:
-        """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
-
-        A disk that is full does not stop the job here: the next state of a run does.
-        """
-        self.state, self.reason = state or self.state, reason or self.reason
-        if not self.folder.is_mine:
-            return
-        standing = self.group.standing if self.group else None
-        final = self.state in JobRecord.FINAL
-        record = JobRecord(
-            job_id=self.job_id,
-            state=self.state,
-            reason=self.reason,
-            host=os.uname().nodename,
-            pid=os.getpid(),
-            started_ms=self.started_ms,
-            updated_ms=now_ms(),
-            ended_ms=now_ms() if final else 0,
-            nodes=(standing.workers if standing else []) or list(self.scheduler.allocated[: self.settings.nnodes]),
-            run=self.run,
-            attempt=self.attempt,
-            image_digest=self.group.image if self.group else "",
-            engine=self.settings.engine,
-            spares=waiting_now(standing) if standing else [],
-            set_aside=self.aside,
-            warnings=self.warnings,
-        )
-        try:
-            records.write(record, self.layout.job(self.job_id), sync=final)
-        except OSError as error:
-            log(f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}")
-
-    def warn(self, text: str) -> None:
-        """Put a warning into the job's output and its record, once."""
-        if text not in self.warnings:
-            self.warnings.append(text)
-            log(f"WARNING: {text}")
-
-    def put_aside(self, node: str, kind: str, reason: str) -> None:
-        """Put on record that a node is not used any more, with the run that was going on (0 before the first)."""
-        log(f"node {node} is set aside: {reason}")
-        about = {
-            "node": node,
-            "kind": kind,
-            "reason": reason,
-            "run": self.run,
-            "attempt": self.attempt,
-            "time_ms": now_ms(),
-        }
-        self.aside.append(about)
-
-    @property
-    def where(self) -> tuple[str, str]:
-        return str(self.run), str(self.attempt)
-
-    def append_to(self, path: Path, text: str) -> None:
-        try:
-            with open(path, "a", encoding="utf-8", errors="replace") as file:
-                file.write(text + "\n")
-        except OSError:  # a log that cannot be written stops nothing
-            pass
-
-    # ---- the end ----
-
-    @property
-    def _resume(self) -> str:
-        return f"orchestrator resume {self.layout.root.name}"
-
-    def look_at_signals(self) -> None:
-        """Take in signals: the first one says why the set is closed."""
-        if self.reactor.signals and not self.ending:
-            only_usr1 = tuple(self.reactor.signals) == (signal.SIGUSR1,)
-            self.ending, self.ending_reason = TIME_LIMIT if only_usr1 else CANCELLED
-            log(f"{self.ending_reason}: closing the set; `{self._resume}` goes on")
-            # States first: what follows may not get the time it needs.
-            if self.state:
-                self.write(self.ending, self.ending_reason)
-
-    def is_ending(self) -> bool:
-        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
-        self.look_at_signals()
-        return bool(self.ending)
 
     def _finish(self, state: str, reason: str) -> None:
         self.ending = self.ending or "closing"

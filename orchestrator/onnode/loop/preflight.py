@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from .. import records
 from ..events import EventLog, now_ms
@@ -21,8 +20,8 @@ from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from ..settings import SettingsError, evaluate_config, load
 from .hold import Group, measure
-from .job import log
-from .nodes import Flow, Lines, Local, Reactor, Slurm, node_command
+from .nodes import Flow, Lines, Local, Slurm, node_command
+from .work import Work, log
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
 OPTIONS = "--deep, --nodes A,B, --tsv FILE, --exclude-file FILE, --judge, --json"
@@ -84,46 +83,23 @@ def _words(argv: Sequence[str]) -> Words:
     return words
 
 
-class Preflight:
-    """Stands in the place of a job for the nodes that it asks: nothing is changed on them, and nothing stays."""
-
-    log = staticmethod(log)
-    now_ms = staticmethod(now_ms)
-    has_spares = False
+class Preflight(Work):
+    """Asks nodes: nothing is changed on them, and nothing stays."""
 
     def __init__(self, bundle: Path, words: Words) -> None:
-        self.words, self.environment = words, dict(os.environ)
-        settings = load(bundle)
+        environment, settings = dict(os.environ), load(bundle)
+        named = environment.get("ORCH_SET_DIR", "")
+        folder = f".preflight-{os.uname().nodename.split('.')[0]}-{os.getpid()}-{os.urandom(2).hex()}"
+        layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
         # No container is started here: the checks' own limit is enough, and some time for the step.
         limit_s = 2 * settings.preflight_check_s
-        self.settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
-        self.settings_record: dict[str, Any] = {}
-        self.bundle, self.ending = bundle, ""
-        self.reactor = Reactor(self._signalled)
-        self.warnings: list[str] = []
+        settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
+        super().__init__(bundle, settings, layout, environment)
+        self.words, self.made = words, not named
+        self.job_id = environment.get("ORCH_JOB_ID") or "preflight"
         self.untried: dict[str, str] = {}
-        self.scheduler: Slurm | Local
-        self.job_id = self.environment.get("ORCH_JOB_ID") or "preflight"
-        named = self.environment.get("ORCH_SET_DIR", "")
-        folder = f".preflight-{os.uname().nodename.split('.')[0]}-{os.getpid()}-{os.urandom(2).hex()}"
-        self.made = not named
-        self.layout = Layout(Path(named or f"{self.settings.logdir}/{folder}").absolute())
         self.given: list[str] = []
         self.summary = ""
-
-    def _signalled(self) -> None:
-        self.ending = "cancelled"
-
-    def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
-
-    def append_to(self, path: Path, text: str) -> None:
-        try:
-            with open(path, "a", encoding="utf-8", errors="replace") as file:
-                file.write(text + "\n")
-        except OSError:
-            pass
 
     def work(self) -> int:
         """Ask, judge, print; the exit status. Raises Refused, OSError, SettingsError, LookupError."""
@@ -172,7 +148,7 @@ class Preflight:
 
     def _group(self, nodes: Sequence[str]) -> Group:
         self.events = EventLog(self.layout.events(self.job_id))
-        group = Group(self, nodes)  # type: ignore[arg-type]
+        group = Group(self, nodes)
         group.note("hold", detail={"generation": 1, "nodes": list(nodes)})
         return group
 

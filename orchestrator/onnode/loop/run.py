@@ -6,18 +6,16 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from ..events import Event, number
+from ..events import Event, now_ms, number
 from ..mllog_tail import last_status
 from ..policy.outcome import Attempt as Facts
 from ..policy.outcome import Outcome, decide
 from ..records import RunRecord, write_bytes
 from .folder import seed_of
+from .hold import Group
 from .nodes import Flow
-
-if TYPE_CHECKING:
-    from .hold import Group
+from .set_work import SetWork
 
 GATE_S = 300.0
 STOP_S = 25.0
@@ -60,16 +58,15 @@ class Attempt:
             self.exits[node], self.stops[node] = code, parts[4]
 
 
-def try_run(group: Group, run: int, attempt: int) -> Flow:
+def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     """One attempt of `run` on the nodes of `group`; its Outcome. Raises OSError, SetError when nothing can be written."""
-    job = group.job
     seed = seed_of(job.folder.record.root_seed, run, attempt)
     # Differs between the jobs of a node, between runs and between attempts; below the range the kernel gives out itself.
     port = 10000 + (job.port_base + 37 * run + 7 * attempt) % 22000
     ranks = group.standing.workers
     state = RunRecord(
         run=run, attempt=attempt, state="running", seed=seed, job_id=job.job_id, master_port=port, nodes=ranks,
-        image_digest=group.image, start_ms=job.now_ms(),
+        image_digest=group.image, start_ms=now_ms(),
     )  # fmt: skip
     job.run, job.attempt = run, attempt
     job.folder.begin(state)
@@ -77,6 +74,7 @@ def try_run(group: Group, run: int, attempt: int) -> Flow:
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
     job.write()
     going = group.attempt = Attempt(run, attempt, ranks)
+    group.said = {}
     master = job.scheduler.master(ranks)
     request = {
         "id": going.id,
@@ -89,17 +87,17 @@ def try_run(group: Group, run: int, attempt: int) -> Flow:
     }
     assert group.step is not None
     group.step.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
-    problem = yield from _gate(group, going)
+    problem = yield from _gate(job, group, going)
     timed_out = False
     if not problem:
         _record_start(group, going)
         group.note("go", detail=going.id)
         group.step.send({"do": "go", "id": going.id})
-        timed_out = yield from _until_over(group, going)
+        timed_out = yield from _until_over(job, group, going)
     elif going.prepared:  # what waits for the word must not wait for ever
         yield from _stop(group, going, going.prepared)
     group.attempt, group.hopeless = None, bool(going.kept)
-    facts = _facts(group, going, problem, job.settings.run_timeout_s if timed_out else 0)
+    facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
     final = {
@@ -108,15 +106,15 @@ def try_run(group: Group, run: int, attempt: int) -> Flow:
         "reason": outcome.reason,
         "exit_codes": dict(outcome.codes),
     }
-    job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": job.now_ms()}), outcome.rank)
+    job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": now_ms()}), outcome.rank)
     for node in outcome.silent:
         group.note("silent", node)
     return outcome
 
 
-def _gate(group: Group, going: Attempt) -> Flow:
+def _gate(job: SetWork, group: Group, going: Attempt) -> Flow:
     """Wait until every node has verified its settings and dropped its caches; why not, or ""."""
-    job, deadline = group.job, time.monotonic() + GATE_S
+    deadline = time.monotonic() + GATE_S
     while not job.ending and (unheard := _unheard(going)):
         group.look_for_ended()
         late = time.monotonic() >= deadline or group.step is None or not group.step.alive
@@ -149,9 +147,9 @@ def _not_ready(going: Attempt) -> dict[str, str]:
     return {**found, **dict.fromkeys(_unheard(going), f"it did not answer before run {going.run}")}
 
 
-def _until_over(group: Group, going: Attempt) -> Flow:
+def _until_over(job: SetWork, group: Group, going: Attempt) -> Flow:
     """Wait for the end of the run on all nodes; the first failure ends it everywhere. True when its time was over."""
-    job, started = group.job, time.monotonic()
+    started = time.monotonic()
     deadline, grace, asked = started + job.settings.run_timeout_s, 0.0, started
     silence_s = float(job.settings.node_silence_s)
     until = started
@@ -197,9 +195,8 @@ def _stop(group: Group, going: Attempt, nodes: Iterable[str]) -> Flow:
         yield group.look_again(deadline)
 
 
-def _facts(group: Group, going: Attempt, problem: str, timed_out: int) -> Facts:
+def _facts(job: SetWork, group: Group, going: Attempt, problem: str, timed_out: int) -> Facts:
     """Return what is known of the attempt now that it is over."""
-    job = group.job
     stops = dict(going.stops)
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
@@ -238,7 +235,7 @@ def _record_start(group: Group, going: Attempt) -> None:
     if job.settings.clear_caches == 1:
         # A file of its own: the nodes have their logs open, and on NFS two hosts must not append to one file.
         event = (
-            f':::MLLOG {{"namespace": "", "time_ms": {job.now_ms()}, "event_type": "POINT_IN_TIME", "key": "cache_clear", '
+            f':::MLLOG {{"namespace": "", "time_ms": {now_ms()}, "event_type": "POINT_IN_TIME", "key": "cache_clear", '
             '"value": true, "metadata": {"file": "lib/loop/run.py", "lineno": 1}}\n'
         )
     layout.cache_log(going.run, going.number).write_text(event)

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from orchestrator.runset.files import read_files
-from orchestrator.runset.layout import Layout
-from orchestrator.runset.records import RunRecord, read
-from orchestrator.runset.submit import RunSet
-from orchestrator.runset.watch import Watch
+from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.evidence.watch import Watch
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.records import RunRecord, open_regular, read
 from orchestrator.scheduler import Scheduler
 
 CHUNK = 1024 * 1024
 PAUSE_S = 0.5
 
 
-def attempts(layout: Layout, run: int) -> list[int]:
-    """The attempts of a run that left a folder, rising."""
-    try:
-        names = os.listdir(layout.run(run))
-    except OSError:
-        return []
-    numbers = (name.removeprefix("attempt_") for name in names if name.startswith("attempt_"))
-    return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal() and len(number) < 10)
-
-
-def newest_run(run_set: RunSet) -> int:
-    """The run that the last job worked on; without a job's word, the last one with an attempt; 0 when none has one."""
-    job = read_files(run_set.layout.root).job
-    if job is not None and job.run and attempts(run_set.layout, job.run):
-        return min(job.run, run_set.record.nexp)
-    tried = [run for run in range(1, run_set.record.nexp + 1) if attempts(run_set.layout, run)]
-    return tried[-1] if tried else 0
+def newest_run(evidence: SetEvidence, nexp: int) -> int:
+    """Return the run that the last job worked on; without a job's word, the last one with an attempt; 0 when none has one."""
+    job = evidence.job
+    if job is not None and job.run and evidence.attempts_of(job.run):
+        return min(job.run, nexp)
+    return max((run for run, _ in evidence.tried if run <= nexp), default=0)
 
 
 def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> Path:
     """The log of one node in one attempt. Raises UsageError with what there is."""
-    layout = run_set.layout
-    chosen = newest_run(run_set) if run is None else run
+    layout, evidence = run_set.layout, SetEvidence(run_set.layout.root)
+    chosen = newest_run(evidence, run_set.record.nexp) if run is None else run
     if chosen > run_set.record.nexp:
         raise UsageError(f"{run_set.name} has runs 1 to {run_set.record.nexp}, not {chosen}")
-    there = attempts(layout, chosen) if chosen else []
+    there = evidence.attempts_of(chosen) if chosen else []
     if not there:
         what = f"run {chosen}" if chosen else "no run"
         raise UsageError(
@@ -59,7 +46,7 @@ def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) ->
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
     """The rank that `node` (a rank or a name) means in an attempt. Raises UsageError with the names there are."""
-    record = read(RunRecord, layout.attempt(run, attempt) / "state.json")
+    record = read(RunRecord, layout.attempt_state(run, attempt))
     names = record.nodes if isinstance(record, RunRecord) else []
     if node in names:
         return names.index(node)
@@ -76,7 +63,14 @@ def job_log(layout: Layout) -> Path:
             f"no job of {layout.root.name} has printed anything yet",
             hint=f"orchestrator status {layout.root} tells whether it is still in the queue",
         )
-    return max(outputs, key=lambda path: path.stat().st_mtime)
+    return max(outputs, key=_changed)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # a link to nowhere
+        return 0.0
 
 
 def follow(
@@ -118,7 +112,7 @@ def _wanted(run_set: RunSet, run: int | None, attempt: int | None, node: str, jo
 
 
 def _final(layout: Layout, run: int, attempt: int | None) -> bool:
-    path = layout.run_state(run) if attempt is None else layout.attempt(run, attempt) / "state.json"
+    path = layout.run_state(run) if attempt is None else layout.attempt_state(run, attempt)
     record = read(RunRecord, path)
     if not isinstance(record, RunRecord):
         return False
@@ -127,9 +121,14 @@ def _final(layout: Layout, run: int, attempt: int | None) -> bool:
 
 def _rest(path: Path, offset: int) -> Iterator[tuple[Path, bytes]]:
     try:
-        with open(path, "rb") as file:
-            file.seek(offset)
-            while chunk := file.read(CHUNK):
-                yield path, chunk
+        yield from ((path, chunk) for chunk in content(path, offset))
     except OSError:
         return
+
+
+def content(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """Yield a log from `offset` on, in pieces, as it is. Raises OSError."""
+    with open_regular(path) as file:
+        file.seek(offset)
+        while chunk := file.read(CHUNK):
+            yield chunk

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import SchedulerError
-from orchestrator.runset.files import SetFiles, keep, read_files
-from orchestrator.runset.judge import LIVE, judge
-from orchestrator.runset.progress import Evaluation, Logs, olympic_mean
-from orchestrator.runset.records import Finding, RunRecord, SetAside, SetRecord, read
+from orchestrator.evidence.events import read_told
+from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.progress import Logs, projected
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.state import LIVE, judge
+from orchestrator.onnode.mllog_tail import Evaluation
+from orchestrator.onnode.records import Finding, SetAside, SetRecord
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -60,7 +63,7 @@ class SetPicture:
     started_ms: int = 0
     ended_ms: int = 0
     projected: float | None = None
-    """Mean of the finished good runs without the fastest and the slowest, while or until the set is scored."""
+    """Mean of the finished runs as the score takes it (mllog/olympic.py), while or until the set is scored."""
     findings: tuple[Finding, ...] = ()
     spares: tuple[str, ...] = ()
     """Nodes that wait to take another one's place, while a job works on the set."""
@@ -81,7 +84,7 @@ class SetPicture:
         return max(0.0, ((self.ended_ms or time.time() * 1000) - self.started_ms) / 1000)
 
 
-def ask_all(sets: Iterable[SetFiles], scheduler: Scheduler) -> dict[str, Job] | None:
+def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job] | None:
     """The jobs of all sets that are not settled, by id, with one query; None when the scheduler does not answer."""
     names, ids = [], []
     for files in sets:
@@ -99,7 +102,7 @@ def ask_all(sets: Iterable[SetFiles], scheduler: Scheduler) -> dict[str, Job] | 
         return None
 
 
-def picture(files: SetFiles, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
+def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
     """The picture of one set. `jobs` is ask_all()'s answer."""
     if files.record is None:
         problem = str(files.findings[0].problem) if files.findings else "is missing"
@@ -130,20 +133,16 @@ def picture(files: SetFiles, jobs: dict[str, Job] | None, logs: Logs) -> SetPict
         evaluation=_evaluation(files, running, logs),
         started_ms=files.jobs[0].started_ms if files.jobs else 0,
         ended_ms=ended,
-        projected=olympic_mean(times_known, misses),
+        projected=projected(files.record.benchmark, times_known, misses),
+        spares=tuple(filter(is_node_name, working.spares)) if working else (),
+        set_aside=tuple(read_told(files).aside),
+        warnings=tuple(files.job.warnings) if files.job else (),
         findings=tuple(files.findings),
-        spares=_texts(working.spares) if working else (),
-        set_aside=tuple(one for job in files.jobs for one in job.aside),
-        warnings=_texts(files.job.warnings) if files.job else (),
     )
 
 
-def _texts(items: list[str]) -> tuple[str, ...]:
-    return tuple(item for item in items if isinstance(item, str))
-
-
-def _run(files: SetFiles, run: int, logs: Logs) -> RunPicture:
-    found = keep(read(RunRecord, f"{files.layout.root}/runs/{run}/state.json"), files.findings)
+def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
+    found = files.run(run)
     if found is None:
         return RunPicture(run, "queued")
     end_ms = found.end_ms or (int(time.time() * 1000) if found.state == "running" else 0)
@@ -160,7 +159,7 @@ def _run(files: SetFiles, run: int, logs: Logs) -> RunPicture:
     )
 
 
-def _evaluation(files: SetFiles, running: list[RunPicture], logs: Logs) -> Evaluation | None:
+def _evaluation(files: SetEvidence, running: list[RunPicture], logs: Logs) -> Evaluation | None:
     if not running:
         return None
     return logs.evaluation(files.layout.node_log(running[-1].run, running[-1].attempt, 0))
@@ -168,19 +167,19 @@ def _evaluation(files: SetFiles, running: list[RunPicture], logs: Logs) -> Evalu
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
     """The pictures of the sets in `roots`, with at most one query to each scheduler."""
-    return draw([read_files(root) for root in roots], schedulers)
+    return draw([SetEvidence(root) for root in roots], schedulers)
 
 
-def draw(sets: list[SetFiles], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
+def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
     """The pictures of sets whose files were read already."""
     answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
     return [_drawn(files, answers.get(files.record.scheduler if files.record else "")) for files in sets]
 
 
-def _drawn(files: SetFiles, jobs: dict[str, Job] | None) -> SetPicture:
+def _drawn(files: SetEvidence, jobs: dict[str, Job] | None) -> SetPicture:
     one = picture(files, jobs, Logs())
     # A job may close its set and end between our look at its files and the scheduler's answer.
-    return picture(read_files(files.layout.root), jobs, Logs()) if one.state == "lost" else one
+    return picture(SetEvidence(files.layout.root), jobs, Logs()) if one.state == "lost" else one
 
 
 def as_json(one: SetPicture) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from orchestrator.runset.files import SetFiles
-from orchestrator.runset.progress import read_tail
-from orchestrator.runset.records import JobRecord, SetRecord, SubmissionRecord
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.mllog_tail import read_end
+from orchestrator.onnode.records import JobRecord, SetRecord, SubmissionRecord
 from orchestrator.scheduler import Job
 
 STATES = {
@@ -31,7 +31,7 @@ LIVE = frozenset({"unknown", "pending", "starting", "running", "ending"})
 """States that change by themselves."""
 
 
-def judge(files: SetFiles, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
+def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
     """(state, reason, the scheduler's job) of a set with a readable set.json."""
     known, own, asked = _job(files, jobs), files.job, files.submission
     if files.awaited and asked is not None:
@@ -56,14 +56,14 @@ def _judge_awaited(asked: SubmissionRecord, known: Job | None, *, answered: bool
     return "lost", f"job {asked.job_id} is gone and has written no state"
 
 
-def _last_words(files: SetFiles, job_id: str) -> str:
+def _last_words(files: SetEvidence, job_id: str) -> str:
     """The last line that the job printed, which is why it ended before it had a state."""
-    lines = read_tail(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
+    lines = read_end(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
     words = [line.strip() for line in lines if line.strip()]
     return f"; its last words: {words[-1]}" if words else f"; it printed nothing (no job_{job_id}.out)"
 
 
-def _job(files: SetFiles, jobs: dict[str, Job] | None) -> Job | None:
+def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
     if jobs is None or files.record is None:
         return None
     if files.job_id:

@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from orchestrator.runset.files import SetFiles, read_files
-from orchestrator.runset.picture import SetPicture, ask_all, picture
-from orchestrator.runset.progress import KeptLogs
+from orchestrator.evidence.picture import SetPicture, ask_all, picture
+from orchestrator.evidence.progress import KeptLogs
+from orchestrator.evidence.sets import RunSet, SetEvidence
 
 if TYPE_CHECKING:
-    from orchestrator.runset.submit import RunSet
     from orchestrator.scheduler import Job, Scheduler
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
@@ -44,10 +43,10 @@ class Watch:
 
     def look(self) -> SetPicture:
         """The set as it is now."""
-        files = read_files(self.run_set.layout.root)
+        files = SetEvidence(self.run_set.layout.root)
         if not files.settled and self._due(files):
             self._ask(files)
-            files = read_files(self.run_set.layout.root)  # so that the files are newer than the answer
+            files = SetEvidence(self.run_set.layout.root)  # so that the files are newer than the answer
         return picture(files, self._answer, self.logs)
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
@@ -59,7 +58,7 @@ class Watch:
                 return
             pause(self._interval(one))
 
-    def _due(self, files: SetFiles) -> bool:
+    def _due(self, files: SetEvidence) -> bool:
         if self.scheduler.name == "local":  # a look at /proc
             return True
         about = (files.job_id, files.awaited)
@@ -68,14 +67,14 @@ class Watch:
             return True
         return time.monotonic() >= self._next_query and not self._growing(files)
 
-    def _ask(self, files: SetFiles) -> None:
+    def _ask(self, files: SetEvidence) -> None:
         self._answer = ask_all([files], self.scheduler)
         self.queries += 1
         # Jitter: the watchers of a whole lab should not ask in step.
         self._next_query = time.monotonic() + self._pause_s * random.uniform(0.9, 1.1)
         self._pause_s = min(self._pause_s * 1.5, STEADY_QUERY_S)
 
-    def _growing(self, files: SetFiles) -> bool:
+    def _growing(self, files: SetEvidence) -> bool:
         job = files.job
         if job is None or files.awaited or not job.run or not job.attempt:
             return False

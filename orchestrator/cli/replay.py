@@ -1,0 +1,55 @@
+"""Make the decisions of a set's jobs again from their event files: who may work, who gets which rank, what became of an attempt
+and whose fault it was. The same events give the same decisions; where one comes out otherwise, it is shown.
+
+example:
+  orchestrator replay                                # the newest set
+  orchestrator replay MI325X_08x08x32-flux1-20261121 --json
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set
+from orchestrator.cli.output import print_json
+from orchestrator.errors import ExitCode
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_set(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.evidence.replay import replay
+    from orchestrator.onnode.events import read_events
+
+    root = chosen_set(args).layout.root
+    found = {path.stem.removeprefix("events-"): replay(read_events(path)) for path in sorted(root.glob("events-*.tsv"))}
+    differences = [(job, one) for job, replayed in found.items() for one in replayed.differences]
+    if args.json:
+        jobs = {
+            job: {"decisions": one.decisions, "differences": [str(difference) for difference in one.differences]}
+            for job, one in found.items()
+        }
+        print_json({"set": str(root), "jobs": jobs})
+    else:
+        for job, replayed in found.items():
+            print(f"job {job}: {replayed.decisions} decisions, {len(replayed.differences)} of them come out otherwise")
+        for job, difference in differences:
+            print(f"  job {job}: {difference}")
+        if not found:
+            print(f"no job of {root.name} has an event file")
+    return ExitCode.NO_SCORE if differences else ExitCode.OK
+
+
+COMMAND = Command(
+    "replay",
+    "make a set's decisions again from what its nodes said",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "every decision comes out as it was made", ExitCode.NO_SCORE: "one comes out otherwise"},
+)

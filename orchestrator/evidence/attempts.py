@@ -1,0 +1,151 @@
+"""One record per attempt at a run, and one per node of it: exit codes, times, who was late, what drifted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.policy.slow import notable
+from orchestrator.onnode.records import NodeRunRecord, RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class NodePart:
+    """One node's part of one attempt: exit code, seconds, and how many seconds after the others it began and ended.
+
+    `slow` is notably late at either end. `relative` is its time over the middle time of the other nodes'. What is None is
+    not known.
+    """
+
+    node: str
+    rank: int
+    exit: int | None
+    seconds: float | None = None
+    late_start_s: float = 0.0
+    late_end_s: float = 0.0
+    slow: bool = False
+    relative: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunAttempt:
+    """One attempt at a run. Times are Unix milliseconds, 0 where they are not known."""
+
+    run: int
+    attempt: int
+    state: str
+    outcome: str
+    reason: str
+    seed: int
+    job_id: str
+    image_digest: str
+    start_ms: int
+    end_ms: int
+    counts: bool
+    """The run's result comes from this attempt."""
+    nodes: tuple[NodePart, ...] = ()
+
+    @property
+    def end_state(self) -> str:
+        """The outcome, and of an attempt without one its state."""
+        return self.outcome or self.state
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A knob that did not hold at the end of a run."""
+
+    run: int
+    attempt: int
+    node: str
+    knob: str
+    wanted: str
+    found: str
+    need: str
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def read_attempts(evidence: SetEvidence) -> tuple[RunAttempt, ...]:
+    """Return every attempt whose state can be read, by run and attempt."""
+    found = []
+    for run, number in evidence.tried:
+        current, record = evidence.run(run), evidence.attempt(run, number)
+        if record is not None:
+            counts = current is not None and current.done and current.attempt == number
+            found.append(_attempt(record, run, number, counts, evidence.ends(run, number)))
+    return tuple(found)
+
+
+def _attempt(record: RunRecord, run: int, number: int, counts: bool, ends: dict[int, NodeRunRecord]) -> RunAttempt:
+    return RunAttempt(
+        run,
+        number,
+        record.state,
+        record.outcome,
+        record.reason,
+        record.seed,
+        record.job_id,
+        record.image_digest,
+        record.start_ms,
+        record.end_ms,
+        counts,
+        _parts(record, {rank: end for rank, end in ends.items() if end.start_ms and end.end_ms}),
+    )
+
+
+def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart, ...]:
+    """One part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
+    told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
+    times = [_seconds(end) for end in told]
+    begin, middle = (min(end.start_ms for end in told), median(end.end_ms for end in told)) if told else (0, 0.0)
+    found = []
+    for rank, name in enumerate(record.nodes):
+        end = ends.get(rank)
+        if not is_node_name(name):
+            continue
+        if end is None:
+            found.append(NodePart(name, rank, record.exit_codes.get(name)))
+            continue
+        late = (end.start_ms - begin) / 1000, (end.end_ms - middle) / 1000
+        slow = notable(max(late), (middle - begin) / 1000)
+        relative = _relative(times, _seconds(end))
+        found.append(NodePart(name, rank, end.exit, _seconds(end), *late, slow, relative))
+    return tuple(found)
+
+
+def _seconds(end: NodeRunRecord) -> float:
+    return (end.end_ms - end.start_ms) / 1000
+
+
+def _relative(times: Sequence[float], own: float) -> float | None:
+    others = list(times)
+    others.remove(own)
+    middle = median(others) if others else 0.0
+    return own / middle if middle > 0 else None
+
+
+def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
+    """Return (node, attempts in which it was late, mean lateness in seconds then), the worst first."""
+    late: dict[str, list[float]] = {}
+    for attempt in attempts:
+        for part in attempt.nodes:
+            if part.slow:
+                late.setdefault(part.node, []).append(max(part.late_start_s, part.late_end_s))
+    found = [(node, len(values), sum(values) / len(values)) for node, values in late.items()]
+    return sorted(found, key=lambda item: (-item[1], -item[2], item[0]))
+
+
+def drifts(evidence: SetEvidence) -> list[Drift]:
+    """Return every knob that did not hold at the end of a run."""
+    return [
+        Drift(run, attempt, end.node, *(str(one.get(name, "")) for name in ("knob", "wanted", "found", "need")))
+        for run, attempt in evidence.tried
+        for end in evidence.ends(run, attempt).values()
+        for one in end.drift
+        if isinstance(one, dict)
+    ]

@@ -1,0 +1,67 @@
+"""The bundle of a set: its files, where it sets each variable, who gave the value, and whether it was edited since."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+from orchestrator.evidence.environment import LARGEST
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.records import read_bytes
+
+_EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
+
+
+def files(evidence: SetEvidence) -> dict[str, bytes]:
+    """Return path in the bundle -> content, in order. Links, byte code and what is no file are no part of it."""
+    found, bundle = {}, evidence.layout.bundle
+    for folder, _, names in os.walk(bundle):
+        for name in names:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and not os.path.islink(path) and "__pycache__" not in path.split("/"):
+                try:
+                    found[os.path.relpath(path, bundle)] = read_bytes(path)
+                except OSError as error:
+                    evidence.findings.add(path, f"cannot be read: {error.strerror or error}")
+    return dict(sorted(found.items()))
+
+
+def _scripts(evidence: SetEvidence) -> list[str]:
+    """Return the names of the files that set variables, in the order in which they do."""
+    names = evidence.findings.names(evidence.layout.bundle)
+    return [name for name in names if name.startswith("config_") and name.endswith(".sh")] + ["rccl_env.sh"]
+
+
+def places(evidence: SetEvidence) -> dict[str, str]:
+    """Return name -> `file:line` in the bundle that sets it last."""
+    found = {}
+    for name in _scripts(evidence):
+        text = evidence.findings.text(evidence.layout.bundle / name, LARGEST)
+        for number, line in enumerate(text.splitlines(), 1):
+            if match := _EXPORT.match(line):
+                found[match.group(1)] = f"{name}:{number}"
+    return found
+
+
+def origins(evidence: SetEvidence) -> dict[str, str]:
+    """Return name -> `layer: file:line` of the document that gave the value; {} when the bundle has none on record."""
+    lines = evidence.findings.text(evidence.layout.bundle / "origins.tsv", LARGEST).splitlines()
+    rows = [cells for line in lines[1:] if len(cells := line.split("\t")) == 5]
+    return {name: f"{layer}: {file}:{line}" if line else layer for name, layer, file, line, _ in rows}
+
+
+def edited(evidence: SetEvidence) -> list[str]:
+    """Return the files that set variables and are no more what the manifest says."""
+    made = evidence.findings.json(evidence.layout.bundle / "manifest.json").get("outputs")
+    known = made if isinstance(made, dict) else {}
+    hashes = {name: _sha256(evidence, name) for name in _scripts(evidence) if name in known}
+    return [name for name, own in hashes.items() if own and own != known[name]]
+
+
+def _sha256(evidence: SetEvidence, name: str) -> str:
+    """Return the hash of a file, "" where `places` could not read it either, which is a finding."""
+    try:
+        return hashlib.sha256(read_bytes(evidence.layout.bundle / name)).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,90 @@
+"""Why nodes were set aside, blamed or lost: from the event files of the jobs, for older sets from jobs/<id>.json."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.evidence.files import Findings, is_node_name
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.events import Event, number, parse_event
+from orchestrator.onnode.records import SetAside, open_regular
+
+MOST_BYTES = 64 << 20
+"""What is read of one job's event file, from its beginning."""
+MOST_LINE = 8192
+_WORDS = {b"\tloop\taside\t": "aside", b"\tslurm\tlost\t": "lost", b"\tloop\tblamed\t": "blamed"}
+
+
+@dataclass(slots=True)
+class Told:
+    """What a set's jobs noted about nodes, each in order. `lost` is Slurm's word, its state as the reason."""
+
+    aside: list[SetAside] = field(default_factory=list)
+    blamed: list[SetAside] = field(default_factory=list)
+    lost: list[SetAside] = field(default_factory=list)
+
+
+def read_told(evidence: SetEvidence) -> Told:
+    """Return what became of nodes, job by job."""
+    told = Told()
+    for job in evidence.jobs:
+        noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
+        known = set()
+        for event in _events(evidence.layout.events(job.job_id), evidence.findings) if _plain(job.job_id) else ():
+            one = _noted(event)
+            if one is not None:
+                noted[event.word].append(one)
+                known.add((event.word, one.node, one.run, one.attempt))
+        # The record of the job says the same where there are events; it is all there is of sets made before them.
+        told.aside += [
+            one
+            for one in job.aside
+            if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
+        ]
+    return told
+
+
+def _plain(job_id: str) -> bool:
+    return "/" not in job_id and "\0" not in job_id and job_id != ""
+
+
+def _noted(event: Event) -> SetAside | None:
+    if not is_node_name(event.node):
+        return None
+    if event.word == "lost":
+        return SetAside(event.node, event.part(0), time_ms=event.ms, kind="lost")
+    run, attempt = (number(event.part(index), 6) or 0 for index in (2, 3))
+    return SetAside(event.node, event.part(1), max(0, run), max(0, attempt), event.ms, event.part(0))
+
+
+def _events(path: Path, findings: Findings) -> Iterator[Event]:
+    """Yield the events with one of _WORDS, in order. A file has a line for every check of every node: only these are parsed."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(MOST_BYTES)
+            if os.fstat(file.fileno()).st_size > MOST_BYTES:
+                findings.add(path, f"longer than {MOST_BYTES} bytes; the rest is left out")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        findings.add(path, f"cannot be read: {error.strerror or error}")
+        return
+    for start, end in sorted(place for word in _WORDS for place in _places(content, word)):
+        event = parse_event(content[start:end])
+        if event is not None and _WORDS.get(f"\t{event.source}\t{event.word}\t".encode()):
+            yield event
+
+
+def _places(content: bytes, word: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the lines with `word` in them."""
+    at = content.find(word)
+    while at >= 0:
+        start, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at) + 1
+        if not end:
+            return
+        if end - start <= MOST_LINE:
+            yield start, end
+        at = content.find(word, end)

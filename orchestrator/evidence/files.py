@@ -1,0 +1,103 @@
+"""Reading what stands in a set folder: bounded, regular files only, and every trouble as a Finding.
+
+What is missing is no trouble: a set that has just begun has hardly any file.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from orchestrator.onnode.records import Finding, Record, open_regular, parse, read, read_bytes
+
+TEXT_BYTES = 4 << 20
+"""What is read of a table or a text."""
+MOST_NAMES = 20_000
+"""What is read of a folder."""
+
+
+class Findings(list[Finding]):
+    """What could not be used, each thing once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: set[Finding] = set()
+
+    def add(self, path: Path | str, problem: str) -> None:
+        self.put(Finding(Path(path), problem))
+
+    def put(self, finding: Finding) -> None:
+        if finding not in self._known:
+            self._known.add(finding)
+            self.append(finding)
+
+    def record(self, kind: type[Record], path: Path | str) -> Record | None:
+        """Return the record in a file; None when it is missing, or cannot be used, which is noted."""
+        found = read(kind, path)
+        if isinstance(found, Finding):
+            self.put(found)
+            return None
+        return found
+
+    def json(self, path: Path | str) -> dict[str, Any]:
+        """Return the JSON object in a file, {} without one."""
+        try:
+            value = parse(read_bytes(path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            self.add(path, f"cannot be read: {error.strerror or error}")
+            return {}
+        except ValueError as error:
+            self.add(path, f"is no JSON: {error}")
+            return {}
+        if not isinstance(value, dict):
+            self.add(path, "is not a JSON object")
+            return {}
+        return value
+
+    def text(self, path: Path | str, limit: int = TEXT_BYTES) -> str:
+        """Return a text file; of one that is longer than `limit` bytes the beginning."""
+        try:
+            with open_regular(path) as file:
+                content = file.read(limit + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        except OSError as error:
+            self.add(path, f"cannot be read: {error.strerror or error}")
+            return ""
+        if len(content) > limit:
+            self.add(path, f"longer than {limit} bytes; the rest is left out")
+        return content[:limit].decode("utf-8", "replace")
+
+    def names(self, folder: Path | str) -> list[str]:
+        """Return the names in a folder that are not hidden, in order; [] without one."""
+        found: list[str] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if len(found) == MOST_NAMES:
+                        self.add(folder, f"has more than {MOST_NAMES} files; the rest is left out")
+                        break
+                    if not entry.name.startswith("."):
+                        found.append(entry.name)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self.add(folder, f"cannot be read: {error.strerror or error}")
+        return sorted(found)
+
+    def numbers(self, folder: Path | str, prefix: str = "", suffix: str = "") -> list[int]:
+        """Return the numbers k of the files or folders `<prefix><k><suffix>` in a folder, rising."""
+        stems = (
+            name[len(prefix) : len(name) - len(suffix)]
+            for name in self.names(folder)
+            if name.startswith(prefix) and name.endswith(suffix)
+        )
+        return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdecimal() and len(stem) < 10)
+
+
+def is_node_name(name: str) -> bool:
+    """Return whether `name` can be that of a node: it goes to terminals and into pages as it is."""
+    return 0 < len(name) <= 255 and name.isprintable()

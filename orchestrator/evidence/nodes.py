@@ -1,0 +1,185 @@
+"""What became of each node of a set: what it ran and how fast, its preflight, its bandwidth, whether it was set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import mean
+from typing import Any
+
+from orchestrator.evidence.attempts import NodePart, RunAttempt, read_attempts
+from orchestrator.evidence.bandwidth import best_of_each, measurements
+from orchestrator.evidence.events import read_told
+from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.mllog_tail import minutes
+from orchestrator.onnode.policy.slow import Pace, signs
+from orchestrator.onnode.policy.verdict import NodeVerdict, Row, parse_table
+from orchestrator.onnode.records import SetAside
+
+
+@dataclass(slots=True)
+class NodeHistory:
+    """One node. `minutes_with` is the mean time to train of the good runs that it took part in; `_without` of the others."""
+
+    node: str
+    parts: list[tuple[RunAttempt, NodePart]] = field(default_factory=list)
+    spare: bool = False
+    """It waited, or `waits` still, to take the place of another one."""
+    waits: bool = False
+    minutes_with: float | None = None
+    minutes_without: float | None = None
+    gbps: float | None = None
+    way: str = ""
+    """How `gbps` was measured: torch, rccl-tests or tcp."""
+    preflight: NodeVerdict | None = None
+    set_aside: list[SetAside] = field(default_factory=list)
+    blamed: list[SetAside] = field(default_factory=list)
+    """Of attempts that died: why it was held to be this node's fault."""
+    lost: list[SetAside] = field(default_factory=list)
+    """Slurm gave it up while a job had it; the reason is Slurm's word for its state."""
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted({part.rank for _, part in self.parts})
+
+    @property
+    def good(self) -> int:
+        return len(self._good)
+
+    @property
+    def failed(self) -> int:
+        return sum(attempt.outcome == "infrastructure" for attempt, _ in self.parts)
+
+    @property
+    def exits(self) -> list[int]:
+        """Exit codes of its own other than 0, in order; 143 is that of a node that was ended because another one failed."""
+        return [part.exit for _, part in self.parts if part.exit is not None and part.exit not in (0, -1, 143)]
+
+    @property
+    def mean_s(self) -> float | None:
+        times = [part.seconds for part in self._good if part.seconds is not None]
+        return mean(times) if times else None
+
+    @property
+    def last(self) -> NodePart | None:
+        return next((part for _, part in reversed(self.parts) if part.seconds is not None), None)
+
+    @property
+    def relative(self) -> float | None:
+        """Mean of its time over the others' in good attempts."""
+        found = [part.relative for part in self._good if part.relative is not None]
+        return mean(found) if found else None
+
+    @property
+    def _good(self) -> list[NodePart]:
+        return [part for attempt, part in self.parts if attempt.end_state in ("success", "not_converged")]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "ranks": self.ranks,
+            "spare": self.spare,
+            "waits": self.waits,
+            "good": self.good,
+            "failed": self.failed,
+            "mean_s": self.mean_s,
+            "last_s": self.last.seconds if self.last else None,
+            "relative": self.relative,
+            "minutes_with": self.minutes_with,
+            "minutes_without": self.minutes_without,
+            "exit_codes": self.exits,
+            "bandwidth_gbps": self.gbps,
+            "preflight": self.preflight.to_json() if self.preflight else None,
+            "set_aside": [asdict(one) for one in self.set_aside],
+            "blamed": [asdict(one) for one in self.blamed],
+            "lost": [asdict(one) for one in self.lost],
+            "attempts": [_part_json(attempt, part) for attempt, part in self.parts],
+        }
+
+
+def _part_json(attempt: RunAttempt, part: NodePart) -> dict[str, Any]:
+    return {
+        "run": attempt.run,
+        "attempt": attempt.attempt,
+        "rank": part.rank,
+        "outcome": attempt.end_state,
+        "exit": part.exit,
+        "seconds": part.seconds,
+        "relative": part.relative,
+    }
+
+
+def read_history(evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None) -> list[NodeHistory]:
+    """Return every node that a job of the set had, those with ranks first. `attempts` are the set's where they were read."""
+    found: dict[str, NodeHistory] = {}
+    tried = list(read_attempts(evidence) if attempts is None else attempts)
+
+    def of(name: str) -> NodeHistory:
+        return found.setdefault(name, NodeHistory(name))
+
+    for job in evidence.jobs:
+        for name in filter(is_node_name, job.nodes):
+            of(name)
+    for attempt in tried:
+        for part in attempt.nodes:
+            of(part.node).parts.append((attempt, part))
+    _add_minutes(evidence, tried, found.values())
+    for job in evidence.jobs:
+        for name in filter(is_node_name, job.spares):
+            of(name).spare, of(name).waits = True, not job.final
+    told = read_told(evidence)
+    for one in told.aside:
+        of(one.node).set_aside.append(one)
+    for one in told.blamed:
+        of(one.node).blamed.append(one)
+    for one in told.lost:
+        of(one.node).lost.append(one)
+    for name, verdict in verdicts(evidence).items():
+        of(name).preflight = verdict
+    for name, measured in best_of_each(measurements(evidence)).items():
+        of(name).gbps, of(name).way = measured.gbps, measured.way
+    return list(found.values())
+
+
+def _add_minutes(evidence: SetEvidence, attempts: Iterable[RunAttempt], nodes: Iterable[NodeHistory]) -> None:
+    taking_part = {one.run: {part.node for part in one.nodes} for one in attempts if one.outcome == "success"}
+    known = {run: minutes(evidence.layout.result(run)) for run in taking_part}
+    times = {run: value for run, value in known.items() if value is not None}
+    for one in nodes:
+        own = [value for run, value in times.items() if one.node in taking_part[run]]
+        others = [value for run, value in times.items() if one.node not in taking_part[run]]
+        one.minutes_with = mean(own) if own else None
+        one.minutes_without = mean(others) if others else None
+
+
+def verdicts(evidence: SetEvidence) -> dict[str, NodeVerdict]:
+    """Return each node's newest preflight of the set's jobs."""
+    found: dict[str, list[Row]] = {}
+    for _, text in evidence.job_tables():
+        rows: dict[str, list[Row]] = {}
+        for row in parse_table(text):
+            if is_node_name(row.node):
+                rows.setdefault(row.node, []).append(row)
+        found |= rows
+    return {name: NodeVerdict(name, tuple(rows)) for name, rows in found.items()}
+
+
+def suspicions(history: Sequence[NodeHistory]) -> list[str]:
+    """Return sentences about nodes that look slow, each with what points at it."""
+    return signs([_pace(one) for one in history])
+
+
+def _pace(one: NodeHistory) -> Pace:
+    deep = [row for row in one.preflight.rows if row.check == "deep"] if one.preflight else []
+    return Pace(
+        one.node,
+        gbps=one.gbps,
+        way=one.way,
+        judged=bool(deep),
+        deep=next((row.text for row in deep if row.verdict in ("fail", "warn")), ""),
+        seconds=one.mean_s,
+        relative=one.relative,
+        minutes_with=one.minutes_with,
+        minutes_without=one.minutes_without,
+    )

@@ -1,0 +1,203 @@
+"""One set's folder: what stands at its top, and the walk over its runs and attempts, each file read at most once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from orchestrator.errors import SetError
+from orchestrator.evidence.files import Findings, is_node_name
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.records import Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, SubmissionRecord, read
+
+MOST_RUNS = 9999
+MOST_ATTEMPTS = 999
+
+
+@dataclass(frozen=True, slots=True)
+class RunSet:
+    """A set that exists: where it is and what it is."""
+
+    layout: Layout
+    record: SetRecord
+
+    @property
+    def name(self) -> str:
+        return self.record.set_id
+
+
+class SetEvidence:
+    """What the folder of one set says. The top of it is read at once, runs and attempts when they are asked for.
+
+    Raises nothing: what cannot be used is in `findings`. `jobs` rise by their start; `submission` is the newest one.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+        self.findings = Findings()
+        self.record = self._record()
+        self.jobs = self._jobs()
+        self.submission = self._submission()
+        self._runs: dict[int, RunRecord | None] = {}
+        self._ends: dict[tuple[int, int], dict[int, NodeRunRecord]] = {}
+
+    def _record(self) -> SetRecord | None:
+        found = read_set_record(self.layout)
+        if isinstance(found, Finding):
+            self.findings.put(found)
+            return None
+        return found
+
+    def _jobs(self) -> list[JobRecord]:
+        # Not through Layout: a log directory can hold a thousand sets, and these two are read for most of them.
+        folder = f"{self.layout.root}/jobs"
+        names = [name for name in self.findings.names(folder) if name.endswith(".json")]
+        found = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
+        return sorted((job for job in found if job is not None), key=lambda job: job.started_ms)
+
+    def _submission(self) -> SubmissionRecord | None:
+        folder = f"{self.layout.root}/submissions"
+        last = max(self.findings.numbers(folder, suffix=".json"), default=0)
+        return self.findings.record(SubmissionRecord, f"{folder}/{last}.json") if last else None
+
+    @cached_property
+    def submissions(self) -> list[SubmissionRecord]:
+        """The readable submissions, first to last."""
+        numbers = self.findings.numbers(self.layout.submissions, suffix=".json")
+        found = (self.findings.record(SubmissionRecord, self.layout.submission(number)) for number in numbers)
+        return [record for record in found if record is not None]
+
+    # ---- the job in charge ----
+
+    @property
+    def job(self) -> JobRecord | None:
+        return self.jobs[-1] if self.jobs else None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether there is a submission whose job has not written a state yet."""
+        asked = self.submission
+        if asked is None or asked.state == "refused" or any(job.job_id == asked.job_id for job in self.jobs):
+            return False
+        return self.job is None or asked.requested_ms > self.job.started_ms
+
+    @property
+    def job_id(self) -> str:
+        """The job in charge: the one that is awaited, or the last one that wrote a state; "" without one."""
+        if self.awaited and self.submission is not None:
+            return self.submission.job_id
+        return self.job.job_id if self.job else ""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the files alone tell the state: the job in charge closed the set, or there is none."""
+        return not self.awaited and (self.job is None or self.job.final)
+
+    # ---- the walk ----
+
+    def run(self, run: int) -> RunRecord | None:
+        """Return the state of a run, None when it is not known."""
+        if run not in self._runs:
+            self._runs[run] = self.findings.record(RunRecord, f"{self.layout.root}/runs/{run}/state.json")
+        return self._runs[run]
+
+    def attempts_of(self, run: int) -> list[int]:
+        """Return the attempts of a run that left a folder, rising."""
+        return self.findings.numbers(self.layout.run(run), "attempt_")[:MOST_ATTEMPTS]
+
+    @cached_property
+    def tried(self) -> list[tuple[int, int]]:
+        """(run, attempt) of every attempt that left a folder, in order."""
+        runs = [run for run in self.findings.numbers(self.layout.runs) if run <= MOST_RUNS]
+        return [(run, attempt) for run in runs for attempt in self.attempts_of(run)]
+
+    def attempt(self, run: int, attempt: int) -> RunRecord | None:
+        """Return the state of an attempt, None when it is not known."""
+        return self.findings.record(RunRecord, self.layout.attempt_state(run, attempt))
+
+    def ends(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
+        """Return what the nodes of an attempt said about its end, by rank."""
+        key = (run, attempt)
+        if key not in self._ends:
+            ranks = self.findings.numbers(self.layout.attempt(run, attempt), "node_", ".json")
+            found = ((k, self.findings.record(NodeRunRecord, self.layout.node_state(run, attempt, k))) for k in ranks)
+            self._ends[key] = {rank: record for rank, record in found if record is not None}
+        return self._ends[key]
+
+    @cached_property
+    def node_folders(self) -> list[str]:
+        """The nodes that have a folder of their own in the set."""
+        return list(self._node_folders())
+
+    def _node_folders(self) -> Iterator[str]:
+        for name in self.findings.names(self.layout.nodes):
+            if not is_node_name(name):
+                self.findings.add(self.layout.nodes, f"{ascii(name)[:300]} is no name of a node")
+            elif (self.layout.nodes / name).is_dir():
+                yield name
+
+    def job_tables(self, prefix: str = "") -> list[tuple[str, str]]:
+        """Return (job, content) of the files preflight/<prefix><job>.tsv, in the order in which the jobs began."""
+        started = {job.job_id: job.started_ms for job in self.jobs}
+        names = (name for name in self.findings.names(self.layout.preflight) if name.endswith(".tsv"))
+        jobs = [name.removeprefix(prefix).removesuffix(".tsv") for name in names if name.startswith(prefix)]
+        jobs = [job for job in jobs if prefix or not job.startswith("deep-")]
+        jobs.sort(key=lambda job: (started.get(job, 0), job))
+        return [(job, self.findings.text(self.layout.preflight / f"{prefix}{job}.tsv")) for job in jobs]
+
+
+def read_set_record(layout: Layout) -> SetRecord | Finding | None:
+    """Return set.json; None without one, a Finding when it cannot be used."""
+    path = f"{layout.root}/set.json"
+    found = read(SetRecord, path)
+    if isinstance(found, SetRecord) and not 0 <= found.nexp <= MOST_RUNS:
+        return Finding(Path(path), f"`nexp` is {found.nexp}, and a set has at most {MOST_RUNS} runs")
+    return found
+
+
+def open_set(root: Path) -> RunSet:
+    """Return the set in `root`. Raises SetError when there is none or its set.json cannot be used."""
+    layout = Layout(root)
+    record = read_set_record(layout)
+    if isinstance(record, SetRecord):
+        return RunSet(layout, record)
+    if isinstance(record, Finding):
+        raise SetError(f"{record}", hint=f"the set's results may be fine all the same: orchestrator score {root}")
+    raise SetError(f"{root} is no set: it has no set.json", hint="orchestrator status lists the sets")
+
+
+def set_folders(log_dir: Path) -> list[Path]:
+    """Return the folders below `log_dir`, newest first by the time stamp in a set's name; [] without the folder."""
+    try:
+        with os.scandir(log_dir) as entries:
+            names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+    except OSError:
+        return []
+    return [log_dir / name for name in sorted(names, key=_stamp, reverse=True)]
+
+
+def _stamp(name: str) -> tuple[str, str]:
+    parts = name.rsplit("-", 3)  # <system>-<workload>-<date>-<time>-<hex>
+    return ("-".join(parts[1:3]) if len(parts) == 4 and parts[1].isdigit() else "", name)
+
+
+def surely_settled(root: Path) -> bool:
+    """Return whether the jobs alone show that the set is settled: every submission has one, and all are closed.
+
+    One small file for most sets instead of three: a log directory can hold a thousand sets.
+    """
+    names = _json_names(f"{root}/jobs")
+    if not names or len(names) < len(_json_names(f"{root}/submissions")):
+        return False
+    jobs = (read(JobRecord, f"{root}/jobs/{name}") for name in names)
+    return all(isinstance(job, JobRecord) and job.final for job in jobs)
+
+
+def _json_names(folder: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith(".")]
+    except OSError:
+        return []

@@ -1,0 +1,96 @@
+"""Is a set one experiment? What its nodes were when each run began, what changed since, and the proof of cold caches.
+
+Reads runs/<i>/attempt_<k>/start.tsv (docs/tuning.md).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.events import number
+
+ALL = "*"
+_OF_NODE = ("ready_ms", "cache_before_kib", "cache_after_kib")
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One node's caches before a run: KiB that dropping could free, before and after; None where nobody asked."""
+
+    ready_ms: int
+    before_kib: int | None = None
+    after_kib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactDifference:
+    """A fact that is not what it is in most runs of the set. `node` is * when all nodes of the run have the value."""
+
+    field: str
+    node: str
+    run: int
+    attempt: int
+    value: str
+    usual: str
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class AttemptStart:
+    """What an attempt's nodes were when it began: `facts[field][node]`, where node * is every node not named itself."""
+
+    run: int
+    attempt: int
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+    caches: dict[str, Cache] = field(default_factory=dict)
+
+    def value(self, name: str, node: str) -> str:
+        """Return the value of a fact on a node, "-" where the node did not tell it."""
+        values = self.facts.get(name, {})
+        return values.get(node, values.get(ALL, "-"))
+
+
+def attempt_starts(evidence: SetEvidence) -> list[AttemptStart]:
+    """Return what is known of every attempt of the set that got ready, in the order of runs and attempts."""
+    texts = (
+        (run, attempt, evidence.findings.text(evidence.layout.start_table(run, attempt)))
+        for run, attempt in evidence.tried
+    )
+    return [_start(run, attempt, text) for run, attempt, text in texts if text]
+
+
+def differences(starts: Sequence[AttemptStart]) -> list[FactDifference]:
+    """Return every fact that differs between the nodes or the runs of a set: by field, node and run."""
+    found = []
+    for name in dict.fromkeys(name for start in starts for name in start.facts):
+        times = Counter(start.value(name, ALL) for start in starts)
+        usual = times.most_common(1)[0][0]
+        for start in starts:
+            nodes = start.facts.get(name, {ALL: "-"})
+            found += [
+                FactDifference(name, node, start.run, start.attempt, value, usual)
+                for node, value in nodes.items()
+                if value != usual
+            ]
+    return sorted(found, key=lambda one: (one.run, one.attempt, one.field, one.node))
+
+
+def _start(run: int, attempt: int, text: str) -> AttemptStart:
+    start = AttemptStart(run, attempt)
+    own: dict[str, dict[str, int]] = {}
+    for line in text.splitlines()[1:]:
+        node, name, value = (line.split("\t", 2) + ["", ""])[:3]
+        if name in _OF_NODE:
+            own.setdefault(node, {})[name] = number(value) or 0
+        elif name:
+            start.facts.setdefault(name, {})[node] = value
+    start.caches = {
+        node: Cache(values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib"))
+        for node, values in own.items()
+    }
+    return start

@@ -1,0 +1,48 @@
+"""The host settings of a set's nodes: what was wanted, before, after. From nodes/<node>/tunables.tsv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.tuning.rows import KnobRow, parse_rows
+
+_STATES = frozenset({"ok", "failed", "unsupported"})
+
+
+@dataclass(frozen=True, slots=True)
+class TunableReading:
+    """A host setting on one or more nodes that say the same about it."""
+
+    knob: str
+    wanted: str
+    before: str
+    after: str
+    state: str
+    nodes: tuple[str, ...]
+
+
+def read_tunables(evidence: SetEvidence) -> tuple[TunableReading, ...]:
+    """Return the last word on each setting of each node; nodes that say the same are together."""
+    together: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for node in evidence.node_folders:
+        text = evidence.findings.text(evidence.layout.node(node) / "tunables.tsv")
+        for words in _last_words(parse_rows(text.splitlines())):
+            together.setdefault(words, []).append(node)
+    order = {knob: index for index, knob in enumerate(dict.fromkeys(words[0] for words in together))}
+    rows = sorted(together.items(), key=lambda item: (order[item[0][0]], -len(item[1]), item[0]))
+    return tuple(TunableReading(*words, tuple(nodes)) for words, nodes in rows)
+
+
+def _last_words(rows: Iterable[KnobRow]) -> list[tuple[str, str, str, str, str]]:
+    """Per setting: `before` of the first row that tells it, the rest of the last row. `revert` does not count."""
+    found: dict[str, tuple[str, str, str, str, str]] = {}
+    for row in rows:
+        if row.result not in _STATES or row.action == "revert":
+            continue
+        before = row.before
+        if row.knob in found and found[row.knob][2] != "-":
+            before = found[row.knob][2]
+        found[row.knob] = (row.knob, row.wanted, before, row.after, row.result)
+    return list(found.values())

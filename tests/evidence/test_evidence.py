@@ -1,0 +1,133 @@
+"""What is read of a set that is as it should be: events of nodes, and a log that grows."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from damaged_sets import UNIT, events, full_set
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.evidence.events import read_told
+from orchestrator.evidence.nodes import read_history
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.mllog_tail import TAIL_BYTES, Tail, last_status, tail_of
+
+
+def line(key: str, time_ms: int, value: object = None, **metadata: object) -> bytes:
+    record = {"namespace": "", "time_ms": time_ms, "key": key, "value": value, "metadata": metadata}
+    return f":::MLLOG {json.dumps(record)}\n".encode()
+
+
+# ---- events ----
+
+
+def test_what_the_loop_noted_about_nodes(tmp_path: Path) -> None:
+    root = full_set(tmp_path)
+    (root / "events-7.tsv").write_text(
+        events(
+            ("node", "check", "node-a", UNIT.join(("engine", "pass", "2", "loop\taside", ""))),
+            ("loop", "blamed", "node-b", UNIT.join(("silent", "it went silent", "2", "1"))),
+            ("slurm", "lost", "node-b", "down*"),
+            ("loop", "aside", "node-b", UNIT.join(("lost", "Slurm has lost it", "2", "1"))),
+            ("node", "aside", "node-a", "a node cannot say this"),
+            ("loop", "aside", "node-a", "torn"),
+        )
+        + "1777\tloop\taside\tnode-a\twithout an end"
+    )
+    told = read_told(SetEvidence(root))
+    assert [(one.node, one.kind, one.reason, one.when) for one in told.aside] == [
+        ("node-b", "lost", "Slurm has lost it", "run 2, attempt 1"),
+        ("node-a", "torn", "", "before the first run"),
+    ]
+    assert [(one.node, one.kind, one.reason, one.run) for one in told.blamed] == [
+        ("node-b", "silent", "it went silent", 2)
+    ]
+    assert [(one.node, one.kind, one.reason) for one in told.lost] == [("node-b", "lost", "down*")]
+    node = next(node for node in read_history(SetEvidence(root)) if node.node == "node-b").to_json()
+    assert len(node["set_aside"]) == len(node["blamed"]) == len(node["lost"]) == 1
+
+
+def test_a_set_from_before_there_were_events(tmp_path: Path) -> None:
+    root = full_set(tmp_path)
+    job = json.loads((root / "jobs/7.json").read_bytes())
+    aside = [{"node": "node-x", "reason": "no GPU", "run": 0, "attempt": 0, "time_ms": 5}]
+    (root / "jobs/7.json").write_text(json.dumps({**job, "set_aside": aside}))
+    # One that both name is told once.
+    (root / "events-7.tsv").write_text(events(("loop", "aside", "node-x", UNIT.join(("check", "no GPU", "0", "0")))))
+    assert [(one.node, one.kind) for one in read_told(SetEvidence(root)).aside] == [("node-x", "check")]
+    (root / "events-7.tsv").unlink()
+    assert [(one.node, one.kind) for one in read_told(SetEvidence(root)).aside] == [("node-x", "")]
+
+
+# ---- a log that grows ----
+
+
+@given(st.lists(st.binary(max_size=80), max_size=20), st.integers(1, 50))
+def test_any_bytes_in_any_pieces(noise: list[bytes], size: int) -> None:
+    log = b"".join(
+        bytes(part) + b"\n" + line("eval_accuracy", k, k / 8, samples_count=k) for k, part in enumerate(noise)
+    )
+    log += b"\n" + line("tracked_stats", 3, {"throughput": 12.5}) + line("run_stop", 9, status="success")
+    tail = Tail()
+    for at in range(0, len(log), size):
+        tail.feed(log[at : at + size])
+    assert (tail.rate, tail.stopped, tail.status) == (12.5, True, "success")
+    assert tail.evaluation is None or tail.evaluation.value == (len(noise) - 1) / 8
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists))
+def test_any_values(value: object) -> None:
+    keys = ("run_start", "run_stop", "eval_accuracy", "tracked_stats")
+    records = [{"key": key, "value": value, "time_ms": value, "metadata": {"status": value}} for key in keys]
+    records += [
+        {"key": value, "metadata": {}},
+        {"key": "tracked_stats", "value": {"throughput": value}, "metadata": {}},
+    ]
+    tail = tail_of(b"\n".join(b":::MLLOG " + json.dumps(one).encode() for one in records))
+    assert tail.minutes is None
+    json.dumps([tail.start_ms, tail.status, tail.rate, tail.evaluation and tail.evaluation.value], allow_nan=False)
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
+    tail = Tail()
+    for _ in range(200):
+        tail.feed(b"x" * 50_000)
+    assert len(tail._rest) <= TAIL_BYTES
+    tail.feed(b" " + line("run_stop", 9, status="aborted"))
+    assert tail.status == "aborted"
+
+
+def test_nested_and_numeric_damage_is_passed_over() -> None:
+    bad = b":::MLLOG " + b"[" * 100_000 + b"\n:::MLLOG " + b"9" * 30_000 + b"\n"
+    assert tail_of(bad + line("run_start", 1) + line("run_stop", 60_001, status="success") + bad).minutes == 1.0
+
+
+def test_the_last_status_of_a_log_of_any_size(tmp_path: Path) -> None:
+    log = tmp_path / "node_0.log"
+    assert last_status(log) == ""
+    log.write_bytes(b"no run_stop here\n" + line("run_start", 5))
+    assert last_status(log) == ""
+    log.write_bytes(line("run_stop", 6, status="aborted") + line("run_stop", 7, status="success"))
+    assert last_status(log) == "success"
+    log.write_bytes(log.read_bytes().rstrip(b"\n") + b" written by somebody else on the same line")
+    assert last_status(log) == "success"
+    os.truncate(log, 50_000_000)  # 50 MB follow it
+    assert last_status(log) == "success" and last_status(log, 1 << 20) == ""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert last_status(folder) == last_status(tmp_path / "pipe") == ""
+
+
+@given(st.integers(0, 300), st.integers(0, 300))
+def test_a_run_stop_across_two_blocks(before: int, after: int) -> None:
+    import tempfile
+
+    stop = line("run_stop", 7, status="success")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"a" * before + b"\n" + stop + b"b" * ((1 << 20) - after) + b"\n")
+        file.flush()
+        assert last_status(file.name) == "success"
