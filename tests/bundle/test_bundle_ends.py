@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundle_parts import Bundles, Set, kill_in, processes_in, until
+from bundle_parts import LIMIT_S, Bundles, Set, kill_in, processes_in, until
 
 HANG_IN_RUN_2 = "[[ $me != 2.1.* ]] || hang"
 
@@ -53,7 +53,7 @@ def test_a_signal_just_before_the_loop_waits(bundles: Bundles) -> None:
     """Between the word that the run may begin and the wait for its end: the signal is not lost, and the wait must not last."""
     bundles.make(HANG_IN_RUN_2, system="local_2x2x8", nexp=2)
     script = bundles.bundle / "lib/loop/run.py"
-    go = "        timed_out = yield from _until_over(group, going)\n"
+    go = "        timed_out = yield from _until_over(job, group, going)\n"
     assert go in script.read_text()
     script.write_text(script.read_text().replace(go, f"        time.sleep(2 * (run == 2))\n{go}"))
     loop = bundles.start()
@@ -192,10 +192,10 @@ def test_the_loop_alone_is_killed(bundles: Bundles) -> None:
 def test_a_loop_that_was_stopped_for_a_while_blames_nobody(bundles: Bundles) -> None:
     go = bundles.folder / "go"
     plan = f"[[ $me != 1.1.* ]] || {{ echo waiting; until [[ -e {go} ]]; do sleep 0.1; done; }}"
-    loop = bundles.make(plan, system="local_2x2x8", nexp=1).start(NODE_SILENCE_S="1")
+    loop = bundles.make(plan, system="local_2x2x8", nexp=1).start(NODE_SILENCE_S="3")
     one = bundles.running(1, 1, "waiting")
     loop.signal(signal.SIGSTOP)
-    time.sleep(3)
+    time.sleep(5)
     loop.signal(signal.SIGCONT)
     time.sleep(0.5)
     go.touch()
@@ -316,6 +316,17 @@ def test_the_disk_fills_up(bundles: Bundles, mount: Callable[..., Path]) -> None
     assert one.results() == [1, 2, 3, 4]
     assert one.outcomes(1) == one.outcomes(2) == ["success"]
     assert one.outcomes(3)[-1] == "success"
+
+
+def test_a_job_output_that_cannot_be_written_stops_nothing(bundles: Bundles) -> None:
+    """It is in the set's folder, and so on the same disk as everything else."""
+    bundles.make("[[ $me != 1.1.0 ]] || exit 3", nexp=1)
+    argv = ["bash", bundles.bundle / "run_with_docker.sh"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(argv, env=bundles.environment(), stdout=full, stderr=full, timeout=LIMIT_S, check=False)
+    one = bundles.set
+    assert (done.returncode, one.outcomes(1), one.job["state"]) == (0, ["infrastructure", "success"], "complete")
+    assert one.left_behind() == []
 
 
 def test_the_disk_was_full_before(bundles: Bundles, mount: Callable[..., Path]) -> None:

@@ -144,7 +144,7 @@ def test_the_others_get_a_while_when_a_node_has_ended(bundles: Bundles) -> None:
 
 def test_a_node_that_does_not_answer_is_not_waited_for(bundles: Bundles) -> None:
     plan = "[[ $me != 1.1.1 ]] || kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); [[ $me != 1.1.* ]] || hang"
-    code, out = bundles.make(plan, system="local_2x2x8", nexp=1).run(NODE_SILENCE_S="2")
+    code, out = bundles.make(plan, system="local_2x2x8", nexp=1).run(NODE_SILENCE_S="3")
     assert code == 0, out
     one = bundles.set
     assert one.outcomes(1) == ["infrastructure", "success"]

@@ -23,6 +23,8 @@ from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
+MAX_WORDS = 5000
+"""Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
 BEHIND_S = 0.5
 
 
@@ -40,6 +42,8 @@ class Group:
         self.step: Step | None = None
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
+        self.said: dict[str, int] = {}
+        """node -> how many words, since the last attempt began."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (time.monotonic())."""
         self.problem = ""
@@ -84,6 +88,10 @@ class Group:
         word, node, detail = said
         self.heard[node] = time.monotonic()
         if word == "pong":
+            return
+        self.said[node] = self.said.get(node, 0) + 1
+        if self.said[node] > MAX_WORDS:
+            self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
             return
         event = self.job.events.append("node", word, node, detail)
         place.apply(self.standing, event)
@@ -178,7 +186,7 @@ class Group:
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
-            before = len(self.job.aside)
+            before = len(self.standing.aside), self.standing.blames
             if (yield from self._hold(found)):
                 return True
             self._record_checks()
@@ -187,7 +195,7 @@ class Group:
                 return False
             ended = self.step is None or not self.step.alive
             self._set_failed_aside()
-            if len(self.job.aside) == before:
+            if (len(self.standing.aside), self.standing.blames) == before:
                 # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
                 if not (ended and again):
                     return False
@@ -243,7 +251,8 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self._named, self.heard = now_ms(), [], {}, {}
+        self.step_started_ms, self._last_words, self._named = now_ms(), [], {}
+        self.heard, self.said = {}, {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
@@ -407,7 +416,7 @@ class Group:
         fast = [node for node in nodes if node not in verdict.slow]
         for node in verdict.slow:
             self.note("slow", node)
-            reason = f"check deep: {self.standing.reports[node].checks['deep'].words}"
+            reason = f"check deep: {self.rows[node]['deep'].words}"
             if len(fast) >= self.settings.nnodes and "deep" not in self.settings.preflight_warn:
                 self.blame(node, "deep", reason)
             else:

@@ -227,7 +227,8 @@ class Slurm:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LookupError(f"scontrol show hostnames: {error}") from error
         # The batch script's own limits must not shape the steps: each step says what it needs.
-        for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_EXPORT_ENV"):
+        # And every node has its own name.
+        for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_EXPORT_ENV", "ORCH_NODE"):
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from .nodes import Local, Reactor, Slurm
 
 
 def log(text: str) -> None:
-    """Write one line with a time stamp to standard error."""
-    print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}", file=sys.stderr, flush=True)
+    """Write one line with a time stamp to standard error. Where that cannot be written (a full disk), nothing stops."""
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
+    with suppress(OSError):
+        os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
 class Work:
