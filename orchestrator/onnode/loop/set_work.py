@@ -111,8 +111,3 @@ class SetWork(Work):
             # States first: what follows may not get the time it needs.
             if self.state:
                 self.write(self.ending, self.ending_reason)
-
-    def is_ending(self) -> bool:
-        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
-        self.look_at_signals()
-        return bool(self.ending)
