@@ -53,8 +53,6 @@ class Group:
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
-        self._facts: list[tuple[str, str, str]] = []
-        self._facts_of: tuple[int, ...] = ()
         self.rdma_expected = False
         self.choosing = False
         self.step_started_ms = self._garbled = 0
@@ -386,10 +384,7 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of what the nodes are now."""
-        told = tuple(id(self.standing.reports[node].facts) for node in nodes)
-        if told != self._facts_of:
-            self._facts_of, self._facts = told, agree_on_facts(self.standing.reports, nodes, self.settings).rows
-        return self._facts
+        return agree_on_facts(self.standing.reports, nodes, self.settings).rows
 
     def _tell_failed(self, nodes: Sequence[str]) -> str:
         return place.tell_failed(self.standing, nodes)
