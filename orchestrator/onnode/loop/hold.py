@@ -53,6 +53,10 @@ class Group:
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
+        self._facts: list[tuple[str, str, str]] = []
+        self._facts_of: tuple[str, ...] = ()
+        """The nodes that they are of; () when one of them has told new ones."""
+        self._noted: set[str] = set()
         self.rdma_expected = False
         self.choosing = False
         self.step_started_ms = self._garbled = 0
@@ -92,7 +96,11 @@ class Group:
         event = self.job.events.append("node", word, node, detail)
         place.apply(self.standing, event)
         if word in ("note", "trouble"):
-            self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
+            if event.detail not in self._noted:  # what all nodes say is told once, of the first
+                self._noted.add(event.detail)
+                self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
+        elif word in ("facts", "facts+"):
+            self._facts_of = ()
         elif word == "checked":
             self._look_at_clock(event)
         elif self.attempt is not None:
@@ -110,9 +118,11 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
-            # Its own last words come another way, and may be behind.
-            self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
+        # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
+        for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
+            for name in self.job.scheduler.names(one or several):
+                # Its own last words come another way, and may be behind.
+                self._named.setdefault(name, (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
     def _ended(self, node: str, reason: str) -> None:
         report = self.standing.reports.get(node)
@@ -384,7 +394,9 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of what the nodes are now."""
-        return agree_on_facts(self.standing.reports, nodes, self.settings).rows
+        if self._facts_of != tuple(nodes):
+            self._facts_of, self._facts = tuple(nodes), agree_on_facts(self.standing.reports, nodes, self.settings).rows
+        return self._facts
 
     def _tell_failed(self, nodes: Sequence[str]) -> str:
         return place.tell_failed(self.standing, nodes)

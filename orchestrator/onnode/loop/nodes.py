@@ -264,6 +264,17 @@ class Slurm:
         bad = ("down", "fail", "unknown", "power")
         return {node: state for node, state in states.items() if state.startswith(bad) or state.endswith("*")}
 
+    def names(self, words: str) -> list[str]:
+        """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""
+        if "[" not in words:
+            return [words]
+        try:
+            argv = ["scontrol", "show", "hostnames", words]
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        return done.stdout.split()
+
     def master(self, ranks: Sequence[str]) -> str:
         return ranks[0]
 
@@ -293,6 +304,9 @@ class Local:
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
         return {}
+
+    def names(self, words: str) -> list[str]:
+        return [words]
 
     def master(self, ranks: Sequence[str]) -> str:
         return "127.0.0.1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
 
 from .. import records
 from ..events import now_ms
@@ -30,7 +29,6 @@ class SetWork(Work):
         self.started_ms = now_ms()
         self.run = self.attempt = 0
         self.state, self.reason, self.ending_reason = "", "", ""
-        self.aside: list[dict[str, Any]] = []
         self.standing: Standing | None = None
         self.image = ""
         digits = "".join(char for char in self.job_id if char.isdecimal())[-6:]
@@ -98,6 +96,11 @@ class SetWork(Work):
     def resume_command(self) -> str:
         return f"orchestrator resume {self.layout.root.name}"
 
+    def is_ending(self) -> bool:
+        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
+        self.look_at_signals()
+        return bool(self.ending)
+
     def look_at_signals(self) -> None:
         """Take in signals: the first one says why the set is closed."""
         if self.reactor.signals and not self.ending:
@@ -107,8 +110,3 @@ class SetWork(Work):
             # States first: what follows may not get the time it needs.
             if self.state:
                 self.write(self.ending, self.ending_reason)
-
-    def is_ending(self) -> bool:
-        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
-        self.look_at_signals()
-        return bool(self.ending)

@@ -40,6 +40,8 @@ class Work:
         self.ending = ""
         """Why nothing more is begun; "" as long as it is."""
         self.warnings: list[str] = []
+        self.aside: list[dict[str, Any]] = []
+        """Nodes that are not used any more, as the job's record has them."""
 
     def look_at_signals(self) -> None:
         """Take in signals."""
