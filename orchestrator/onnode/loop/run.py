@@ -75,6 +75,9 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     job.write()
     going = group.attempt = Attempt(run, attempt, ranks)
     group.said = {}
+    # Whose container ended since the last run has said so already.
+    failed = group.standing.failed
+    going.refused = {node: failed[node][1] for node in ranks if node in failed}
     master = job.scheduler.master(ranks)
     request = {
         "id": going.id,
@@ -118,7 +121,7 @@ def _gate(job: SetWork, group: Group, going: Attempt) -> Flow:
     while not job.ending and (unheard := _unheard(going)):
         group.look_for_ended()
         late = time.monotonic() >= deadline or group.step is None or not group.step.alive
-        if late or any(node in group.standing.silent for node in unheard):
+        if late or any(map(group.is_gone, unheard)):
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
         yield group.look_again(deadline)
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
