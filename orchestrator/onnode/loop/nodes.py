@@ -29,7 +29,8 @@ class Reactor:
     def __init__(self, signalled: Callable[[], object] = lambda: None) -> None:
         """`signalled` is called in the main flow after signals came; `signals` has their numbers."""
         self._signalled = signalled
-        self._selector = selectors.DefaultSelector()
+        # Not epoll: the input can be a file.
+        self._selector = selectors.PollSelector()
         self._wake, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self.signals: set[int] = set()
@@ -109,14 +110,18 @@ class Step:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
         for command, more in scheduler.commands(nodes, argv):
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**environment, **more},
-                start_new_session=True,
-            )
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**environment, **more},
+                    start_new_session=True,
+                )
+            except OSError:
+                self.kill()
+                raise
             os.set_blocking(process.stdin.fileno(), False)  # type: ignore[union-attr]
             self.processes.append(process)
             self._outputs += [Lines(reactor, process.stdout, take), Lines(reactor, process.stderr, complain)]
