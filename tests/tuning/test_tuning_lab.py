@@ -17,6 +17,7 @@ import pytest
 from replayed import differences
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
+from orchestrator.cli import main
 from orchestrator.evidence.attempts import drifts
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.starts import attempt_starts
@@ -141,21 +142,10 @@ class Place:
     def revert(self) -> None:
         """`tune revert` on every node. A node of a rehearsal is a folder, which its own environment names."""
         for node in self.lab.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
-            env = {
-                name: text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text
-                for name, text in self.env.items()
-            }
-            answer = subprocess.run(
-                [sys.executable, "-m", "orchestrator", "tune", "revert", "--json"],
-                env=env,
-                text=True,
-                cwd=self.folder,
-                capture_output=True,
-                timeout=300,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-            assert answer.returncode == 0, answer.stderr
+            with pytest.MonkeyPatch.context() as patch:
+                for name, text in self.env.items():
+                    patch.setenv(name, text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text)
+                assert main(["tune", "revert", "--json"]) == 0
 
     def kill(self, *words: str) -> None:
         for pid in self.processes(*words):

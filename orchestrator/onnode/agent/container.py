@@ -208,6 +208,7 @@ class Container(Place):
         if not self._waiting.wait(lambda: self.up or self.gone, limit):
             raise Failed("container", f"the container does not answer after {limit} s")
         if not self.up:
+            self._waiting.let_signals_come()
             raise Failed("container", f"the container ended at once: {last_words(self._node, 3)}")
 
     def start(self, name: str) -> None:

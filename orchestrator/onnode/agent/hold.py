@@ -225,6 +225,7 @@ class Hold:
                 self._do(self.requests.popleft())
 
     def _place_is_gone(self) -> None:
+        self.waiting.let_signals_come()
         if self.run is not None:
             if isinstance(self.place, Container):
                 self.run.note("the container ended during the run")

@@ -60,6 +60,7 @@ class Group:
         self._last_words: list[str] = []
         self._named: dict[str, tuple[float, str]] = {}
         """Nodes that the step's own words name -> when that counts, and the words."""
+        self._cancelled = False
         self.marker = self.marker_text = ""
         about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
         self.note("begin", detail=about)
@@ -113,6 +114,9 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
+        if self._cancelled:  # srun ends all the others then, and says so
+            return
+        self._cancelled = "launch failed" in text
         # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
         for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
             for name in self.job.scheduler.names(one or several):
@@ -130,7 +134,9 @@ class Group:
         now = time.monotonic()
         for node in self.step.ended_nodes() if self.step else ():
             self._ended(node, f"its step ended: {' '.join(self._last_words) or 'without a word'}")
-        for node in [node for node, (due, _) in self._named.items() if due <= now]:
+        # Of a step that is over all words have come, and the others may have been ended with the one that it named first.
+        first = next(iter(self._named), "") if self.step is not None and not self.step.alive else ""
+        for node in [node for node, (due, _) in self._named.items() if due <= now or node == first]:
             self._ended(node, self._named.pop(node)[1])
 
     def look_again(self, at_latest: float) -> float:
@@ -246,7 +252,7 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self._named = now_ms(), [], {}
+        self.step_started_ms, self._last_words, self._named, self._cancelled = now_ms(), [], {}, False
         self.heard, self.said = {}, {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
