@@ -47,11 +47,10 @@ _GPU_TOOLS: Jobs = {  # each takes a second or two to start
 _GPU_FILES: Jobs = {" ".join(_GPU_TOOLS): tuple(one for job in _GPU_TOOLS.values() for one in job)}
 _GPU_NAMES = " ".join(_GPU_TOOLS).split()
 NAMES = (*_GPU_NAMES, *" ".join(_JOBS).split())
+_NO_FILES = "a file system does not answer: look at the mounts and their server"
 _NO_ANSWER = {
     **dict.fromkeys(_GPU_NAMES, "the GPU driver or its tool hangs: look at dmesg, reboot the node"),
-    **dict.fromkeys(
-        ("data", "log_dir", "free_space"), "a file system does not answer: look at the mounts and their server"
-    ),
+    **dict.fromkeys(("data", "log_dir", "free_space"), _NO_FILES),
     "rdma": "the network driver hangs: look at dmesg, reboot the node",
     "leftovers": "the container engine or Slurm does not answer: restart {engine}",
 }
@@ -98,12 +97,13 @@ class Checks:
 
     def finish(self) -> None:
         """End what still runs, say the rows that are missing, and that all is told."""
-        ended = {name for pid, names in self._running.items() if _has_ended(pid) for name in names.split()}
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it stays to be waited for
+        ended = " ".join(names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)).split()
         self.read()
-        all_ended = self.done
+        ended = list(NAMES) if self.done else ended
         self.end()
         for name in list(self._missing):
-            if all_ended or name in ended:
+            if name in ended:
                 remedy = "look into hold.log of this node, or leave it out: preflight.skip"
                 self._tell(name, "fail", 0, "the check ended without an answer", remedy)
             else:
@@ -143,14 +143,6 @@ class Checks:
 # ---- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def _has_ended(pid: int) -> bool:
-    """Return whether a child has ended; it stays to be waited for."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except OSError:
-        return True
-
-
 def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) -> int:
     """Start a job; return its process id, which is also its group's."""
     pid = os.fork()
@@ -160,10 +152,7 @@ def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) 
             _run(job, node, engine, write)
         finally:
             os._exit(0)  # whatever happens: there is nobody to tell
-    try:
-        os.setpgid(pid, pid)
-    except OSError:  # it was faster
-        pass
+    os.setpgid(pid, pid)  # both do: nobody knows who is faster
     return pid
 
 

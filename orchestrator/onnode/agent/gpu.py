@@ -87,11 +87,16 @@ def _identity(node: Node, smi: Smi) -> tuple[str, Identity]:
     amd, rocm = "amd-smi static", "rocm-smi --showproductname"
     if found := _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm)):
         return smi.source, found
-    if folders := _kfd_gpus(node):
-        return "/sys/class/kfd", dict(enumerate(map(_topology_identity, folders)))
-    files = {"id": "device", "name": "product_name"}
-    told = [{what: first_line(f"{gpu}/{file}") for what, file in files.items()} for gpu in amd_gpus(node.sys)]
-    return f"/sys/{_DRIVER}", dict(enumerate(told))
+    for gpu, folder in enumerate(_kfd_gpus(node)):
+        told = dict(words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2)
+        target, device = (number(told.get(name, "")) or 0 for name in ("gfx_target_version", "device_id"))
+        gfx = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target > 0 else ""
+        found[gpu] = {"id": f"{device:#06x}", "target": gfx}
+    if found:
+        return "/sys/class/kfd", found
+    for gpu, folder in enumerate(amd_gpus(node.sys)):
+        found[gpu] = {"id": first_line(f"{folder}/device"), "name": first_line(f"{folder}/product_name")}
+    return f"/sys/{_DRIVER}", found
 
 
 def _told_identity(values: Values) -> Identity:
@@ -110,23 +115,12 @@ def _told_identity(values: Values) -> Identity:
     return found
 
 
-def _topology_identity(folder: str) -> dict[str, str]:
-    told = dict(words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2)
-    target, device = (number(told.get(name, "")) or 0 for name in ("gfx_target_version", "device_id"))
-    gfx = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target > 0 else ""
-    return {"id": f"{device:#06x}", "target": gfx}
-
-
-def _model(about: dict[str, str]) -> str:
-    """Return the model: the device id is the hardware's own word, names come from tables that can be older than the GPU."""
-    name = re.search(r"MI[0-9]{3}[AX]?", about.get("name", ""))
-    return MODEL_OF_ID.get(about.get("id", "")) or (name[0] if name else "")
-
-
 def _judge_model(node: Node, gpus: Identity) -> Verdict:
     wrong, unknown, shown, gfx = [], [], "", node.settings.gpu_gfx
     for gpu, about in sorted(gpus.items()):
-        model, target = _model(about), about.get("target", "")
+        named, target = re.search(r"MI[0-9]{3}[AX]?", about.get("name", "")), about.get("target", "")
+        # The device id is the hardware's own word, names come from tables that can be older than the GPU.
+        model = MODEL_OF_ID.get(about.get("id", "")) or (named[0] if named else "")
         if model.lower() != node.settings.gpu_model.lower() if model else target and gfx and target != gfx:
             wrong.append(f"GPU {gpu}: {model or target}")
         elif not model and not target:
@@ -149,45 +143,41 @@ def _judge_model(node: Node, gpus: Identity) -> Verdict:
 Metrics = dict[str, dict[int, int]]
 """By what (total, used: MiB; ue, ce, de: counts) and GPU. Deferred errors (de) are bad memory that nobody has read yet."""
 
-_MEMORY = {"total_vram": "total", "vram_total": "total", "used_vram": "used", "vram_used": "used"}
-_MEMORY_ROCM = {"vram_total_memory_(b)": "total", "vram_total_used_memory_(b)": "used"}
+_MEMORY = {
+    **dict.fromkeys(("total_vram", "vram_total", "vram_total_memory_(b)"), "total"),
+    **dict.fromkeys(("used_vram", "vram_used", "vram_total_used_memory_(b)"), "used"),
+}
 _ERRORS = {"total_correctable": "ce", "total_uncorrectable": "ue", "total_deferred": "de"}
 
 
 def metrics(node: Node, engine: EngineState) -> Rows:
-    values = Smi(node).ask("amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram")
-    told = _told_metrics(values)
-    _add_driver_metrics(node, told)
+    told = _metrics(node)
     yield ("gpu_memory", *_judge_memory(node, told))
     yield ("gpu_errors", *_judge_errors(node, told))
 
 
-def _told_metrics(values: Values) -> Metrics:
+def _metrics(node: Node) -> Metrics:
+    """Return what a tool tells, and of the driver what it does not."""
     told: Metrics = defaultdict(dict)
+    values = Smi(node).ask("amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram")
     for gpu, path, value, unit in by_gpu(values):
         key = path.rpartition("/")[2]
-        what = _MEMORY.get(key) or _MEMORY_ROCM.get(key)
-        if what and (mib := _mib(value, "B" if key in _MEMORY_ROCM else unit)) is not None:
-            told[what][gpu] = mib
+        if key in _MEMORY and (mib := _mib(value, "B" if key.endswith("(b)") else unit)) is not None:
+            told[_MEMORY[key]][gpu] = mib
         what = _ERRORS.get(key.replace("_count", "")) if path.endswith(f"/ecc/{key}") else None
         if what and (count := number(value)) is not None and count >= 0:
             told[what][gpu] = count
-    return told
-
-
-def _add_driver_metrics(node: Node, told: Metrics) -> None:
-    """Take from the driver what no tool told."""
-    amounts = [] if told["used"] else ["total", "used"]
-    counts = [] if told["ue"] else ["ue", "ce", "de"]
+    amounts, counts = [] if told["used"] else ["total", "used"], [] if told["ue"] else ["ue", "ce", "de"]
     for gpu, folder in enumerate(amd_gpus(node.sys)):
         for what in amounts:
             if (amount := number(first_line(f"{folder}/mem_info_vram_{what}"))) is not None:
                 told[what][gpu] = amount >> 20
         # Each block of the GPU has a file of counts: ue: 0, ce: 0, newer drivers also de: 0.
-        blocks = [f"{folder}/ras/{name}" for name in names(f"{folder}/ras") if name.endswith("_err_count")]
-        for what, _, count in (line.partition(": ") for block in blocks for line in lines(block)):
+        blocks = [f"{folder}/ras/{name}" for name in names(f"{folder}/ras") if counts and name.endswith("_err_count")]
+        for what, _, text in (line.partition(": ") for block in blocks for line in lines(block)):
             if what in counts:
-                told[what][gpu] = told[what].get(gpu, 0) + (number(count.strip()) or 0)
+                told[what][gpu] = told[what].get(gpu, 0) + (number(text.strip()) or 0)
+    return told
 
 
 def _silent(node: Node, told: dict[int, int]) -> str:
