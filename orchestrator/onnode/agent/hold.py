@@ -10,8 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ..records import read_bytes, write_bytes
-from .channel import close_channel, open_channel
 from .container import Container, EngineState, look_for_image
+from .leftovers import close_channel, open_channel
 from .node import Node
 from .run import NO_CONTAINER, Order, Run, keep_files
 from .serve import tell_failure
