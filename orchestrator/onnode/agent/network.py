@@ -95,6 +95,8 @@ class Network:
         self.node, self.settings = node, node.settings
         self.fabric = f"the fabric of {node.settings.system}"
         self.values = _configured(node)
+        self.given = {name for name, (value, origin) in self.values.items() if value and origin in ("user", "site")}
+        """Variables with a value that nothing that is detected replaces."""
         self.drivers, self.ports = devices(node.sys)
         off = self.settings.network_rdma == "off" or self.settings.fabric in ("none", "ethernet")
         self.is_off = off or self.settings.nnodes == 1 or self._value("NCCL_IB_DISABLE") == "1"
@@ -116,7 +118,7 @@ class Network:
 
     @property
     def fastest(self) -> int:
-        """Gb/s of the fastest of them that is up; 0 without any."""
+        """Gb/s of the fastest of them that is up, 0 without any."""
         return max((port.gbps for port in self.chosen if port.active), default=0)
 
     @property
@@ -129,7 +131,7 @@ class Network:
             return "off" if self.is_off else "none"
         words = []
         for port in self.chosen:
-            rows = [] if self._is_given("NCCL_IB_GID_INDEX") else port.gid_indexes
+            rows = [] if "NCCL_IB_GID_INDEX" in self.given else port.gid_indexes
             row = self.gid if self.gid in rows else next(iter(rows), "-")
             words.append(f"{port.port},{port.gbps},{re.sub('[ ,]', '_', port.link_layer) or '-'},{row}")
         return " ".join(words) or "unused"
@@ -137,13 +139,8 @@ class Network:
     def _value(self, name: str) -> str:
         return self.values.get(name, ("", ""))[0]
 
-    def _is_given(self, name: str) -> bool:
-        """Return whether the user or the site gave a value, which nothing that is detected replaces."""
-        value, origin = self.values.get(name, ("", ""))
-        return bool(value) and origin in ("user", "site")
-
     def _detected(self, name: str, value: str) -> None:
-        if value and not self._is_given(name) and name not in self.settings.network_removed:
+        if value and name not in self.given and name not in self.settings.network_removed:
             self.values[name] = value, "detected"
 
     def _say_of(self, devices_: list[str], text: str) -> None:
@@ -155,7 +152,7 @@ class Network:
         self.route_to, self.route = route(self.node)
         interfaces = sorted(names(f"{self.node.sys}/class/net"))
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-            if self._is_given(name) and not _first_taken(self._value(name), interfaces):
+            if name in self.given and not _first_taken(self._value(name), interfaces):
                 given = f"{name}={self._value(name)} ({self.values[name][1]})"
                 self.troubles.append(f"{given}: this node has no such interface; it has {','.join(interfaces)}")
         self._detected("NCCL_SOCKET_IFNAME", self.route)
@@ -167,8 +164,13 @@ class Network:
     def decide(self) -> None:
         """Choose the devices of the run and their GID index; add what is wrong with them to `troubles`, what is slow to `notes`."""
         self._choose_devices()
+        # The library takes one index for all devices of a node: what most of them have, the lowest of equals.
+        having = Counter(row for port in self.chosen for row in port.gid_indexes)
+        self.gid = max(having, key=lambda row: (having[row], -row), default=None)
+        # InfiniBand has its address in row 0; a value for RoCE would point at nothing.
+        if {port.link_layer for port in self.chosen} == {"InfiniBand"} and self._value("NCCL_IB_GID_INDEX"):
+            self.gid = 0
         self._check_devices()
-        self._choose_gid()
         listed = ",".join(self.used)
         # Names are prefixes there, so mlx5_1 alone would take mlx5_10, too.
         too_much = any(port.use != "used" and takes(listed, port.port) for port in self.ports)
@@ -176,7 +178,7 @@ class Network:
         self._detected("NCCL_IB_GID_INDEX", "" if self.gid is None else str(self.gid))
 
     def _choose_devices(self) -> None:
-        listed, given = self._value("NCCL_IB_HCA"), self._is_given("NCCL_IB_HCA")
+        listed, given = self._value("NCCL_IB_HCA"), "NCCL_IB_HCA" in self.given
         for port in self.ports:
             fits = takes(listed, port.port) if given else self._is_of_the_kind(port)
             port.use = "used" if fits else "not named" if given else "other kind"
@@ -228,7 +230,7 @@ class Network:
 
     def _check_devices(self) -> None:
         settings, found, fastest = self.settings, len(self.chosen), self.fastest
-        if self.ports and found < settings.fabric_devices and not self._is_given("NCCL_IB_HCA"):
+        if self.ports and found < settings.fabric_devices and "NCCL_IB_HCA" not in self.given:
             has = f"for {settings.gpus_per_node} GPUs, {self.fabric} has {settings.fabric_devices}"
             advice = "if that is right here, name them in the site's network.ib_hca"
             self.troubles.append(f"{found} RDMA devices {has}; {advice}")
@@ -243,35 +245,23 @@ class Network:
             return [f": the port is {port.state or 'in no known state'} (physical state {physical})"]
         found = [] if port.gbps == fastest else [f": {port.gbps} Gb/s, others {fastest}"]
         layer = self.settings.fabric_link_layer
-        if layer and port.link_layer != layer and not self._is_given("NCCL_IB_HCA"):
+        if layer and port.link_layer != layer and "NCCL_IB_HCA" not in self.given:
             found.append(f": the link layer is {port.link_layer or 'unknown'}, {self.fabric} has {layer}")
         if port.link_layer == "InfiniBand":
             return found
         if not port.netdev:
             found.append(": no network interface belongs to it")
-        elif self._is_given("NCCL_IB_GID_INDEX"):
+        elif "NCCL_IB_GID_INDEX" in self.given:
             index, origin = self.values["NCCL_IB_GID_INDEX"]
             gid = "" if number(index, 4) is None else first_line(f"{port.home}/gids/{index}")
             found += [f": the GID at index {index} ({origin}) is empty"] if gid in ("", NO_GID) else []
         elif not port.gid_indexes:
             advice = "give the interface an address, or set the site's network.gid_index"
             found.append(f" ({port.netdev}): it has no RoCE v2 GID over IPv4; {advice}")
+        elif self.gid not in port.gid_indexes:
+            rows = " ".join(map(str, port.gid_indexes))
+            found.append(f": its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at {self.gid}")
         return found
-
-    def _choose_gid(self) -> None:
-        """Choose the one index that the library takes for all devices of a node: what most of them have, the lowest of equals."""
-        chosen, given = self.chosen, self._is_given("NCCL_IB_GID_INDEX")
-        having = Counter(row for port in chosen for row in port.gid_indexes)
-        self.gid = max(having, key=lambda row: (having[row], -row), default=None)
-        # InfiniBand has its address in row 0; a value for RoCE would point at nothing.
-        if {port.link_layer for port in chosen} == {"InfiniBand"} and self._value("NCCL_IB_GID_INDEX"):
-            self.gid = 0
-        for port in chosen:
-            if port.gid_indexes and self.gid not in port.gid_indexes and not given:
-                rows = " ".join(map(str, port.gid_indexes))
-                self._say_of(
-                    [port.port], f"its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at {self.gid}"
-                )
 
     # ---- what the run gets, and what stays in the set folder
 
@@ -282,9 +272,8 @@ class Network:
 
     def _table(self) -> list[tuple[str, str, str]]:
         """Return (variable, value, origin). A variable that somebody set to nothing is taken away for the run."""
-        rows = [
-            (name, *self.values[name]) for name in dict.fromkeys((*_VARIABLES, *self.values)) if name in self.values
-        ]
+        order = dict.fromkeys((*_VARIABLES, *self.values))
+        rows = [(name, *self.values[name]) for name in order if name in self.values]
         return [row if row[1] else (row[0], "-", "unset") for row in rows if row[1] or row[0] in _VARIABLES]
 
     def record(self) -> None:
