@@ -58,7 +58,8 @@ class Group:
         self._named: dict[str, tuple[float, str]] = {}
         """Nodes that the step's own words name -> when that counts, and the words."""
         self.marker = self.marker_text = ""
-        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
+        settings = {**vars(self.settings), "data": {}}  # what decisions are made from, without the site's folders
+        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": settings}
         self.note("begin", detail=about)
 
     # ---- what is said and what is decided ----
