@@ -99,7 +99,7 @@ def _attempt(record: RunRecord, run: int, number: int, counts: bool, ends: dict[
 
 
 def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart, ...]:
-    """One part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
+    """Return one part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
     told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
     times = [_seconds(end) for end in told]
     begin, middle = (min(end.start_ms for end in told), median(end.end_ms for end in told)) if told else (0, 0.0)

@@ -92,6 +92,7 @@ class EventLog:
         if os.fstat(self._fd).st_size:
             os.write(self._fd, b"\n")
         self.lost = 0
+        self._torn = False
 
     def append(self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = "") -> Event:
         """Write one event and return it. `detail` as a dict becomes JSON."""
@@ -99,10 +100,12 @@ class EventLog:
         event = Event(now_ms(), source, word, node, text)
         line = f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
         try:
-            if os.write(self._fd, line) != len(line):
-                self.lost += 1
+            # What follows half a line must not become a part of it.
+            written = os.write(self._fd, b"\n" * self._torn + line) - self._torn
         except OSError:
-            self.lost += 1
+            written = 0
+        self._torn = written < len(line) and (self._torn or written > 0)
+        self.lost += written < len(line)
         return event
 
     def close(self) -> None:

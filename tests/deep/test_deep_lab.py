@@ -142,7 +142,7 @@ def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
             "--deep",
             "--json",
         ],
-        env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304"},
+        env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304", "ORCH_DEEP_PASS_S": "0.1"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -104,7 +104,7 @@ class Place:
 
     def end(self) -> None:
         self.set_dir()
-        wait_for(lambda: not self.running())
+        wait_for(lambda: not self.running(), pause_s=0.2)
 
     def set_dir(self) -> Path:
         wait_for(lambda: list(self.log_dir.glob("*/set.json")))
@@ -171,7 +171,7 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     yield made
     for job in made.running().split():
         lab.run("scancel", job, check=False)
-    wait_for(lambda: not made.running())
+    wait_for(lambda: not made.running(), pause_s=0.2)
     wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists())
     wait_for(lambda: not watchdogs(STATE) and not watchdogs(made.folder))
     assert differences(made.folder) == []
@@ -342,7 +342,7 @@ def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: st
     for words in ((lib, "hold"), (f"{place.bundle}/lib", "loop"), ("slurm_script",), ("srun", lib)):
         place.kill(*words)
     place.lab.run("scancel", "--signal=KILL", job, check=False)
-    wait_for(lambda: not place.running() and not place.processes(lib, "hold"))
+    wait_for(lambda: not place.running() and not place.processes(lib, "hold"), pause_s=0.2)
     if by == "tune revert":
         assert tuned(knobs) and knobs.held()
         place.revert()

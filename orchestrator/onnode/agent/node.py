@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,11 +85,11 @@ class Node:
 
     def log(self, text: str) -> None:
         """Write one line with a time stamp to standard error."""
-        print(
-            f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: node {self.name}: {text}",
-            file=sys.stderr,
-            flush=True,
-        )
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: node {self.name}: {text}\n"
+        try:
+            os.write(2, line.encode("utf-8", "backslashreplace"))
+        except OSError:  # nobody reads it any more
+            pass
 
 
 def this_node(bundle: Path, settings: Settings) -> Node:

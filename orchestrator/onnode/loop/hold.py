@@ -23,6 +23,8 @@ from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
+MAX_WORDS = 5000
+"""Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
 BEHIND_S = 0.5
 
 
@@ -40,6 +42,8 @@ class Group:
         self.step: Step | None = None
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
+        self.said: dict[str, int] = {}
+        """node -> how many words, since the last attempt began."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (time.monotonic())."""
         self.problem = ""
@@ -49,8 +53,7 @@ class Group:
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
-        self._facts: list[tuple[str, str, str]] = []
-        self._facts_of: tuple[int, ...] = ()
+        self._noted: set[str] = set()
         self.rdma_expected = False
         self.choosing = False
         self.step_started_ms = self._garbled = 0
@@ -84,10 +87,16 @@ class Group:
         self.heard[node] = time.monotonic()
         if word == "pong":
             return
+        self.said[node] = self.said.get(node, 0) + 1
+        if self.said[node] > MAX_WORDS:
+            self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
+            return
         event = self.job.events.append("node", word, node, detail)
         place.apply(self.standing, event)
         if word in ("note", "trouble"):
-            self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
+            if event.detail not in self._noted:  # what all nodes say is told once, of the first
+                self._noted.add(event.detail)
+                self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
         elif word == "checked":
             self._look_at_clock(event)
         elif self.attempt is not None:
@@ -105,9 +114,11 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
-            # Its own last words come another way, and may be behind.
-            self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
+        # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
+        for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
+            for name in self.job.scheduler.names(one or several):
+                # Its own last words come another way, and may be behind.
+                self._named.setdefault(name, (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
     def _ended(self, node: str, reason: str) -> None:
         report = self.standing.reports.get(node)
@@ -171,6 +182,7 @@ class Group:
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
+            before = len(self.standing.aside), self.standing.blames
             if (yield from self._hold(found)):
                 return True
             self._record_checks()
@@ -178,7 +190,8 @@ class Group:
             if self.job.ending or not self.job.has_spares:
                 return False
             ended = self.step is None or not self.step.alive
-            if not self._set_failed_aside():
+            self._set_failed_aside()
+            if (len(self.standing.aside), self.standing.blames) == before:
                 # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
                 if not (ended and again):
                     return False
@@ -234,7 +247,8 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self._named, self.heard = now_ms(), [], {}, {}
+        self.step_started_ms, self._last_words, self._named = now_ms(), [], {}
+        self.heard, self.said = {}, {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
@@ -376,10 +390,7 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of what the nodes are now."""
-        told = tuple(id(self.standing.reports[node].facts) for node in nodes)
-        if told != self._facts_of:
-            self._facts_of, self._facts = told, agree_on_facts(self.standing.reports, nodes, self.settings).rows
-        return self._facts
+        return agree_on_facts(self.standing.reports, nodes, self.settings).rows
 
     def _tell_failed(self, nodes: Sequence[str]) -> str:
         return place.tell_failed(self.standing, nodes)
@@ -399,7 +410,7 @@ class Group:
         fast = [node for node in nodes if node not in verdict.slow]
         for node in verdict.slow:
             self.note("slow", node)
-            reason = f"check deep: {self.standing.reports[node].checks['deep'].words}"
+            reason = f"check deep: {self.rows[node]['deep'].words}"
             if len(fast) >= self.settings.nnodes and "deep" not in self.settings.preflight_warn:
                 self.blame(node, "deep", reason)
             else:
@@ -418,8 +429,8 @@ class Group:
 
     # ---- who is out ----
 
-    def _set_failed_aside(self) -> bool:
-        """Put those that failed aside, on record; False when there is none."""
+    def _set_failed_aside(self) -> None:
+        """Put those that failed aside, on record."""
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
@@ -428,7 +439,6 @@ class Group:
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
         self.job.write()
-        return bool(failed)
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """A run died there, or nearly so; True when the attempt that it cost is free."""

@@ -74,6 +74,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
     job.write()
     going = group.attempt = Attempt(run, attempt, ranks)
+    group.said = {}
     master = job.scheduler.master(ranks)
     request = {
         "id": going.id,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +23,10 @@ CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
 
 
 def log(text: str) -> None:
-    """Write one line with a time stamp to standard error."""
-    print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}", file=sys.stderr, flush=True)
+    """Write one line with a time stamp to standard error. Where that cannot be written (a full disk), nothing stops."""
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
+    with suppress(OSError):
+        os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
 class Work:
@@ -132,6 +133,11 @@ class SetWork(Work):
         log(f"node {node} is set aside: {reason}")
         about = {"node": node, "kind": kind, "reason": reason}
         self.aside.append({**about, "run": self.run, "attempt": self.attempt, "time_ms": now_ms()})
+
+    def is_ending(self) -> bool:
+        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
+        self.look_at_signals()
+        return bool(self.ending)
 
     def look_at_signals(self) -> None:
         """Take in signals: the first one says why the set is closed."""
