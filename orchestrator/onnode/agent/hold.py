@@ -183,7 +183,7 @@ class Hold:
 
     def _get_ready(self) -> None:
         """Have the container and the settings of a node that is used. Raises Failed."""
-        from .hardware import write
+        from .facts import write_hardware
 
         node = self.node
         assert self.network is not None
@@ -198,7 +198,7 @@ class Hold:
                 raise Failed(self.engine.kind, self.engine.problem)
             generation = os.environ.get("ORCH_GENERATION", "0")
             self.place = Container(node, self.waiting, self.network.used, generation)
-        write(node)
+        write_hardware(node)
         if note := self.tuning.apply():
             node.say("note", f"tunables: {note}")
         if isinstance(self.place, Container):

@@ -62,7 +62,8 @@ class Group:
         """Nodes that the step's own words name -> when that counts, and the words."""
         self._cancelled = False
         self.marker = self.marker_text = ""
-        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
+        settings = {**vars(self.settings), "data": {}}  # what decisions are made from, without the site's folders
+        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": settings}
         self.note("begin", detail=about)
 
     # ---- what is said and what is decided ----

@@ -12,8 +12,7 @@ from .folder import NO_ROOM, SetError, open_folder
 from .hold import Group
 from .nodes import Flow, Local, Slurm
 from .run import try_run
-from .set_work import SetWork
-from .work import log
+from .work import SetWork, log
 
 
 def main(bundle: Path, kind: str) -> int:

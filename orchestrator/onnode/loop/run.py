@@ -15,7 +15,7 @@ from ..records import RunRecord, write_bytes
 from .folder import seed_of
 from .hold import Group
 from .nodes import Flow
-from .set_work import SetWork
+from .work import SetWork
 
 GATE_S = 300.0
 STOP_S = 25.0
