@@ -23,8 +23,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.evidence.events import read_events
     from orchestrator.evidence.replay import replay
-    from orchestrator.onnode.events import read_events
 
     root = chosen_set(args).layout.root
     found = {path.stem.removeprefix("events-"): replay(read_events(path)) for path in sorted(root.glob("events-*.tsv"))}

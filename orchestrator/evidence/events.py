@@ -10,8 +10,8 @@ from typing import Any
 
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.events import Event, number, parse_event
-from orchestrator.onnode.records import LIMIT, JobRecord, open_regular
+from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.records import LIMIT, JobRecord, PathLike, open_regular
 
 MOST_BYTES = 64 << 20
 """What is read of one job's event file, from its beginning."""
@@ -123,3 +123,21 @@ def _places(content: bytes, word: bytes) -> Iterator[tuple[int, int]]:
         if end - start <= MOST_LINE:
             yield start, end
         at = content.find(word, end)
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Return the event in a whole line of an event file; None for anything else."""
+    if not line.endswith(b"\n"):
+        return None
+    cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
+    ms = number(cells[0])
+    return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
+
+
+def read_events(path: PathLike) -> Iterator[Event]:
+    """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
+    with open_regular(path) as file:
+        for line in file:
+            event = parse_event(line)
+            if event is not None:
+                yield event

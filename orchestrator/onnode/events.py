@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .records import PathLike, open_regular
+from .records import PathLike
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
 """A longer line of a node is garbage. (srun keeps a line whole only up to about a kilobyte; nodes keep theirs below that.)"""
-MAX_FILE_BYTES = 1 << 30
 _JOINTS = str.maketrans("+-", "aa")
 _CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
 
@@ -107,21 +105,3 @@ class EventLog:
 
     def close(self) -> None:
         os.close(self._fd)
-
-
-def parse_event(line: bytes) -> Event | None:
-    """Return the event in a whole line of an event file; None for anything else."""
-    if not line.endswith(b"\n"):
-        return None
-    cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
-    ms = number(cells[0])
-    return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
-
-
-def read_events(path: PathLike) -> Iterator[Event]:
-    """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
-    with open_regular(path) as file:
-        for line in file:
-            event = parse_event(line)
-            if event is not None:
-                yield event
