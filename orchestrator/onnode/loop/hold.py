@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from ..events import UNIT, Event, clean, now_ms, number, parse_word
 from ..policy import place
-from ..policy.agree import Agreement, agree, agree_on_facts
-from ..policy.judge import judge_checks
+from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .agree import agree_on_facts, agree_on_network
-from .judge import failing, judge_checks
+from .judge import agree_on_facts, agree_on_network, failing, judge_checks
 from .said import Check, Report, line
 
 if TYPE_CHECKING:
@@ -188,8 +187,7 @@ def judge_preflight(
         found = agree_on(reports, fit, settings)
         together += [Row("*", "agreement", "warn", 0, line(text)) for text in found.warnings]
         for node, text in found.differing.items():
-            row = failing("versions", text, "make it like the others, or leave it out", settings)
-            rows[node].update({row.name: row} if row else {})
+            rows[node].update(failing("versions", text, "make it like the others, or leave it out", settings))
         if found.problem and not found.differing:
             together.insert(0, Row("*", "agreement", "fail", 0, line(found.problem)))
         if found.problem:
