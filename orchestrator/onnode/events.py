@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +40,7 @@ class Event:
 
     def part(self, index: int) -> str:
         """Return field `index` of the detail, "" where there is none."""
-        parts = self.parts
-        return parts[index] if index < len(parts) else ""
+        return next(iter(self.parts[index:]), "")
 
     def data(self) -> dict[str, Any]:
         """Return the detail as a JSON object; {} where it is none. The loop writes its decisions so."""
@@ -82,25 +82,20 @@ def now_ms() -> int:
 
 
 class EventLog:
-    """Appends to one event file. A disk that is full does not stop the loop: what cannot be written is counted in `lost`."""
+    """Appends to one event file. A disk that is full does not stop the loop."""
 
     def __init__(self, path: PathLike) -> None:
         # A torn last line of a job that was killed must not swallow our first one.
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         if os.fstat(self._fd).st_size:
             os.write(self._fd, b"\n")
-        self.lost = 0
 
     def append(self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = "") -> Event:
         """Write one event and return it. `detail` as a dict becomes JSON."""
         text = json.dumps(detail, separators=(",", ":")) if isinstance(detail, dict) else clean(detail, MAX_WORD_BYTES)
         event = Event(now_ms(), source, word, node, text)
-        line = f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
-        try:
-            if os.write(self._fd, line) != len(line):
-                self.lost += 1
-        except OSError:
-            self.lost += 1
+        with suppress(OSError):
+            os.write(self._fd, f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace"))
         return event
 
     def close(self) -> None:

@@ -119,23 +119,19 @@ def _clocks(rows: Rows, reports: Mapping[str, Report], settings: Settings) -> No
 
 def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
     """Each once, with the checks and the nodes that it is about."""
-    # What all networks lack, `agree` says once; and whoever is slow, the deep step.
-    told = [
-        (row.name, row.words, node)
-        for node, own in rows.items()
-        for row in own
-        if row.verdict == ("fail" if row.name == "rdma" else "warn") and row.name != "deep"
-    ]
-    names: dict[str, dict[str, None]] = {}
-    nodes: dict[str, set[str]] = {}
-    for name, words, node in sorted(told, key=lambda item: place(item[0])):
-        names.setdefault(words, {})[name] = None
-        nodes.setdefault(words, set()).add(node)
-    rank_of = {node: rank for rank, node in enumerate(rows)}
+    checks: dict[str, set[str]] = {}
+    nodes: dict[str, list[str]] = {}
+    for node, own in rows.items():
+        # What all networks lack, `agree` says once; and whoever is slow, the deep step.
+        for row in own:
+            if row.verdict == ("fail" if row.name == "rdma" else "warn") and row.name != "deep":
+                checks.setdefault(row.words, set()).add(row.name)
+                nodes.setdefault(row.words, []).append(node)
     found = []
-    for words, about in nodes.items():
-        who = "all nodes" if len(about) == len(rows) > 1 else " ".join(sorted(about, key=rank_of.__getitem__))
-        found.append(f"check {' '.join(names[words])}: {words} ({who})")
+    for words in sorted(checks, key=lambda words: min(map(place, checks[words]))):
+        about = dict.fromkeys(nodes[words])
+        who = "all nodes" if len(about) == len(rows) > 1 else " ".join(about)
+        found.append(f"check {' '.join(sorted(checks[words], key=place))}: {words} ({who})")
     return found
 
 
