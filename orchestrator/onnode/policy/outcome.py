@@ -9,7 +9,6 @@ NOT_ENDED = -1
 ENDED_BY_US = 143
 CONTAINER_ENDED = 125
 
-
 Blamed = tuple[tuple[str, str, str], ...]
 """(node, kind, reason)"""
 

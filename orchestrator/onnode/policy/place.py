@@ -32,7 +32,6 @@ class Standing:
     """Slurm has lost it: out as long as Slurm says so."""
     blamed: dict[str, int] = field(default_factory=dict)
     """A run died there: out as long as another node can take its rank. The value is the order of the last blame."""
-    blames: int = 0
     freed: set[str] = field(default_factory=set)
     """Nodes that have cost a run an attempt which was not counted."""
     silent: set[str] = field(default_factory=set)
@@ -99,8 +98,7 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.aside[node] = event.part(1)
         standing.failed.pop(node, None)
     elif word == "blamed":
-        standing.blames += 1
-        standing.blamed[node] = standing.blames
+        standing.blamed[node] = 1 + max(standing.blamed.values(), default=0)
     elif word == "lost":
         standing.lost[node] = event.detail
     elif word == "back":

@@ -164,13 +164,11 @@ def judge_preflight(
             together.insert(0, Row("*", "agreement", "fail", 0, line(found.problem)))
         if found.problem:
             break
-    nodes = (
-        NodeVerdict(node, tuple(_row(node, one) for one in rows[node].values()))
-        if node in rows
-        else NodeVerdict(node, problem=untested.get(node, "no answer"))
-        for node in given
+    silent = {node: untested.get(node, "no answer") for node in given if node not in rows}
+    told = {node: tuple(_row(node, one) for one in own.values()) for node, own in rows.items()}
+    return Verdicts(
+        tuple(NodeVerdict(node, told.get(node, ()), silent.get(node, "")) for node in given), tuple(together)
     )
-    return Verdicts(tuple(nodes), tuple(together))
 
 
 def _row(node: str, one: Check) -> Row:
