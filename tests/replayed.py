@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orchestrator.evidence.events import read_events
 from orchestrator.evidence.replay import replay
-from orchestrator.onnode.events import read_events
 
 
 def differences(folder: Path) -> list[str]:

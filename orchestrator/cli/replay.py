@@ -49,8 +49,8 @@ def run(args: Namespace) -> int:
 
 
 def _replayed(path: Path) -> Replay:
+    from orchestrator.evidence.events import read_events
     from orchestrator.evidence.replay import replay
-    from orchestrator.onnode.events import read_events
 
     try:
         return replay(read_events(path))

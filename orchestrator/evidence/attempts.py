@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.pace import notable
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.policy.slow import notable
 from orchestrator.onnode.records import NodeRunRecord, RunRecord
 
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import SchedulerError
-from orchestrator.evidence.events import read_told
+from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
-from orchestrator.evidence.progress import Logs, projected
+from orchestrator.evidence.progress import Evaluation, Logs, projected
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, judge
-from orchestrator.onnode.mllog_tail import Evaluation
-from orchestrator.onnode.records import Finding, SetAside, SetRecord
+from orchestrator.onnode.records import Finding, SetRecord
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler

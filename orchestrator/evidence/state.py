@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.mllog_tail import read_end
-from orchestrator.onnode.records import JobRecord, SetRecord, SubmissionRecord
+from orchestrator.evidence.progress import read_end
+from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
+from orchestrator.onnode.records import JobRecord, SetRecord
 from orchestrator.scheduler import Job
 
 STATES = {

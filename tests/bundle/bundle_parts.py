@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.evidence.events import read_events
 from orchestrator.evidence.replay import replay
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.events import read_events
 from orchestrator.render import render_bundle, write_bundle
 
 LIMIT_S = 120

@@ -18,8 +18,8 @@ import set_of_logs as sets
 from replayed import differences
 
 from orchestrator.cli import main
+from orchestrator.evidence.events import read_events
 from orchestrator.evidence.replay import replay
-from orchestrator.onnode.events import read_events
 
 if TYPE_CHECKING:
     from conftest import Lab

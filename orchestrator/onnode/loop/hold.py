@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from ..events import UNIT, Event, clean, now_ms, number, parse_word
 from ..policy import place
-from ..policy.agree import Agreement, agree, agree_on_facts
-from ..policy.judge import judge_checks
+from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
@@ -188,7 +187,7 @@ class Group:
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
-            before = len(self.standing.aside), self.standing.blames
+            before = len(self.standing.aside), dict(self.standing.blamed)
             if (yield from self._hold(found)):
                 return True
             self._record_checks()
@@ -197,7 +196,7 @@ class Group:
                 return False
             ended = self.step is None or not self.step.alive
             self._set_failed_aside()
-            if (len(self.standing.aside), self.standing.blames) == before:
+            if (len(self.standing.aside), self.standing.blamed) == before:
                 # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
                 if not (ended and again):
                     return False

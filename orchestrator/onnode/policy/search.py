@@ -8,12 +8,11 @@ was in no good pair meets one that was.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..settings import Settings
-from .slow import too_slow, upper_quartile
 
 ENOUGH_PERCENT = 60
 """Of the reference: below that the fit nodes together are slow."""
@@ -339,6 +338,22 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
     even = count + count % 2
     places = [((number - i) % (even - 1), (number + i) % (even - 1) if i else even - 1) for i in range(even // 2)]
     return [[nodes[a], nodes[b]] for a, b in places if max(a, b) < count]
+
+
+MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
+"""Good is what reaches so many per cent of the others' bandwidth; sockets share their hosts with everything else."""
+Rate = TypeVar("Rate", int, float)
+
+
+def upper_quartile(rates: Iterable[Rate]) -> Rate:
+    """Return what good ones reach; slow ones do not pull it down as long as more than a quarter is good. 0 without any."""
+    ordered = sorted(rates)
+    return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
+
+
+def too_slow(rate: float, good: float, way: str) -> bool:
+    """Return whether a bandwidth is that of a slow node; both in the same unit."""
+    return rate * 100 < good * MARGIN.get(way, 85)
 
 
 def gbps(mbps: int) -> str:
