@@ -194,16 +194,16 @@ class Search:
         return [one.good_mbps for one in results]
 
     def _pairs(self) -> Rounds:
-        """Measure disjoint pairs: what good ones reach is the level, and clears both of their nodes."""
+        """Measure disjoint pairs: those as fast as the best of most nodes clear both of theirs. Up to a third may be slow."""
         found: list[tuple[int, list[str]]] = []
-        level, count = 0, len(self.live)
+        count = len(self.live)
         for number in range(2 if count > 6 else count - 1 + count % 2):
             pairs = matching(self.live, number)
             if not pairs:
                 break
             rates = yield from self._meet(f"pairs{number + 1}", pairs)
-            level = max(level, upper_quartile(rates))
             found += zip(rates, pairs)
+        level = upper_quartile(self.best.values())
         good = {node for rate, pair in found if rate and not too_slow(rate, level, self.way) for node in pair}
         yield from self._confirm(good, level)
 
