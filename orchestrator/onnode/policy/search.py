@@ -267,10 +267,8 @@ class Search:
 
     def _together_row(self, fail: str) -> Row:
         """Return (verdict, text, remedy) of the nodes that are neither lost nor named."""
-        if not self.way:
-            return "skip", self.skip, ""
         if not self.wholes:
-            return "skip", "not measured: no time or no nodes left", ""
+            return "skip", self.skip or "not measured: no time or no nodes left", ""
         if not self.fit:
             count, whole = self.wholes[-1]
             remedy = f"look at {LOG_PLACE}, NCCL_SOCKET_IFNAME and NCCL_IB_HCA"
