@@ -110,14 +110,8 @@ class _Driver:
         limit = (limit + 1) // 2 if wanted.short else limit
         ports = self.tcp_port if wanted.way == "tcp" else self.torch_port
         groups = [[[node, self.address[node], ports[node]] for node in group] for group in wanted.groups]
-        request = {
-            "do": "measure",
-            "id": self.id,
-            "way": wanted.way,
-            "limit": limit,
-            "bytes": _given("BYTES", 512 << 20),
-        }
-        self.step.send({**request, "groups": groups})
+        request = {"do": "measure", "id": self.id, "way": wanted.way, "limit": limit, "groups": groups}
+        self.step.send({**request, "bytes": _given("BYTES", 512 << 20)})
         # The nodes keep the limit of a measurement themselves; what comes on top of it is for nodes that are gone.
         seconds = limit + _given("GRACE_S", 15)
         late, cut = "no answer to a measurement", "the step ended in the middle of a measurement"
