@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from policy_parts import settings
 
-from orchestrator.onnode.events import EventLog, read_events
+from orchestrator.evidence.events import read_events
+from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_WORDS, Group
 from orchestrator.onnode.loop.nodes import Local

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from policy_parts import unit
 
-from orchestrator.onnode.events import Event, EventLog, read_events
+from orchestrator.evidence.events import read_events
+from orchestrator.onnode.events import Event, EventLog
 from orchestrator.onnode.loop.run import Attempt, _not_ready, _refusals, _unheard
 
 
