@@ -53,9 +53,6 @@ class Group:
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
-        self._facts: list[tuple[str, str, str]] = []
-        self._facts_of: tuple[str, ...] = ()
-        """The nodes that they are of; () when one of them has told new ones."""
         self._noted: set[str] = set()
         self.rdma_expected = False
         self.choosing = False
@@ -99,8 +96,6 @@ class Group:
             if event.detail not in self._noted:  # what all nodes say is told once, of the first
                 self._noted.add(event.detail)
                 self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
-        elif word in ("facts", "facts+"):
-            self._facts_of = ()
         elif word == "checked":
             self._look_at_clock(event)
         elif self.attempt is not None:
@@ -394,9 +389,7 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of what the nodes are now."""
-        if self._facts_of != tuple(nodes):
-            self._facts_of, self._facts = tuple(nodes), agree_on_facts(self.standing.reports, nodes, self.settings).rows
-        return self._facts
+        return agree_on_facts(self.standing.reports, nodes, self.settings).rows
 
     def _tell_failed(self, nodes: Sequence[str]) -> str:
         return place.tell_failed(self.standing, nodes)
