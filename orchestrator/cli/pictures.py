@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from orchestrator.words import duration, minutes
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
-    from orchestrator.onnode.records import SetAside
 
 SETS = ("SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "PROJECTED", "JOB", "REASON")
 SETS_RIGHT = ("RUNS", "ATTEMPTS", "ELAPSED", "PROJECTED")

@@ -187,6 +187,8 @@ def _of_allocation(names: list[str]) -> list[str]:
 
 
 def _print(verdicts: Verdicts) -> None:
+    from orchestrator.evidence.checks import coverage
+
     told = {one.node: one.reasons for one in verdicts.nodes}
     tested = [told[one.node] for one in verdicts.nodes if one.verdict != "untested"]
     alike = [reason for reason in tested[0] if all(reason in others for others in tested)] if len(tested) > 1 else []
@@ -206,7 +208,7 @@ def _print(verdicts: Verdicts) -> None:
         row.text for one in verdicts.nodes for row in one.rows if (row.check, row.verdict) == ("deep", "pass")
     ):
         print(f"deep: {text}")
-    print(verdicts.coverage)
+    print(coverage(verdicts))
     if verdicts.exclude:
         print(f"exclude: {','.join(verdicts.exclude)}")
 

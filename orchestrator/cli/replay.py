@@ -14,7 +14,13 @@ from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json
-from orchestrator.errors import ExitCode
+from orchestrator.errors import ExitCode, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.evidence.replay import Replay
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -23,11 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.evidence.replay import replay
-    from orchestrator.onnode.events import read_events
-
     root = chosen_set(args).layout.root
-    found = {path.stem.removeprefix("events-"): replay(read_events(path)) for path in sorted(root.glob("events-*.tsv"))}
+    found = {path.stem.removeprefix("events-"): _replayed(path) for path in sorted(root.glob("events-*.tsv"))}
     differences = [(job, one) for job, replayed in found.items() for one in replayed.differences]
     if args.json:
         jobs = {
@@ -43,6 +46,16 @@ def run(args: Namespace) -> int:
         if not found:
             print(f"no job of {root.name} has an event file")
     return ExitCode.NO_SCORE if differences else ExitCode.OK
+
+
+def _replayed(path: Path) -> Replay:
+    from orchestrator.evidence.events import read_events
+    from orchestrator.evidence.replay import replay
+
+    try:
+        return replay(read_events(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}") from error
 
 
 COMMAND = Command(

@@ -21,8 +21,7 @@ from orchestrator.cli.watch import add_interval, come_back, watch
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.evidence.sets import RunSet
-    from orchestrator.onnode.records import SubmissionRecord
+    from orchestrator.evidence.sets import RunSet, SubmissionRecord
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -23,9 +23,9 @@ from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.evidence.sets import RunSet
+    from orchestrator.evidence.sets import RunSet, SubmissionRecord
     from orchestrator.model import Entry
-    from orchestrator.onnode.records import SetRecord, SubmissionRecord
+    from orchestrator.onnode.records import SetRecord
 
 
 def add_arguments(parser: ArgumentParser) -> None:

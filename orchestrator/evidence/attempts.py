@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.pace import notable
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.policy.slow import notable
 from orchestrator.onnode.records import NodeRunRecord, RunRecord
 
 
@@ -99,7 +99,7 @@ def _attempt(record: RunRecord, run: int, number: int, counts: bool, ends: dict[
 
 
 def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart, ...]:
-    """One part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
+    """Return one part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
     told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
     times = [_seconds(end) for end in told]
     begin, middle = (min(end.start_ms for end in told), median(end.end_ms for end in told)) if told else (0, 0.0)

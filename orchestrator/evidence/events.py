@@ -6,16 +6,34 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.events import Event, number, parse_event
-from orchestrator.onnode.records import SetAside, open_regular
+from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.records import LIMIT, JobRecord, PathLike, open_regular
 
 MOST_BYTES = 64 << 20
 """What is read of one job's event file, from its beginning."""
 MOST_LINE = 8192
 _WORDS = {b"\tloop\taside\t": "aside", b"\tslurm\tlost\t": "lost", b"\tloop\tblamed\t": "blamed"}
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A node that the loop stopped using: why, and during which run and attempt (0: before the first)."""
+
+    node: str
+    reason: str = ""
+    run: int = 0
+    attempt: int = 0
+    time_ms: int = 0
+    kind: str = ""
+    """What was wrong: check, image, container, tunables, network, versions, deep, gate, silent, exit or lost."""
+
+    @property
+    def when(self) -> str:
+        return f"run {self.run}, attempt {self.attempt}" if self.run else "before the first run"
 
 
 @dataclass(slots=True)
@@ -41,7 +59,7 @@ def read_told(evidence: SetEvidence) -> Told:
         # The record of the job says the same where there are events; it is all there is of sets made before them.
         told.aside += [
             one
-            for one in job.aside
+            for one in aside_of(job)
             if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
         ]
     return told
@@ -58,6 +76,23 @@ def _noted(event: Event) -> SetAside | None:
         return SetAside(event.node, event.part(0), time_ms=event.ms, kind="lost")
     run, attempt = (number(event.part(index), 6) or 0 for index in (2, 3))
     return SetAside(event.node, event.part(1), max(0, run), max(0, attempt), event.ms, event.part(0))
+
+
+def aside_of(job: JobRecord) -> list[SetAside]:
+    """Return what can be used of a job's own list of the nodes that it set aside."""
+    return [one for item in job.set_aside if (one := _set_aside(item)) is not None]
+
+
+def _set_aside(item: object) -> SetAside | None:
+    if not isinstance(item, dict) or not isinstance(item.get("node"), str):
+        return None
+    values: dict[str, Any] = {name: value for name in ("reason", "kind") if isinstance(value := item.get(name), str)}
+    numbers = {
+        name: value
+        for name in ("run", "attempt", "time_ms")
+        if type(value := item.get(name)) is int and 0 <= value < LIMIT
+    }
+    return SetAside(item["node"], **{**values, **numbers})
 
 
 def _events(path: Path, findings: Findings) -> Iterator[Event]:
@@ -88,3 +123,21 @@ def _places(content: bytes, word: bytes) -> Iterator[tuple[int, int]]:
         if end - start <= MOST_LINE:
             yield start, end
         at = content.find(word, end)
+
+
+def parse_event(line: bytes) -> Event | None:
+    """Return the event in a whole line of an event file; None for anything else."""
+    if not line.endswith(b"\n"):
+        return None
+    cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
+    ms = number(cells[0])
+    return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
+
+
+def read_events(path: PathLike) -> Iterator[Event]:
+    """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
+    with open_regular(path) as file:
+        for line in file:
+            event = parse_event(line)
+            if event is not None:
+                yield event

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orchestrator.onnode.records import Finding, Record, open_regular, parse, read, read_bytes
+from orchestrator.onnode.records import Finding, R, numbers, open_regular, parse, read, read_bytes
 
 TEXT_BYTES = 4 << 20
 """What is read of a table or a text."""
@@ -32,7 +32,7 @@ class Findings(list[Finding]):
             self._known.add(finding)
             self.append(finding)
 
-    def record(self, kind: type[Record], path: Path | str) -> Record | None:
+    def record(self, kind: type[R], path: Path | str) -> R | None:
         """Return the record in a file; None when it is missing, or cannot be used, which is noted."""
         found = read(kind, path)
         if isinstance(found, Finding):
@@ -90,12 +90,7 @@ class Findings(list[Finding]):
 
     def numbers(self, folder: Path | str, prefix: str = "", suffix: str = "") -> list[int]:
         """Return the numbers k of the files or folders `<prefix><k><suffix>` in a folder, rising."""
-        stems = (
-            name[len(prefix) : len(name) - len(suffix)]
-            for name in self.names(folder)
-            if name.startswith(prefix) and name.endswith(suffix)
-        )
-        return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdecimal() and len(stem) < 10)
+        return numbers(self.names(folder), suffix, prefix)
 
 
 def is_node_name(name: str) -> bool:

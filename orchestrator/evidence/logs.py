@@ -26,7 +26,7 @@ def newest_run(evidence: SetEvidence, nexp: int) -> int:
 
 
 def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> Path:
-    """The log of one node in one attempt. Raises UsageError with what there is."""
+    """Return the log of one node in one attempt. Raises UsageError with what there is."""
     layout, evidence = run_set.layout, SetEvidence(run_set.layout.root)
     chosen = newest_run(evidence, run_set.record.nexp) if run is None else run
     if chosen > run_set.record.nexp:
@@ -45,7 +45,7 @@ def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) ->
 
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
-    """The rank that `node` (a rank or a name) means in an attempt. Raises UsageError with the names there are."""
+    """Return the rank that `node`, a rank or a name, means in an attempt. Raises UsageError with the names there are."""
     record = read(RunRecord, layout.attempt_state(run, attempt))
     names = record.nodes if isinstance(record, RunRecord) else []
     if node in names:
@@ -56,7 +56,7 @@ def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
 
 
 def job_log(layout: Layout) -> Path:
-    """The output of the newest job that printed something. Raises UsageError when none did."""
+    """Return the output of the newest job that printed something. Raises UsageError when none did."""
     outputs = list(layout.root.glob("job_*.out"))
     if not outputs:
         raise UsageError(
@@ -83,7 +83,7 @@ def follow(
     job: bool,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[Path, bytes]]:
-    """(log, new bytes) until the run that was asked for is final, or without one until the set ends."""
+    """Yield (log, new bytes) until the run that was asked for is final, or without one until the set ends."""
     watch = Watch(run_set, scheduler, PAUSE_S)
     path: Path | None = None
     offset = 0

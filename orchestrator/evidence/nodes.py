@@ -9,13 +9,13 @@ from typing import Any
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, read_attempts
 from orchestrator.evidence.bandwidth import best_of_each, measurements
-from orchestrator.evidence.events import read_told
+from orchestrator.evidence.checks import parse_table
+from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.pace import Pace, signs
+from orchestrator.evidence.progress import minutes
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.mllog_tail import minutes
-from orchestrator.onnode.policy.slow import Pace, signs
-from orchestrator.onnode.policy.verdict import NodeVerdict, Row, parse_table
-from orchestrator.onnode.records import SetAside
+from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 
 
 @dataclass(slots=True)

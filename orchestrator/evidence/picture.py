@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import SchedulerError
-from orchestrator.evidence.events import read_told
+from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
-from orchestrator.evidence.progress import Logs, projected
+from orchestrator.evidence.progress import Evaluation, Logs, projected
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, judge
-from orchestrator.onnode.mllog_tail import Evaluation
-from orchestrator.onnode.records import Finding, SetAside, SetRecord
+from orchestrator.onnode.records import Finding, SetRecord
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -85,7 +84,7 @@ class SetPicture:
 
 
 def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job] | None:
-    """The jobs of all sets that are not settled, by id, with one query; None when the scheduler does not answer."""
+    """Return the jobs of all sets that are not settled, by id, with one query; None when there is no answer."""
     names, ids = [], []
     for files in sets:
         if files.settled or files.record is None or files.record.scheduler != scheduler.name:
@@ -103,7 +102,7 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
 
 
 def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
-    """The picture of one set. `jobs` is ask_all()'s answer."""
+    """Return the picture of one set. `jobs` is ask_all()'s answer."""
     if files.record is None:
         problem = str(files.findings[0].problem) if files.findings else "is missing"
         return SetPicture(
@@ -166,12 +165,12 @@ def _evaluation(files: SetEvidence, running: list[RunPicture], logs: Logs) -> Ev
 
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
-    """The pictures of the sets in `roots`, with at most one query to each scheduler."""
+    """Return the pictures of the sets in `roots`, with at most one query to each scheduler."""
     return draw([SetEvidence(root) for root in roots], schedulers)
 
 
 def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
-    """The pictures of sets whose files were read already."""
+    """Return the pictures of sets whose files were read already."""
     answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
     return [_drawn(files, answers.get(files.record.scheduler if files.record else "")) for files in sets]
 
@@ -183,7 +182,7 @@ def _drawn(files: SetEvidence, jobs: dict[str, Job] | None) -> SetPicture:
 
 
 def as_json(one: SetPicture) -> dict[str, Any]:
-    """The stable JSON form of a picture; times in Unix milliseconds, scores in minutes."""
+    """Return the stable JSON form of a picture; times in Unix milliseconds, scores in minutes."""
     record = one.record
     return {
         "set": str(one.root),

@@ -1,11 +1,143 @@
-"""What the logs of a set say about its progress, and what its score is going to be."""
+"""What the logs of a set say about its progress while they grow, and what its score is going to be. Cheap at any size.
+
+For first impressions; what counts for a score is read by the referee (orchestrator/mllog/reader.py), byte by byte.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
-from orchestrator.onnode.mllog_tail import Evaluation, Tail, minutes
+from orchestrator.onnode.mllog_tail import lines, status_of
+from orchestrator.onnode.records import PathLike, open_regular
+
+EVALUATIONS = ("eval_accuracy", "eval_error")
+TAIL_BYTES = 64 * 1024
+"""Read at the end of a log at the first look; also what is kept of a line that has no end."""
+WHOLE_BYTES = 1024 * 1024
+"""Logs up to this size are read as a whole for their times; of larger ones the first and the last TAIL_BYTES."""
+_MOST = 1 << 53
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation: its value, the samples seen by then (0 where the log does not say), Unix milliseconds."""
+
+    value: float
+    samples: int
+    time_ms: int
+
+
+class Tail:
+    """What a log has said so far. Fed with its bytes as they come; or, made with a path, it looks at what was added.
+
+    `start_ms` is the last run_start before the first run_stop, `stop_ms` the first run_stop (0: none yet), as with the referee;
+    `status` is the last run_stop's. `rate` is the last throughput that was logged, in samples per second.
+    """
+
+    def __init__(self, path: PathLike = "") -> None:
+        self.path = path
+        self.start_ms = self.stop_ms = 0
+        self.stopped = False
+        self.status = ""
+        self.evaluation: Evaluation | None = None
+        self.rate: float | None = None
+        self._offset = -1
+        self._rest = b""
+
+    @property
+    def minutes(self) -> float | None:
+        """Time to train; None until the run has ended with success."""
+        known = self.start_ms and self.stop_ms and self.status == "success"
+        return (self.stop_ms - self.start_ms) / 60_000 if known else None
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the log; a line counts when its end is there."""
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if not newline:
+            self._rest = (self._rest + chunk)[-TAIL_BYTES:]
+            return
+        for record in lines(self._rest + whole):
+            self._take(record)
+        self._rest = rest[-TAIL_BYTES:]
+
+    def look(self) -> Evaluation | None:
+        """Read what was added to the file, at the first look or after a jump its last TAIL_BYTES; return the last evaluation."""
+        try:
+            with open_regular(self.path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if not 0 <= self._offset <= size or size - self._offset > TAIL_BYTES:
+                    self._offset, self._rest = max(0, size - TAIL_BYTES), b""
+                file.seek(self._offset)
+                chunk = file.read(TAIL_BYTES)
+        except OSError:
+            return self.evaluation
+        self._offset += len(chunk)
+        self.feed(chunk)
+        return self.evaluation
+
+    def _take(self, record: dict[str, Any]) -> None:
+        key, value, time_ms = record["key"], record.get("value"), _whole(record.get("time_ms"))
+        if key == "run_start" and not self.stopped:
+            self.start_ms = time_ms
+        elif key == "run_stop":
+            self.stopped, self.stop_ms, self.status = True, self.stop_ms or time_ms, status_of(record)
+        elif key in EVALUATIONS and (number := _finite(value)) is not None:
+            self.evaluation = Evaluation(number, _whole(record["metadata"].get("samples_count")), time_ms)
+        elif key == "tracked_stats" and isinstance(value, dict):
+            rate = _finite(value.get("throughput"))
+            self.rate = self.rate if rate is None else rate
+
+
+def tail_of(chunk: bytes) -> Tail:
+    """Return what `chunk` says, its last line included."""
+    tail = Tail()
+    tail.feed(chunk + b"\n")
+    return tail
+
+
+def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
+    """Return the last `limit` bytes of a file; b"" when it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit)
+    except OSError:
+        return b""
+
+
+def read_ends(path: PathLike) -> bytes:
+    """Return a small log, or the two ends of a large one; b"" when it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= WHOLE_BYTES:
+                return file.read(size)
+            head = file.read(TAIL_BYTES)
+            file.seek(size - TAIL_BYTES)
+            return head + b"\n" + file.read(TAIL_BYTES)
+    except OSError:
+        return b""
+
+
+def minutes(path: PathLike) -> float | None:
+    """Return the time to train of a successful run in minutes, None when that cannot be seen at the two ends of its log."""
+    return tail_of(read_ends(path)).minutes
+
+
+def _whole(value: Any) -> int:
+    """A whole number that can be counted with; 0 for anything else."""
+    return value if type(value) is int and 0 <= value < _MOST else 0
+
+
+def _finite(value: Any) -> float | None:
+    if type(value) not in (int, float) or abs(value) >= _MOST:
+        return None
+    return float(value) if math.isfinite(value) else None
 
 
 def projected(benchmark: str, times: list[float], misses: int) -> float | None:

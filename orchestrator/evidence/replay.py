@@ -44,8 +44,17 @@ def replay(events: Iterable[Event]) -> Replay:
         if event.source == "loop" and event.word == "begin":
             settings = _settings(event)
         if event.source == "loop" and event.word in _DECISIONS:
-            decided, now = _DECISIONS[event.word](standing, event, settings)
             found.decisions += 1
+            try:
+                decided, now = _DECISIONS[event.word](standing, event, settings)
+            except (
+                KeyError,
+                IndexError,
+                TypeError,
+                ValueError,
+                AttributeError,
+            ):  # a damaged line, or another version's
+                decided, now = "what cannot be read", None
             if decided != now:
                 found.differences.append(Difference(event, decided, now))
         place.apply(standing, event)
@@ -53,7 +62,9 @@ def replay(events: Iterable[Event]) -> Replay:
 
 
 def _settings(event: Event) -> Settings | None:
-    values = event.data().get("settings") or {}
+    values = event.data().get("settings")
+    if not isinstance(values, dict):
+        return None
     given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
     try:
         return Settings(**given)

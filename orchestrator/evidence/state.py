@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.mllog_tail import read_end
-from orchestrator.onnode.records import JobRecord, SetRecord, SubmissionRecord
+from orchestrator.evidence.progress import read_end
+from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
+from orchestrator.onnode.records import JobRecord, SetRecord
 from orchestrator.scheduler import Job
 
 STATES = {
@@ -32,7 +32,7 @@ LIVE = frozenset({"unknown", "pending", "starting", "running", "ending"})
 
 
 def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
-    """(state, reason, the scheduler's job) of a set with a readable set.json."""
+    """Return (state, reason, the scheduler's job) of a set with a readable set.json."""
     known, own, asked = _job(files, jobs), files.job, files.submission
     if files.awaited and asked is not None:
         state, reason = _judge_awaited(asked, known, answered=jobs is not None)
@@ -57,7 +57,7 @@ def _judge_awaited(asked: SubmissionRecord, known: Job | None, *, answered: bool
 
 
 def _last_words(files: SetEvidence, job_id: str) -> str:
-    """The last line that the job printed, which is why it ended before it had a state."""
+    """Return the last line that the job printed, which is why it ended before it had a state."""
     lines = read_end(files.layout.job_output(job_id), 2048).decode("utf-8", "replace").split("\n")
     words = [line.strip() for line in lines if line.strip()]
     return f"; its last words: {words[-1]}" if words else f"; it printed nothing (no job_{job_id}.out)"

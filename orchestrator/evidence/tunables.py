@@ -36,7 +36,7 @@ def read_tunables(evidence: SetEvidence) -> tuple[TunableReading, ...]:
 
 
 def _last_words(rows: Iterable[KnobRow]) -> list[tuple[str, str, str, str, str]]:
-    """Per setting: `before` of the first row that tells it, the rest of the last row. `revert` does not count."""
+    """Return per setting `before` of the first row that tells it, the rest of the last row. `revert` does not count."""
     found: dict[str, tuple[str, str, str, str, str]] = {}
     for row in rows:
         if row.result not in _STATES or row.action == "revert":

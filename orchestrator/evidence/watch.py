@@ -42,7 +42,7 @@ class Watch:
         self._lost_since = 0.0
 
     def look(self) -> SetPicture:
-        """The set as it is now."""
+        """Return the set as it is now."""
         files = SetEvidence(self.run_set.layout.root)
         if not files.settled and self._due(files):
             self._ask(files)
@@ -50,7 +50,7 @@ class Watch:
         return picture(files, self._answer, self.logs)
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
-        """Looks until the set no longer changes by itself; the last one is its final state."""
+        """Yield looks until the set no longer changes by itself; the last one is its final state."""
         while True:
             one = self.look()
             yield one
@@ -90,7 +90,7 @@ class Watch:
         return time.monotonic() - self._lost_since < LOST_S
 
     def _interval(self, one: SetPicture) -> float:
-        """A fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
+        """Return a fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
         if self.interval_s is not None:
             return self.interval_s
         walls = [run.seconds for run in one.runs if run.seconds]

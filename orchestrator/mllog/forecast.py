@@ -14,7 +14,7 @@ import random
 from itertools import pairwise
 
 from orchestrator.mllog.olympic import olympic_mean
-from orchestrator.mllog.rcp import FAILED, Table, table
+from orchestrator.mllog.rcp import FAILED, RcpTable, table
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -110,13 +110,13 @@ class _Urn:
         return counts[len(self.counts) :], minutes
 
 
-def _table(score: Score) -> Table | None:
+def _table(score: Score) -> RcpTable | None:
     if score.division != "closed" or score.is_builtin or not isinstance(score.benchmark, str):
         return None
     return table(score.ruleset, score.benchmark)
 
 
-def _reference(batch_size: Any, points: Table | None) -> list[float]:
+def _reference(batch_size: Any, points: RcpTable | None) -> list[float]:
     """Return the reference's sample counts at the set's batch size; empty where there are none."""
     try:
         point = points.point(batch_size)[0] if points else None

@@ -79,7 +79,7 @@ class RcpResult:
         }
 
 
-class Table:
+class RcpTable:
     """The reference points of one benchmark in one round, all of them and those left after pruning."""
 
     def __init__(self, benchmark: str, raw: list[list[Any]], runs: int, t95: dict[str, float]) -> None:
@@ -199,10 +199,10 @@ def _interpolate(x: float, x0: float, y0: float, x1: float, y1: float) -> float:
 
 
 _TABLES: dict[str, dict[str, Any]] = {}
-_READY: dict[tuple[str, str], Table] = {}
+_READY: dict[tuple[str, str], RcpTable] = {}
 
 
-def table(ruleset: str, benchmark: str) -> Table | None:
+def table(ruleset: str, benchmark: str) -> RcpTable | None:
     """Return the table of a benchmark in a round such as `6.0.0`; None if the round has none."""
     if ruleset not in ROUNDS:
         return None
@@ -214,5 +214,5 @@ def table(ruleset: str, benchmark: str) -> Table | None:
         return None
     key = (ruleset, benchmark)
     if key not in _READY:
-        _READY[key] = Table(benchmark, raw["tables"][benchmark], raw["submission_runs"][benchmark], raw["t95"])
+        _READY[key] = RcpTable(benchmark, raw["tables"][benchmark], raw["submission_runs"][benchmark], raw["t95"])
     return _READY[key]

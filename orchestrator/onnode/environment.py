@@ -7,12 +7,7 @@ import re
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
 # Arrays cannot be exported; bash prints them all the same, and what looks like a line in one of their values is none.
 _DECLARED = re.compile(
-    rb"^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:("
-    + _WORDS
-    + rb")|\((?:[^\"'\n]|"
-    + _WORDS
-    + rb")*\))$",
-    re.MULTILINE | re.DOTALL,
+    rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$" % (_WORDS, _WORDS)
 )
 _IN_DOUBLE = re.compile(rb'\\([\\"$`])')
 _IN_ANSI = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|([abeEfnrtv\\'\"?]))")

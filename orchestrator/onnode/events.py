@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .records import PathLike, open_regular
+from .records import PathLike
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
 """A longer line of a node is garbage. (srun keeps a line whole only up to about a kilobyte; nodes keep theirs below that.)"""
-MAX_FILE_BYTES = 1 << 30
 _JOINTS = str.maketrans("+-", "aa")
 _CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
 
@@ -41,8 +39,7 @@ class Event:
 
     def part(self, index: int) -> str:
         """Return field `index` of the detail, "" where there is none."""
-        parts = self.parts
-        return parts[index] if index < len(parts) else ""
+        return next(iter(self.parts[index:]), "")
 
     def data(self) -> dict[str, Any]:
         """Return the detail as a JSON object; {} where it is none. The loop writes its decisions so."""
@@ -84,14 +81,14 @@ def now_ms() -> int:
 
 
 class EventLog:
-    """Appends to one event file. A disk that is full does not stop the loop: what cannot be written is counted in `lost`."""
+    """Appends to one event file. A disk that is full does not stop the loop."""
 
     def __init__(self, path: PathLike) -> None:
         # A torn last line of a job that was killed must not swallow our first one.
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         if os.fstat(self._fd).st_size:
             os.write(self._fd, b"\n")
-        self.lost = 0
+        self._torn = False
 
     def append(self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = "") -> Event:
         """Write one event and return it. `detail` as a dict becomes JSON."""
@@ -99,29 +96,12 @@ class EventLog:
         event = Event(now_ms(), source, word, node, text)
         line = f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
         try:
-            if os.write(self._fd, line) != len(line):
-                self.lost += 1
+            # What follows half a line must not become a part of it.
+            written = os.write(self._fd, b"\n" * self._torn + line) - self._torn
         except OSError:
-            self.lost += 1
+            written = 0
+        self._torn = written < len(line) and (self._torn or written > 0)
         return event
 
     def close(self) -> None:
         os.close(self._fd)
-
-
-def parse_event(line: bytes) -> Event | None:
-    """Return the event in a whole line of an event file; None for anything else."""
-    if not line.endswith(b"\n"):
-        return None
-    cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
-    ms = number(cells[0])
-    return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
-
-
-def read_events(path: PathLike) -> Iterator[Event]:
-    """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
-    with open_regular(path) as file:
-        for line in file:
-            event = parse_event(line)
-            if event is not None:
-                yield event

@@ -2,62 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
 class Layout:
     """The paths of one set. `root` is the set folder."""
 
-    root: Path
-
-    @property
-    def set_file(self) -> Path:
-        return self.root / "set.json"
-
-    @property
-    def bundle(self) -> Path:
-        return self.root / "bundle"
-
-    @property
-    def submissions(self) -> Path:
-        return self.root / "submissions"
-
-    @property
-    def jobs(self) -> Path:
-        return self.root / "jobs"
-
-    @property
-    def runs(self) -> Path:
-        return self.root / "runs"
-
-    @property
-    def results(self) -> Path:
-        return self.root / "results"
-
-    @property
-    def nodes(self) -> Path:
-        return self.root / "nodes"
-
-    @property
-    def preflight(self) -> Path:
-        return self.root / "preflight"
-
-    @property
-    def environment(self) -> Path:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.set_file = root / "set.json"
+        self.bundle = root / "bundle"
+        self.submissions = root / "submissions"
+        self.jobs = root / "jobs"
+        self.runs = root / "runs"
+        self.results = root / "results"
+        self.nodes = root / "nodes"
+        self.preflight = root / "preflight"
+        self.environment = root / "environment.sh"
         """The evaluated environment of the runs, as `declare -x` lines."""
-        return self.root / "environment.sh"
-
-    @property
-    def lock(self) -> Path:
+        self.lock = root / ".controller.lock"
         """Of the controller while it submits."""
-        return self.root / ".controller.lock"
-
-    @property
-    def loop_lock(self) -> Path:
+        self.loop_lock = root / "loop.lock"
         """Holds the id of the job that works on the set."""
-        return self.root / "loop.lock"
 
     def submission(self, number: int) -> Path:
         return self.submissions / f"{number}.json"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, TypeVar, Union
@@ -34,10 +36,20 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class SetRecord:
+class Record:
+    """A kind of record: the file's members, each with its type in words (a key of _ACCEPTED); NEEDED must be there."""
+
+    NEEDED: ClassVar[tuple[str, ...]] = ()
+
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class SetRecord(Record):
     """set.json: what the set is. `created_ms` is Unix milliseconds, `run_timeout_s` seconds."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = ("set_id", "nexp", "scheduler")
+    NEEDED = ("set_id", "nexp", "scheduler")
 
     schema: int = SCHEMA
     set_id: str = ""
@@ -66,50 +78,11 @@ class SetRecord:
 
 
 @dataclass(frozen=True)
-class SubmissionRecord:
-    """submissions/<k>.json: one request to the scheduler, written before it is made and again with its outcome."""
-
-    NEEDED: ClassVar[tuple[str, ...]] = ("number", "state")
-
-    schema: int = SCHEMA
-    number: int = 0
-    job_name: str = ""
-    requested_ms: int = 0
-    state: str = ""
-    job_id: str = ""
-    argv: list[str] = field(default_factory=list)
-    error: str = ""
-    cancelled_ms: int = 0
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known if the scheduler took it."""
-        return self.state in ("submitted", "refused")
-
-
-@dataclass(frozen=True)
-class SetAside:
-    """A node that the loop stopped using: why, and during which run and attempt (0: before the first)."""
-
-    node: str
-    reason: str = ""
-    run: int = 0
-    attempt: int = 0
-    time_ms: int = 0
-    kind: str = ""
-    """What was wrong: check, image, container, tunables, network, versions, deep, gate, silent, exit or lost."""
-
-    @property
-    def when(self) -> str:
-        return f"run {self.run}, attempt {self.attempt}" if self.run else "before the first run"
-
-
-@dataclass(frozen=True)
-class JobRecord:
+class JobRecord(Record):
     """jobs/<job id>.json: the loop's own word on one job."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = ("job_id", "state")
-    FINAL: ClassVar[frozenset[str]] = frozenset({"complete", "cancelled", "time_limit", "paused", "failed"})
+    NEEDED = ("job_id", "state")
+    FINAL = frozenset({"complete", "cancelled", "time_limit", "paused", "failed"})
 
     schema: int = SCHEMA
     job_id: str = ""
@@ -128,23 +101,19 @@ class JobRecord:
     spares: list[str] = field(default_factory=list)
     """Nodes of the allocation that wait to take the place of another one."""
     set_aside: list[dict[str, Any]] = field(default_factory=list)
-    """As it stands in the file; `aside` is what can be used of it."""
+    """As it stands in the file."""
     warnings: list[str] = field(default_factory=list)
 
     @property
     def final(self) -> bool:
         return self.state in self.FINAL
 
-    @property
-    def aside(self) -> list[SetAside]:
-        return [one for item in self.set_aside if (one := _set_aside(item)) is not None]
-
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(Record):
     """runs/<i>/state.json, and the same of each attempt."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = ("run", "state")
+    NEEDED = ("run", "state")
 
     schema: int = SCHEMA
     run: int = 0
@@ -168,10 +137,10 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class NodeRunRecord:
+class NodeRunRecord(Record):
     """node_<rank>.json of an attempt: one node's end of it. `exit` is its exit status, `drift` the knobs that did not hold."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = ("node", "exit")
+    NEEDED = ("node", "exit")
 
     node: str = ""
     rank: int = 0
@@ -180,21 +149,6 @@ class NodeRunRecord:
     end_ms: int = 0
     drift: list[dict[str, Any]] = field(default_factory=list)
 
-
-def _set_aside(item: object) -> SetAside | None:
-    if not isinstance(item, dict) or not isinstance(item.get("node"), str):
-        return None
-    values: dict[str, Any] = {name: value for name in ("reason", "kind") if isinstance(value := item.get(name), str)}
-    numbers = {
-        name: value
-        for name in ("run", "attempt", "time_ms")
-        if type(value := item.get(name)) is int and 0 <= value < LIMIT
-    }
-    return SetAside(item["node"], **{**values, **numbers})
-
-
-AnyRecord = Union[SetRecord, SubmissionRecord, JobRecord, RunRecord, NodeRunRecord]
-Record = TypeVar("Record", SetRecord, SubmissionRecord, JobRecord, RunRecord, NodeRunRecord)
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -205,37 +159,32 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
     "list[dict[str, Any]]": (list,),
     "dict[str, int]": (dict,),
 }
+_SHAPES: dict[type[Record], dict[str, str]] = {}
+"""Of each kind that was read: member -> what it must be."""
 
 
-_SHAPES: dict[str, dict[str, str]] = {}
-
-
-def _shape(kind: type[Any]) -> dict[str, str]:
-    """Member -> what it must be, a key of _ACCEPTED."""
-    if kind.__name__ not in _SHAPES:
-        _SHAPES[kind.__name__] = {item.name: str(item.type) for item in fields(kind)}
-    return _SHAPES[kind.__name__]
+def _open(path: PathLike) -> tuple[int, int]:
+    """Return the descriptor and the size of a regular file."""
+    fd = os.open(path, _READ)
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(fd)
+        raise OSError(0, "no regular file")
+    return fd, about.st_size
 
 
 def open_regular(path: PathLike) -> BinaryIO:
     """Open a regular file for reading. Raises OSError: also for what is none."""
-    fd = os.open(path, _READ)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(0, "no regular file")
-    return os.fdopen(fd, "rb")
+    return os.fdopen(_open(path)[0], "rb")
 
 
 def read_bytes(path: PathLike, limit: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file. Raises OSError: also for what is no regular file, or is longer than `limit`."""
-    fd = os.open(path, _READ)
+    fd, size = _open(path)
     try:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(0, "no regular file")
-        if about.st_size > limit:
+        if size > limit:
             raise OSError(0, f"longer than {limit} bytes")
-        return os.read(fd, about.st_size)
+        return os.read(fd, size)
     finally:
         os.close(fd)
 
@@ -258,7 +207,7 @@ def _no_number(text: str) -> None:
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
-def read(kind: type[Record], path: PathLike) -> Record | Finding | None:
+def read(kind: type[R], path: PathLike) -> R | Finding | None:
     """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members."""
     try:
         data = parse(read_bytes(path))
@@ -270,24 +219,26 @@ def read(kind: type[Record], path: PathLike) -> Record | Finding | None:
         return Finding(Path(path), f"is no JSON: {error}")
     if not isinstance(data, dict):
         return Finding(Path(path), "is not a JSON object")
-    return _build(kind, data, path)
-
-
-def _build(kind: type[Record], data: dict[str, Any], path: PathLike) -> Record | Finding:
-    shape = _shape(kind)
+    shape = _SHAPES.get(kind) or _SHAPES.setdefault(kind, {item.name: str(item.type) for item in fields(kind)})
     values = {name: value for name, value in data.items() if name in shape}
+    problem = _problem(kind, shape, values)
+    return Finding(Path(path), problem) if problem else kind(**values)
+
+
+def _problem(kind: type[Record], shape: dict[str, str], values: dict[str, Any]) -> str:
+    """Why `values` are no record of a kind; "" when they are."""
     for name, value in values.items():
-        if not (type(value) is str and shape[name] == "str") and (problem := _problem(value, shape[name])):
-            return Finding(Path(path), f"`{name}` {problem}")
+        if not (type(value) is str and shape[name] == "str") and (problem := _misfit(value, shape[name])):
+            return f"`{name}` {problem}"
     missing = [name for name in kind.NEEDED if name not in values]
     if missing:
-        return Finding(Path(path), f"lacks `{'`, `'.join(missing)}`")
+        return f"lacks `{'`, `'.join(missing)}`"
     if values.get("schema", SCHEMA) > SCHEMA:
-        return Finding(Path(path), f"was written by a newer version (schema {values['schema']}, known: {SCHEMA})")
-    return kind(**values)
+        return f"was written by a newer version (schema {values['schema']}, known: {SCHEMA})"
+    return ""
 
 
-def _problem(value: Any, word: str) -> str:
+def _misfit(value: Any, word: str) -> str:
     """Why `value` cannot be a `word`; "" when it can."""
     fits = isinstance(value, _ACCEPTED[word]) and (type(value) is not bool or word == "bool")
     if not fits:
@@ -301,14 +252,9 @@ def _problem(value: Any, word: str) -> str:
     return ""
 
 
-def encode(record: AnyRecord) -> bytes:
-    """Return the bytes of the record's file."""
-    return (json.dumps(asdict(record), indent=1) + "\n").encode()
-
-
-def write(record: AnyRecord, path: PathLike, *, sync: bool = True) -> None:
+def write(record: Record, path: PathLike, *, sync: bool = True) -> None:
     """Write `record` to `path` through a temporary file in the same folder, renamed. Raises OSError."""
-    write_bytes(path, encode(record), sync=sync)
+    write_bytes(path, (json.dumps(asdict(record), indent=1) + "\n").encode(), sync=sync)
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
@@ -338,12 +284,12 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
 def numbered(folder: PathLike, suffix: str = ".json", prefix: str = "") -> list[int]:
     """Return the numbers k of the files or folders `<prefix><k><suffix>` in `folder`, rising."""
     try:
-        names = os.listdir(folder)
+        return numbers(os.listdir(folder), suffix, prefix)
     except OSError:
         return []
-    stems = (
-        name[len(prefix) : len(name) - len(suffix)]
-        for name in names
-        if name.startswith(prefix) and name.endswith(suffix)
-    )
-    return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdecimal() and len(stem) < 10)
+
+
+def numbers(names: Iterable[str], suffix: str, prefix: str) -> list[int]:
+    """Return the numbers k of the `names` that are `<prefix><k><suffix>`, rising."""
+    name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
+    return sorted(int(found[1]) for found in map(name.fullmatch, names) if found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -106,51 +106,42 @@ _LIMITS = {
 
 def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of `bundle`. Raises SettingsError with what is wrong with which value."""
-    wanted = [item for item in fields(Settings) if item.name != "data"]
-    script = _TELL % " ".join(item.name.upper() for item in wanted)
-    argv = ["bash", "--noprofile", "--norc", "-c", script, "settings", str(bundle)]
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=None if environment is None else dict(environment),
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SettingsError(f"{bundle}/settings.sh cannot be evaluated: {error}") from error
-    if done.returncode:
-        words = done.stderr.decode("utf-8", "replace").strip()
-        raise SettingsError(
-            f"{bundle}/settings.sh cannot be evaluated: {words or f'bash ended with {done.returncode}'}"
-        )
-    told, data = _take_apart(done.stdout.decode("utf-8", "surrogateescape"))
-    values: dict[str, object] = {}
-    for item in wanted:
-        name, kind = item.name.upper(), str(item.type)
-        found = told.get(name, ())
-        if kind == "tuple[str, ...]":
-            values[item.name] = tuple(found)
-        elif kind == "str":
-            values[item.name] = found[0] if found else ""
-        else:
-            values[item.name] = _number(item.name, found[0] if found else "")
-    return Settings(**values, data=data)  # type: ignore[arg-type]
-
-
-def _take_apart(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-    words = text.split("\0")
+    kinds = {item.name: str(item.type) for item in fields(Settings) if item.name != "data"}
+    script = _TELL % " ".join(kinds).upper()
+    file = f"{bundle}/settings.sh"
+    words = _bash(script, [str(bundle)], environment, file).decode("utf-8", "surrogateescape").split("\0")
     told: dict[str, list[str]] = {}
-    data, at = {}, 0
-    while at + 1 < len(words):
-        name, count = words[at], int(words[at + 1])
-        values = words[at + 2 : at + 2 + count]
-        at += 2 + count
-        if name.startswith("="):
-            data[name[1:]] = values[0]
-        else:
-            told[name] = values
-    return told, data
+    while len(words) > 1:
+        name, count, words = words[0], int(words[1]), words[2:]
+        told[name], words = words[:count], words[count:]
+    values: dict[str, object] = {"data": {name[1:]: found[0] for name, found in told.items() if name.startswith("=")}}
+    for name, kind in kinds.items():
+        found = told.get(name.upper(), [])
+        text = found[0] if found else ""
+        values[name] = tuple(found) if kind == "tuple[str, ...]" else text if kind == "str" else _number(name, text)
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:
+    """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
+
+    Raises SettingsError with bash's own words.
+    """
+    script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
+    return _bash(script, [str(bundle / settings.config_file), str(nexp)], {}, settings.config_file)
+
+
+def _bash(script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str) -> bytes:
+    """Return what a script that evaluates `file` prints. Raises SettingsError."""
+    argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", *words]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingsError(f"{file} cannot be evaluated: {error}") from error
+    if done.returncode:
+        said = clean(done.stderr.decode("utf-8", "replace"), 400).strip() or f"bash ended with {done.returncode}"
+        raise SettingsError(f"{file} cannot be evaluated: {said}")
+    return done.stdout
 
 
 def _number(name: str, text: str) -> int:
@@ -160,23 +151,6 @@ def _number(name: str, text: str) -> int:
     if value is None:
         raise SettingsError(f"{name.upper()}={text} in settings.sh must be a number")
     return value
-
-
-def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:
-    """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
-
-    Raises SettingsError with bash's own words.
-    """
-    script = 'NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
-    argv = ["bash", "--noprofile", "--norc", "-eu", "-c", script, "_", str(bundle / settings.config_file), str(nexp)]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env={}, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SettingsError(f"{settings.config_file} cannot be evaluated: {error}") from error
-    if done.returncode:
-        words = clean(done.stderr.decode("utf-8", "replace"), 400).strip() or f"bash ended with {done.returncode}"
-        raise SettingsError(f"{settings.config_file} cannot be evaluated: {words}")
-    return done.stdout
 
 
 def rehearsed(name: str, default: str, node: str) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SchedulerError, UsageError
-from orchestrator.onnode.policy.verdict import Row, Verdicts, judge, parse_table
+from orchestrator.evidence.checks import judge, parse_table
+from orchestrator.onnode.policy.verdict import Row, Verdicts
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.evidence.attempts import NodePart, RunAttempt, slow_nodes
 from orchestrator.report.figures import minutes, moment, seconds
 from orchestrator.report.model import Report
-from orchestrator.report.parts import Bullets, Cell, Details, Part, Table, Text
+from orchestrator.report.parts import Bullets, Cell, Details, Paragraph, Part, Table
 
 if TYPE_CHECKING:
     from orchestrator.evidence.nodes import NodeHistory
@@ -53,7 +53,7 @@ def _grid(report: Report) -> list[Part]:
     rows = [(name, *(_node_cell(one.get(name)) for one in cells), late.get(name, 0)) for name in names]
     header = ("node", *(_attempt_name(attempt, report.attempts) for attempt in shown), "late")
     caption = "Exit code and seconds of every node in every run; ▲ late, ✗ exit code other than 0"
-    return [Text(verdict), Table(caption, header, rows, numeric=(len(header) - 1,), dense=True)]
+    return [Paragraph(verdict), Table(caption, header, rows, numeric=(len(header) - 1,), dense=True)]
 
 
 def _attempt_name(attempt: RunAttempt, everything: Sequence[RunAttempt]) -> str:
@@ -156,4 +156,4 @@ def attempts(report: Report) -> list[Part]:
     ]
     text = f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on record, not scored)."
     header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started", "reason")
-    return [Text(text), Table("Every attempt at every run", header, rows, numeric=(3,))]
+    return [Paragraph(text), Table("Every attempt at every run", header, rows, numeric=(3,))]

@@ -19,7 +19,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Text:
+class Paragraph:
     kind: ClassVar[str] = "text"
     text: str
     style: str = ""
@@ -77,7 +77,7 @@ class Steps:
     steps: Sequence[object]
 
 
-Part = Text | Heading | Bullets | Table | Figure | Details | Steps
+Part = Paragraph | Heading | Bullets | Table | Figure | Details | Steps
 
 
 @dataclass(frozen=True)

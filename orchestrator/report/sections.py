@@ -9,7 +9,7 @@ from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markup import Safe
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes
-from orchestrator.report.parts import Bullets, Cell, Details, Figure, Heading, Part, Section, Steps, Table, Text
+from orchestrator.report.parts import Bullets, Cell, Details, Figure, Heading, Paragraph, Part, Section, Steps, Table
 from orchestrator.report.reading import thinned
 
 MOST_FINDINGS = 200
@@ -32,7 +32,7 @@ def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
 
 def times(report: Report) -> list[Part]:
     if not report.runs:
-        return [Text("No run has ended yet.")]
+        return [Paragraph("No run has ended yet.")]
     header = ("run", "minutes", "samples", "seed", "status", "use", "started", "file")
     rows = [
         (
@@ -56,7 +56,7 @@ def arithmetic(report: Report) -> list[Part]:
     if not report.steps:
         return []
     text = "Every number of the score, from the logs to the result, for following it by hand."
-    return [Text(text), Steps(report.steps)]
+    return [Paragraph(text), Steps(report.steps)]
 
 
 def outlook(report: Report) -> list[Part]:
@@ -73,7 +73,7 @@ def outlook(report: Report) -> list[Part]:
         ]
         parts += [
             Heading("Windows of consecutive runs"),
-            Text(f"Rule: {score.window['rule']}."),
+            Paragraph(f"Rule: {score.window['rule']}."),
             Table("All windows in launch order", ("window", "score, minutes"), rows, numeric=(1,)),
         ]
     return parts
@@ -166,7 +166,7 @@ def _nodes_text(names: Sequence[str]) -> str:
 
 
 def environment(report: Report) -> list[Part]:
-    note = [Text(report.environment_note, "note-text")] if report.environment_note else []
+    note = [Paragraph(report.environment_note, "note-text")] if report.environment_note else []
     rows = [
         (Cell(one.name, code=True), Cell(one.value, code=True), one.place, one.origin)
         for one in report.environment[:MOST_VARIABLES]
@@ -199,7 +199,7 @@ def findings(report: Report) -> list[Part]:
         )
         for finding in found[:MOST_FINDINGS]
     ]
-    more = [Text(f"{len(found) - MOST_FINDINGS} more: orchestrator check")] if len(found) > MOST_FINDINGS else []
+    more = [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator check")] if len(found) > MOST_FINDINGS else []
     return [Table("What the referee's rules say about the logs", ("severity", "place", "key", "finding"), rows), *more]
 
 

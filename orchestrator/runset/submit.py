@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
-from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import JobRecord, SubmissionRecord, numbered, write
+from orchestrator.onnode.records import JobRecord, numbered, write
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.scheduler import Job, JobRequest, Scheduler

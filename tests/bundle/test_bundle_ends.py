@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundle_parts import Bundles, Set, kill_in, processes_in, until
+from bundle_parts import LIMIT_S, Bundles, Set, kill_in, processes_in, until
 
 HANG_IN_RUN_2 = "[[ $me != 2.1.* ]] || hang"
 
@@ -52,7 +53,7 @@ def test_a_signal_just_before_the_loop_waits(bundles: Bundles) -> None:
     """Between the word that the run may begin and the wait for its end: the signal is not lost, and the wait must not last."""
     bundles.make(HANG_IN_RUN_2, system="local_2x2x8", nexp=2)
     script = bundles.bundle / "lib/loop/run.py"
-    go = "        timed_out = yield from _until_over(group, going)\n"
+    go = "        timed_out = yield from _until_over(job, group, going)\n"
     assert go in script.read_text()
     script.write_text(script.read_text().replace(go, f"        time.sleep(2 * (run == 2))\n{go}"))
     loop = bundles.start()
@@ -64,9 +65,13 @@ def test_a_signal_just_before_the_loop_waits(bundles: Bundles) -> None:
 
 
 def test_a_signal_again_and_again(bundles: Bundles) -> None:
-    loop = bundles.make(
+    bundles.make(
         "[[ $me != 1.1.* ]] || { trap '' TERM; echo hanging; while :; do read -r -t 1 <> <(:); done; }", nexp=1
-    ).start()
+    )
+    script = bundles.bundle / "lib/agent/run.py"
+    assert "KILL_S, CLEAR_S, DRIFT_S = 5, 10, 5, 10" in script.read_text()
+    script.write_text(script.read_text().replace("DRIFT_S = 5, 10, 5, 10", "DRIFT_S = 5, 2, 5, 10"))
+    loop = bundles.start()
     one = bundles.running(1, 1, "hanging")
     for _ in range(3):
         loop.signal(signal.SIGTERM)
@@ -116,15 +121,18 @@ SIGNALLING = """
 import os
 import signal
 
+_SENT = os.path.join(os.environ["HOME"], "signal_sent")
+
 
 def _signalling(real, words, call, number):
     calls = []
 
     def watched(*arguments, **more):
-        paths = [f"/proc/self/fd/{one}" if isinstance(one, int) else str(one) for one in arguments]
+        paths = [f"/proc/self/fd/{one}" if type(one) is int else str(one) for one in arguments]
         if any(words in (os.readlink(path) if path.startswith("/proc/self/fd/") else path) for path in paths):
             calls.append(1)
-            if len(calls) == call:
+            if len(calls) == call and not os.path.exists(_SENT):
+                os.close(os.open(_SENT, os.O_CREAT))
                 os.kill(0, number)
         return real(*arguments, **more)
 
@@ -183,6 +191,42 @@ def test_the_loop_alone_is_killed(bundles: Bundles) -> None:
     loop.end()
     until(lambda: processes_in(bundles.folder) == {})
     complete_after(bundles, one, [["success"], ["interrupted", "success"]])
+
+
+def test_a_loop_that_was_stopped_for_a_while_blames_nobody(bundles: Bundles) -> None:
+    go = bundles.folder / "go"
+    plan = f"[[ $me != 1.1.* ]] || {{ echo waiting; until [[ -e {go} ]]; do sleep 0.1; done; }}"
+    loop = bundles.make(plan, system="local_2x2x8", nexp=1).start(NODE_SILENCE_S="3")
+    one = bundles.running(1, 1, "waiting")
+    loop.signal(signal.SIGSTOP)
+    time.sleep(5)
+    loop.signal(signal.SIGCONT)
+    time.sleep(0.5)
+    go.touch()
+    assert loop.end() == 0, loop.out
+    assert one.outcomes(1) == ["success"]
+
+
+def test_a_loop_that_was_given_up_changes_nothing_any_more(bundles: Bundles) -> None:
+    """Slurm lost its batch host, another job went on, and then the host came back."""
+    loop = bundles.make(HANG_IN_RUN_2, nexp=2).start()
+    one = bundles.running(2, 1, "hanging")
+    loop.signal(signal.SIGSTOP)
+    (one.root / "loop.lock").unlink()  # what its successor does, when Slurm says that its job is gone
+    code, out = bundles.again(one)
+    assert (code, one.outcomes(2)) == (0, ["interrupted", "success"]), out
+    before = {
+        path: path.read_bytes() for path in one.root.rglob("*") if path.is_file() and path.suffix in (".json", ".txt")
+    }
+    (one.root / "loop.lock").write_text("next\n")
+    loop.signal(signal.SIGTERM)
+    loop.signal(signal.SIGCONT)
+    assert loop.end() == 1
+    assert "loop.lock is not this job's any more" in loop.out
+    assert (one.root / "loop.lock").read_text() == "next\n"
+    assert {path: path.read_bytes() for path in before} == before
+    (one.root / "loop.lock").unlink()
+    assert one.left_behind() == []
 
 
 def test_two_loops_on_one_set(bundles: Bundles) -> None:
@@ -276,6 +320,17 @@ def test_the_disk_fills_up(bundles: Bundles, mount: Callable[..., Path]) -> None
     assert one.results() == [1, 2, 3, 4]
     assert one.outcomes(1) == one.outcomes(2) == ["success"]
     assert one.outcomes(3)[-1] == "success"
+
+
+def test_a_job_output_that_cannot_be_written_stops_nothing(bundles: Bundles) -> None:
+    """It is in the set's folder, and so on the same disk as everything else."""
+    bundles.make("[[ $me != 1.1.0 ]] || exit 3", nexp=1)
+    argv = ["bash", bundles.bundle / "run_with_docker.sh"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(argv, env=bundles.environment(), stdout=full, stderr=full, timeout=LIMIT_S, check=False)
+    one = bundles.set
+    assert (done.returncode, one.outcomes(1), one.job["state"]) == (0, ["infrastructure", "success"], "complete")
+    assert one.left_behind() == []
 
 
 def test_the_disk_was_full_before(bundles: Bundles, mount: Callable[..., Path]) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from orchestrator.cli import main
+from orchestrator.evidence.sets import SubmissionRecord
 from orchestrator.onnode.records import (
     JobRecord,
     RunRecord,
     SetRecord,
-    SubmissionRecord,
     write,
 )
 

@@ -15,8 +15,8 @@ from controller_parts import Commands, until, write_set
 from replayed import differences
 
 from orchestrator.errors import ExitCode, SchedulerError
-from orchestrator.evidence.sets import open_set
-from orchestrator.onnode.records import RunRecord, SubmissionRecord, read, write
+from orchestrator.evidence.sets import SubmissionRecord, open_set
+from orchestrator.onnode.records import RunRecord, read, write
 from orchestrator.runset.submit import settle, submissions
 from orchestrator.scheduler import JobRequest
 from orchestrator.scheduler.command import ask

@@ -12,7 +12,8 @@ import pytest
 from controller_parts import SITE, Commands, write_set
 
 from orchestrator.errors import ExitCode
-from orchestrator.onnode.records import JobRecord, SubmissionRecord
+from orchestrator.evidence.sets import SubmissionRecord
+from orchestrator.onnode.records import JobRecord
 from orchestrator.runset import submit as submission
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,6 +11,7 @@ from controller_parts import Commands, mllog, write_set
 
 from orchestrator.cli.watch import _lines
 from orchestrator.evidence.bandwidth import parse, per_node
+from orchestrator.evidence.events import aside_of
 from orchestrator.evidence.nodes import read_history, suspicions
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
@@ -91,7 +92,7 @@ def a_set(tmp_path: Path) -> Path:
 def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
     job = read(JobRecord, a_set / "jobs/7.json")
     assert isinstance(job, JobRecord) and job.spares == ["n5"] and job.warnings == ["check clock: off (n3)"]
-    assert [(one.node, one.run, one.when) for one in job.aside] == [("n3", 2, "run 2, attempt 1")]
+    assert [(one.node, one.run, one.when) for one in aside_of(job)] == [("n3", 2, "run 2, attempt 1")]
     odd = {
         "schema": 1,
         "job_id": "8",
@@ -101,7 +102,7 @@ def test_a_job_record_with_spares_and_set_aside_nodes(a_set: Path) -> None:
     }
     (a_set / "jobs/8.json").write_text(json.dumps(odd))
     job = read(JobRecord, a_set / "jobs/8.json")
-    assert isinstance(job, JobRecord) and [(one.node, one.reason, one.when) for one in job.aside] == [
+    assert isinstance(job, JobRecord) and [(one.node, one.reason, one.when) for one in aside_of(job)] == [
         ("a", "", "before the first run")
     ]
 

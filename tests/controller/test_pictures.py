@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import SchedulerUnknown
 from orchestrator.evidence.picture import ask_all, look, picture
-from orchestrator.evidence.progress import KeptLogs, Logs, projected
-from orchestrator.evidence.sets import SetEvidence, open_set, set_folders
+from orchestrator.evidence.progress import TAIL_BYTES, KeptLogs, Logs, Tail, minutes, projected, tail_of
+from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set, set_folders
 from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
-from orchestrator.onnode.mllog_tail import TAIL_BYTES, Tail, minutes, tail_of
-from orchestrator.onnode.records import Finding, JobRecord, RunRecord, SetRecord, SubmissionRecord, read, write
+from orchestrator.onnode.records import Finding, JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.scheduler import Job
 
 SENT = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1_000)

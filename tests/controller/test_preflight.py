@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from controller_parts import Commands, until
 
+from orchestrator.evidence.checks import judge, parse_table
 from orchestrator.nodes.names import Node
 from orchestrator.nodes.transport import NodeAnswer, Until
-from orchestrator.onnode.policy.verdict import Row, judge, parse_table
+from orchestrator.onnode.policy.verdict import Row
 
 # Says of every node that is fit, except of those called `bad...` and `warm...`; silent nodes say nothing.
 SCRIPT = r"""#!/usr/bin/env bash

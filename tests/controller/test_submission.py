@@ -15,8 +15,8 @@ import pytest
 from controller_parts import write_set
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
-from orchestrator.evidence.sets import RunSet, open_set
-from orchestrator.onnode.records import JobRecord, SubmissionRecord, read, write
+from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
+from orchestrator.onnode.records import JobRecord, read, write
 from orchestrator.runset import submit as submission
 from orchestrator.runset.lock import (
     FOREIGN_STALE_S,

@@ -123,7 +123,7 @@ def test_manifest_has_the_programs(lab: Lab, folder: Path) -> None:
     entry = load_entry("MI325X_08x08x32", "flux1", site=site(lab, folder))
     outputs = json.loads(render_bundle(entry, nexp=1)["manifest.json"])["outputs"]
 
-    assert {"lib/measure/__main__.py", "lib/measure/rccl_tests.py", "lib/loop/deep.py"} <= set(outputs)
+    assert {"lib/measure/__main__.py", "lib/measure/rccl.py", "lib/loop/deep.py"} <= set(outputs)
 
 
 def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
@@ -142,7 +142,7 @@ def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
             "--deep",
             "--json",
         ],
-        env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304"},
+        env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304", "ORCH_DEEP_PASS_S": "0.1"},
         capture_output=True,
         text=True,
         timeout=300,

@@ -40,7 +40,7 @@ def wait_for(condition: Callable[[], Any], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.1)
+        time.sleep(0.2)
 
 
 class Set:

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_parts import Place
 
-from orchestrator.onnode.agent.facts import collect
-from orchestrator.onnode.agent.hardware import write as write_hardware
+from orchestrator.onnode.agent.facts import collect, write_hardware
 from orchestrator.onnode.agent.network import look, rdma_verdict
 from orchestrator.onnode.agent.node import Node
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import report, settings
 
-from orchestrator.onnode.policy.agree import (
+from orchestrator.onnode.policy.judge import (
     Agreement,
     agree_on_facts,
     agree_on_image,

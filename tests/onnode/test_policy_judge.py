@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import report, settings, unit
 
-from orchestrator.onnode.policy.agree import agree_on_facts, agree_on_image, agree_on_network
-from orchestrator.onnode.policy.judge import Judgement, judge_checks, usual
+from orchestrator.onnode.policy.judge import (
+    Judgement,
+    agree_on_facts,
+    agree_on_image,
+    agree_on_network,
+    judge_checks,
+    usual,
+)
 from orchestrator.onnode.policy.said import CHECKS, Check, Report
 from orchestrator.onnode.settings import Settings
 

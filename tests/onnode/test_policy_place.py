@@ -213,12 +213,12 @@ def test_a_thousand_nodes_are_placed_in_milliseconds() -> None:
     one = standing(allocated=names, need=950)
     for node in names[:40]:
         apply(one, said("failed", node, "image", "x"))
-    start = time.perf_counter()
+    start = time.process_time()
     found = candidates(one)
     assert isinstance(found, list)
     made = choose(one, found, first=True)
     assert made is not None and len(made.ranks) == 950
-    assert time.perf_counter() - start < 0.2
+    assert time.process_time() - start < 0.2
 
 
 # ---- properties ----

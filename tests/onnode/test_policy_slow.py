@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.onnode.policy.slow import Pace, notable, signs, too_slow, upper_quartile
+from orchestrator.evidence.pace import Pace, notable, signs
+from orchestrator.onnode.policy.search import too_slow, upper_quartile
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import report, settings
 
+from orchestrator.evidence.checks import coverage, judge, parse_table
 from orchestrator.onnode.policy.said import Check
 from orchestrator.onnode.policy.verdict import (
     ORDER,
     NodeVerdict,
     Row,
     Verdicts,
-    judge,
     judge_preflight,
-    parse_table,
     plain_table,
     table,
 )
@@ -80,7 +79,7 @@ def test_all_nodes() -> None:
     told = some()
     assert [one.verdict for one in told.nodes] == ["pass", "fail", "warn", "untested", "untested"]
     assert (told.tested, told.verdict, told.fit, told.exclude) == (3, "fail", False, ["bad2", "silent4"])
-    assert told.coverage == "tested 3 of 5 nodes: 1 fit, 1 fit with warnings, 1 failed"
+    assert coverage(told) == "tested 3 of 5 nodes: 1 fit, 1 fit with warnings, 1 failed"
     assert judge([], [], {}).verdict == "untested" and not judge([], [], {}).fit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from preflight_parts import FIXTURES, Node, recorded, repeated
 
 from orchestrator.onnode.agent import gpu
+from orchestrator.onnode.agent.kernel import amd_gpus
 from orchestrator.onnode.agent.tools import ask, by_gpu, read_json
 
 GPU_ROWS = ("gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links")
@@ -280,8 +282,23 @@ def test_neither_tool_nor_driver(node: Node) -> None:
 
 
 def test_a_system_without_gpus(node: Node) -> None:
-    rows = node.check(GPU_MODEL="").rows
-    assert {rows[name].verdict for name in GPU_ROWS} == {"skip"}
+    for _ in range(2):
+        rows = node.check(GPU_MODEL="").rows
+        assert {(rows[name].verdict, rows[name].text) for name in GPU_ROWS} == {("skip", "the system has no GPUs")}
+        healthy(node)  # GPUs that the node has beyond what the system needs are not looked at
+
+
+def test_gpus_of_the_driver_are_numbered_by_pci_address(node: Node) -> None:
+    node.driver()
+    for device in ("0000:0a:00.0", "0001:05:00.0", "0000:1b:00.0", "10000:01:00.0"):
+        node.write(f"sys/bus/pci/drivers/amdgpu/{device}/device", "0x74a1\n")
+    node.write("sys/bus/pci/drivers/amdgpu/module/version", "6.10.5\n")
+    addresses = [os.path.basename(folder) for folder in amd_gpus(str(node.top / "sys"))]
+    assert addresses == [
+        *(f"0000:{bus:02x}:00.0" for bus in (5, 6, 7, 8, 9, 10, 11, 12, 27)),
+        "0001:05:00.0",
+        "10000:01:00.0",
+    ]
 
 
 # ---- JSON ---------------------------------------------------------------------------------------------------------------------

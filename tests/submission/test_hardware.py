@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.evidence.hardware import captured
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.agent.hardware import write as write_hardware
+from orchestrator.onnode.agent.facts import write_hardware
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.settings import Settings

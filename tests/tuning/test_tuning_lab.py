@@ -17,6 +17,7 @@ import pytest
 from replayed import differences
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
+from orchestrator.cli import main
 from orchestrator.evidence.attempts import drifts
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.starts import attempt_starts
@@ -104,7 +105,7 @@ class Place:
 
     def end(self) -> None:
         self.set_dir()
-        wait_for(lambda: not self.running())
+        wait_for(lambda: not self.running(), pause_s=0.2)
 
     def set_dir(self) -> Path:
         wait_for(lambda: list(self.log_dir.glob("*/set.json")))
@@ -141,21 +142,10 @@ class Place:
     def revert(self) -> None:
         """`tune revert` on every node. A node of a rehearsal is a folder, which its own environment names."""
         for node in self.lab.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
-            env = {
-                name: text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text
-                for name, text in self.env.items()
-            }
-            answer = subprocess.run(
-                [sys.executable, "-m", "orchestrator", "tune", "revert", "--json"],
-                env=env,
-                text=True,
-                cwd=self.folder,
-                capture_output=True,
-                timeout=300,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-            assert answer.returncode == 0, answer.stderr
+            with pytest.MonkeyPatch.context() as patch:
+                for name, text in self.env.items():
+                    patch.setenv(name, text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text)
+                assert main(["tune", "revert", "--json"]) == 0
 
     def kill(self, *words: str) -> None:
         for pid in self.processes(*words):
@@ -171,7 +161,7 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     yield made
     for job in made.running().split():
         lab.run("scancel", job, check=False)
-    wait_for(lambda: not made.running())
+    wait_for(lambda: not made.running(), pause_s=0.2)
     wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists())
     wait_for(lambda: not watchdogs(STATE) and not watchdogs(made.folder))
     assert differences(made.folder) == []
@@ -342,7 +332,7 @@ def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: st
     for words in ((lib, "hold"), (f"{place.bundle}/lib", "loop"), ("slurm_script",), ("srun", lib)):
         place.kill(*words)
     place.lab.run("scancel", "--signal=KILL", job, check=False)
-    wait_for(lambda: not place.running() and not place.processes(lib, "hold"))
+    wait_for(lambda: not place.running() and not place.processes(lib, "hold"), pause_s=0.2)
     if by == "tune revert":
         assert tuned(knobs) and knobs.held()
         place.revert()

@@ -125,12 +125,12 @@ class Host:
         return snapshot(self.root) == self.before and not self.state.exists()
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120, pause_s: float = 0.02) -> None:
     """Poll until `condition` holds. It will on a loaded machine too, so only what never happens takes this long."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.02)
+        time.sleep(pause_s)
 
 
 def watchdogs(state: Path) -> list[int]:

@@ -23,39 +23,34 @@ from .waiting import stand_alone
 Rows = Iterator[tuple[str, str, str, str]]
 """Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
 Check = Callable[[Node, EngineState], Rows]
-Job = tuple[tuple[Check, ...], str]
-"""Functions that share a process, and the names of the checks that they tell of."""
+Jobs = dict[str, tuple[Check, ...]]
+"""Functions that share a process, by the names of the checks that they tell of."""
 
-_JOBS: tuple[Job, ...] = (
+_JOBS: Jobs = {
     # What only reads small files of the kernel shares a process.
-    ((host.engine, host.image, host.clock, host.limits, host.versions), "engine image clock limits versions"),
-    *(((host.log_dir,), "log_dir"), ((host.data,), "data"), ((host.free_space,), "free_space")),
-    *(((host.rdma,), "rdma"), ((leftovers,), "leftovers")),
-)
-_GPU_TOOLS: tuple[Job, ...] = (  # side by side: each takes a second or two to start
-    *(((gpu.identity,), "gpu_count gpu_model"), ((gpu.metrics,), "gpu_memory gpu_errors")),
-    *(((gpu.processes,), "gpu_processes"), ((gpu.links,), "gpu_links")),
-)
-_GPU_FILES: Job = (tuple(one for job in _GPU_TOOLS for one in job[0]), " ".join(gpu.NAMES))
-_OTHERS = ("rdma", "data", "log_dir", "free_space", "clock", "limits", "leftovers", "versions")
-NAMES = ("engine", "image", *gpu.NAMES, *_OTHERS)
+    "engine image clock limits versions": (host.engine, host.image, host.clock, host.limits, host.versions),
+    "log_dir": (host.log_dir,),
+    "data": (host.data,),
+    "free_space": (host.free_space,),
+    "rdma": (host.rdma,),
+    "leftovers": (leftovers,),
+}
+_GPU_TOOLS: Jobs = {  # each takes a second or two to start
+    "gpu_count gpu_model": (gpu.identity,),
+    "gpu_memory gpu_errors": (gpu.metrics,),
+    "gpu_processes": (gpu.processes,),
+    "gpu_links": (gpu.links,),
+}
+_GPU_FILES: Jobs = {" ".join(_GPU_TOOLS): tuple(one for job in _GPU_TOOLS.values() for one in job)}
+_GPU_NAMES = " ".join(_GPU_TOOLS).split()
+NAMES = (*_GPU_NAMES, *" ".join(_JOBS).split())
+_NO_FILES = "a file system does not answer: look at the mounts and their server"
 _NO_ANSWER = {
-    **dict.fromkeys(gpu.NAMES, "the GPU driver or its tool hangs: look at dmesg, reboot the node"),
-    **dict.fromkeys(
-        ("data", "log_dir", "free_space"), "a file system does not answer: look at the mounts and their server"
-    ),
+    **dict.fromkeys(_GPU_NAMES, "the GPU driver or its tool hangs: look at dmesg, reboot the node"),
+    **dict.fromkeys(("data", "log_dir", "free_space"), _NO_FILES),
     "rdma": "the network driver hangs: look at dmesg, reboot the node",
     "leftovers": "the container engine or Slurm does not answer: restart {engine}",
 }
-
-
-def _jobs(node: Node) -> Iterator[Job]:
-    """Yield what has to run."""
-    smi = Smi(node)
-    files = ((gpu.nothing,), _GPU_FILES[1]) if gpu.untold(node) else _GPU_FILES
-    for job in (*_JOBS, *(_GPU_TOOLS if smi.amd or smi.rocm else (files,))):
-        if not set(job[1].split()) <= set(node.settings.preflight_skip):
-            yield job
 
 
 class Checks:
@@ -65,14 +60,21 @@ class Checks:
     """
 
     def __init__(self, node: Node, engine: EngineState) -> None:
-        self._node, self._rest = node, b""
-        self._told: set[str] = set()
+        self._node, self._rest, self.done = node, b"", False
+        self._missing = list(NAMES)
         self._seconds = node.settings.preflight_check_s
         self.deadline = time.monotonic() + self._seconds
-        self.done = False
         self._pipe, write = os.pipe()
         os.set_blocking(self._pipe, False)
-        self._running = {_start(job, node, engine, write): job[1] for job in _jobs(node)}
+        for name in node.settings.preflight_skip:
+            self._tell(name, "skip", 0, "switched off (preflight.skip)", "")
+        gpus = _GPU_TOOLS if Smi(node).paths else _GPU_FILES
+        if told := gpu.untold(node):
+            gpus = {}
+            for name in _GPU_NAMES:
+                self._tell(name, told[0], 0, *told[1:])
+        wanted = {names: job for names, job in {**_JOBS, **gpus}.items() if set(names.split()) & set(self._missing)}
+        self._running = {_start(job, node, engine, write): names for names, job in wanted.items()}
         os.close(write)
 
     def fileno(self) -> int:
@@ -92,23 +94,19 @@ class Checks:
 
     def finish(self) -> None:
         """End what still runs, say the rows that are missing, and that all is told."""
-        ended = {name for pid, names in self._running.items() if _has_ended(pid) for name in names.split()}
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it stays to be waited for
+        ended = " ".join(names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)).split()
         self.read()
-        ended = set(NAMES) if self.done else ended
+        ended = list(NAMES) if self.done else ended
         self.end()
-        for name in NAMES:
-            if name in self._node.settings.preflight_skip:
-                self._say(name, "skip", 0, "switched off (preflight.skip)", "")
-            elif name in self._told:
-                pass
-            elif name in ended:
+        for name in list(self._missing):
+            if name in ended:
                 remedy = "look into hold.log of this node, or leave it out: preflight.skip"
-                self._say(name, "fail", 0, "the check ended without an answer", remedy)
+                self._tell(name, "fail", 0, "the check ended without an answer", remedy)
             else:
-                remedy = _NO_ANSWER.get(name, "look at the node's load and dmesg").format(
-                    engine=self._node.settings.engine
-                )
-                self._say(name, "fail", self._seconds * 1000, f"no answer within {self._seconds} s", remedy)
+                remedy = _NO_ANSWER.get(name, "look at the node's load and dmesg")
+                remedy = remedy.format(engine=self._node.settings.engine)
+                self._tell(name, "fail", self._seconds * 1000, f"no answer within {self._seconds} s", remedy)
         self._node.say("checked", now_ms())
 
     def end(self) -> None:
@@ -121,51 +119,37 @@ class Checks:
             except OSError:
                 pass
         self._running = {}
-        if not self._pipe < 0:
+        if self._pipe >= 0:
             os.close(self._pipe)
         self._pipe, self.done = -1, True
 
     def _hear(self, row: list[str]) -> None:
-        if len(row) != 5 or row[0] not in NAMES or row[0] in self._told | set(self._node.settings.preflight_skip):
-            return
-        name, verdict, ms, text, remedy = row
-        if verdict == "same":
-            self._node.say("same", f"{name}={text}")
-        else:
-            self._told.add(name)
-            self._say(name, verdict, int(ms), text, remedy)
+        if len(row) == 5 and row[1] == "same":
+            self._node.say("same", f"{row[0]}={row[3]}")
+        elif len(row) == 5:
+            self._tell(row[0], row[1], int(row[2]), row[3], row[4])
 
-    def _say(self, name: str, verdict: str, ms: int, text: str, remedy: str) -> None:
-        softened = verdict == "fail" and name in self._node.settings.preflight_warn
-        self._node.say("check", name, "warn" if softened else verdict, ms, text, remedy)
+    def _tell(self, name: str, verdict: str, ms: int, text: str, remedy: str) -> None:
+        """Say the verdict of a check, once."""
+        if name in self._missing:
+            self._missing.remove(name)
+            softened = verdict == "fail" and name in self._node.settings.preflight_warn
+            self._node.say("check", name, "warn" if softened else verdict, ms, text, remedy)
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def _has_ended(pid: int) -> bool:
-    """Return whether a child has ended; it stays to be waited for."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except OSError:
-        return True
-
-
-def _start(job: Job, node: Node, engine: EngineState, write: int) -> int:
+def _start(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) -> int:
     """Start a job; return its process id, which is also its group's."""
     pid = os.fork()
     if pid == 0:
         try:
             _alone(write, node.settings.preflight_check_s)
             _run(job, node, engine, write)
-        except BaseException:
-            pass  # there is nobody to tell
         finally:
-            os._exit(0)
-    try:
-        os.setpgid(pid, pid)
-    except OSError:  # it was faster
-        pass
+            os._exit(0)  # whatever happens: there is nobody to tell
+    os.setpgid(pid, pid)  # both do: nobody knows who is faster
     return pid
 
 
@@ -182,9 +166,9 @@ def _alone(keep: int, seconds: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _run(job: Job, node: Node, engine: EngineState, write: int) -> None:
+def _run(job: tuple[Check, ...], node: Node, engine: EngineState, write: int) -> None:
     begin = time.monotonic()
-    for check in job[0]:
+    for check in job:
         try:
             for name, verdict, text, remedy in check(node, engine):
                 now = time.monotonic()

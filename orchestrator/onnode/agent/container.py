@@ -159,6 +159,7 @@ class Container(Place):
         if not self._waiting.wait(lambda: self._up or self.gone, limit):
             raise Failed("container", f"the container does not answer after {limit} s")
         if not self._up:
+            self._waiting.let_signals_come()
             raise Failed("container", f"the container ended at once: {self._node.last_words(3)}")
         return self._told
 

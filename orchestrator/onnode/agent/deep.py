@@ -34,36 +34,28 @@ def main(node: Node) -> int:
     folder = Path(f"{node.channel}-deep")
     try:
         node.folder.mkdir(parents=True, exist_ok=True)
-        _fill(node, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        # Whoever finds the folder behind a killed process removes it.
+        (folder / "hold_pid").write_text(f"{os.getpid()}\n")
+        shutil.copytree(Path(__file__).parent.parent / "measure", folder / "measure")
+        (folder / "environment.sh").write_bytes(_environment(node))
         return _measure(node, folder, waiting)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fill(node: Node, folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    # Whoever finds the folder behind a killed process removes it.
-    (folder / "hold_pid").write_text(f"{os.getpid()}\n")
-    shutil.copytree(Path(__file__).parent.parent / "measure", folder / "measure")
-    try:
-        run = node.layout.environment.read_bytes()
-    except FileNotFoundError:
-        run = b""
-    (folder / "environment.sh").write_bytes(run + _exports(node).encode("utf-8", "surrogateescape"))
-
-
-def _exports(node: Node) -> str:
-    """Return what the measurement has beyond the variables of a run: this node's own network, and what measure/ wants to know."""
-    peers = [one for one in os.environ.get("ORCH_DEEP_PEERS", "").split() if one != node.name]
+def _environment(node: Node) -> bytes:
+    """Return the variables of a run and, beyond them, this node's own network and what measure/ wants to know."""
     own: dict[str, str | None] = dict(network.look(node).exports())
-    own["ORCH_DEEP_GPUS"] = str(node.settings.gpus_per_node)
-    own["ORCH_DEEP_PEER"] = "".join(peers[:1])
-    own["PYTHONDONTWRITEBYTECODE"] = "1"
+    own |= {"ORCH_DEEP_GPUS": str(node.settings.gpus_per_node), "PYTHONDONTWRITEBYTECODE": "1"}
+    own["ORCH_DEEP_PEER"] = next((one for one in os.environ.get("ORCH_DEEP_PEERS", "").split() if one != node.name), "")
     for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_PASS_S", "ORCH_DEEP_RCCL_TESTS"):
         own[name] = os.environ.get(name) or None
     lines = (f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}" for name, value in own.items())
-    return "\n".join(("", *lines, ""))
+    of_a_run = node.layout.environment
+    run = of_a_run.read_bytes() if of_a_run.exists() else b""
+    return run + "\n".join(("", *lines, "")).encode("utf-8", "surrogateescape")
 
 
 def _measure(node: Node, folder: Path, waiting: Waiting) -> int:

@@ -1,13 +1,25 @@
-"""What can move time or convergence on a node, as field=value (docs/tuning.md). What differs between equal nodes (addresses, serial
-numbers, the momentary clock) is no fact here."""
+"""What a node is made of, as its kernel tells. What equal nodes say differently (addresses, serial numbers, the momentary clock) is
+left out, since both records are compared between nodes:
+
+- facts, field=value: what can move time or convergence (docs/tuning.md);
+- nodes/<node>/hardware.json: members of the system description of a submission, as MLCommons' checker calls them (docs/package.md).
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
+from .. import records
+from ..events import number
 from .kernel import amd_gpus, entries, lines, names
 from .node import Node, first_line, shortened
+
+Pairs = Iterator[tuple[str, str]]
+"""Names with values; "" where the kernel does not tell."""
 
 _WORDS = re.compile(
     r"(?:iommu|amd_iommu|intel_iommu|pci|mitigations|isolcpus|nohz_full|numa_balancing|transparent_hugepage|idle|amd_pstate|"
@@ -27,34 +39,66 @@ _GPU = {
 }
 _LONGEST = 600
 """Bytes of one fact: several go into a line that srun keeps whole."""
+_NO_DISKS = re.compile("(?:loop|ram|zram|dm-|md|sr|fd|nbd|drbd|rbd).*")
+_LINK_SPEEDS = {"16": "PCIe 4.0", "32": "PCIe 5.0", "64": "PCIe 6.0"}
 
 
 def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
     """Return the facts of a node. `knobs`: what was found, by the name of the knob. What cannot be read is left out."""
-    told = [
-        ("image", image),
-        *_host(node.root),
-        *_gpus(f"{node.root}/sys"),
-        *_nics(f"{node.root}/sys/class/infiniband"),
-    ]
+    sys = f"{node.root}/sys"
+    told = [("image", image), *_host(node.root), *_gpus(sys), *_nics(f"{sys}/class/infiniband")]
     facts = [f"{name}={value}" for name, value in told if value]
     return [shortened(one, _LONGEST) for one in facts + [f"knob.{name}={value}" for name, value in knobs.items()]]
 
 
-def _each(paths: list[str]) -> str:
-    """Return the values of files, each once, with commas between them; of `always [madvise] never` the word in brackets."""
-    values = (re.sub(r".*?\[([^]]*)\].*", r"\1", first_line(path)) for path in paths)
-    return ",".join(value for value in dict.fromkeys(values) if value)
+def write_hardware(node: Node) -> None:
+    """Write hardware.json of the node. Nothing depends on it: what goes wrong is only logged."""
+    sys = f"{node.root}/sys" if node.sys == "/sys" else node.sys
+    proc = f"{node.root}/proc" if node.proc == "/proc" else node.proc
+    parts = (
+        *(_processors(sys, proc), _memory(sys, proc), _storage(f"{sys}/block"), _network(f"{sys}/class")),
+        *(_accelerators(sys), _software(node, sys, proc), _machine(f"{sys}/class/dmi/id")),
+    )
+    members = {name: value for part in parts for name, value in part if value}
+    told = json.dumps({"schema": 1, "node": node.name, **members}) + "\n"
+    try:
+        records.write_bytes(node.folder / "hardware.json", told.encode(), sync=False)
+    except OSError as error:
+        node.log(f"cannot write {node.folder}/hardware.json: {error.strerror or error}")
 
 
-def _host(root: str) -> Iterator[tuple[str, str]]:
+def _processor(proc: str) -> dict[str, str]:
+    """Return what is told of the first processor: a large machine has hundreds of them."""
+    paragraph = "\n".join(lines(f"{proc}/cpuinfo", 8192)).partition("\n\n")[0]
+    pairs = (line.partition(":")[::2] for line in paragraph.split("\n"))
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _top_clock(gpu: str, clock: str) -> str:
+    """Return the highest clock of a GPU's table: the last line's. A star marks the momentary one."""
+    table = [line for line in lines(f"{gpu}/pp_dpm_{clock}", 1 << 16) if line]
+    return re.split("[ *]", table[-1].split(": ", 1)[-1])[0] if table else ""
+
+
+# ---- facts
+
+
+def _once(values: Iterable[str]) -> str:
+    return ",".join(filter(None, dict.fromkeys(values)))
+
+
+def _each(folders: list[str], file: str) -> str:
+    """Return what the file holds in the folders, each value once; of `always [madvise] never` the word in brackets."""
+    return _once(re.sub(r".*?\[([^]]*)\].*", r"\1", first_line(f"{folder}/{file}")) for folder in folders)
+
+
+def _host(root: str) -> Pairs:
     yield "kernel", first_line(f"{root}/proc/sys/kernel/osrelease")
     if words := " ".join(lines(f"{root}/proc/cmdline", 1 << 16)).split():
         yield "kernel.words", " ".join(filter(_WORDS.fullmatch, words)) or "none"
-    processor = dict(line.partition(":")[::2] for line in reversed(lines(f"{root}/proc/cpuinfo", 1024)[:12]))
-    told = {name.strip(): value.strip() for name, value in processor.items()}
-    yield "cpu", told.get("model name", "")
-    yield "cpu.microcode", told.get("microcode", "")
+    processor = _processor(f"{root}/proc")
+    yield "cpu", processor.get("model name", "")
+    yield "cpu.microcode", processor.get("microcode", "")
     yield "bios", first_line(f"{root}/sys/class/dmi/id/bios_version")
     yield "host.model", first_line(f"{root}/sys/class/dmi/id/product_name")
     yield "rocm", first_line(f"{root}/opt/rocm/.info/version")
@@ -62,34 +106,141 @@ def _host(root: str) -> Iterator[tuple[str, str]]:
     yield "driver.source", first_line(f"{root}/sys/module/amdgpu/srcversion")
 
 
-def _gpus(sys: str) -> Iterator[tuple[str, str]]:
+def _gpus(sys: str) -> Pairs:
     gpus = amd_gpus(sys)
     yield "gpu.count", str(len(gpus))
-    for name, file in _GPU.items():
-        yield f"gpu.{name}", _each([f"{gpu}/{file}" for gpu in gpus])
-    caps = [f"{gpu}/hwmon/{one}/power1_cap" for gpu in gpus for one in sorted(entries(f"{gpu}/hwmon"))]
-    yield "gpu.power_cap", _each(caps)
+    yield from ((f"gpu.{name}", _each(gpus, file)) for name, file in _GPU.items())
+    yield "gpu.power_cap", _each([f"{gpu}/hwmon/{one}" for gpu in gpus for one in names(f"{gpu}/hwmon")], "power1_cap")
     for file in names(f"{gpus[0]}/fw_version", 64) if gpus else ():
         if file.endswith("_fw_version"):
-            yield f"gpu.firmware.{file[: -len('_fw_version')]}", _each([f"{gpu}/fw_version/{file}" for gpu in gpus])
+            yield f"gpu.firmware.{file[: -len('_fw_version')]}", _each(gpus, f"fw_version/{file}")
     for clock in ("sclk", "mclk"):
-        yield (
-            f"gpu.max_{clock}",
-            ",".join(dict.fromkeys(filter(None, (top_clock(f"{gpu}/pp_dpm_{clock}") for gpu in gpus)))),
-        )
+        yield f"gpu.max_{clock}", _once(_top_clock(gpu, clock) for gpu in gpus)
 
 
-def top_clock(path: str) -> str:
-    """Return the highest clock of a GPU's table: the last line's. A star marks the momentary one."""
-    table = [line for line in lines(path, 1 << 16) if line]
-    return re.split("[ *]", table[-1].split(": ", 1)[-1])[0] if table else ""
-
-
-def _nics(folder: str) -> Iterator[tuple[str, str]]:
+def _nics(folder: str) -> Pairs:
     nics = [f"{folder}/{one}" for one in names(folder)]
     yield "nic.count", str(len(nics))
     for name, file in (("type", "hca_type"), ("board", "board_id"), ("firmware", "fw_ver")):
-        yield f"nic.{name}", _each([f"{nic}/{file}" for nic in nics])
+        yield f"nic.{name}", _each(nics, file)
     ports = [f"{nic}/ports/{port}" for nic in nics for port in names(f"{nic}/ports")]
     for name in ("rate", "link_layer"):
-        yield f"nic.{name}", _each([f"{port}/{name}" for port in ports])
+        yield f"nic.{name}", _each(ports, name)
+
+
+# ---- members of the system description
+
+
+def _number(path: str) -> int:
+    """Return the number in a file; 0 when it holds none."""
+    return max(0, number(first_line(path), 18) or 0)
+
+
+def _size(size: int, base: int) -> str:
+    """Return bytes as GB or TB of that base (1000, or 1024 as memory is sold), TB with up to two decimals."""
+    whole = size // base**3
+    if whole < 1000:
+        return f"{(size + base**3 // 2) // base**3} GB"
+    hundredths = (whole * 100 + base // 2) // base
+    return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".") + " TB"
+
+
+def _counted(words: list[str]) -> str:
+    return ", ".join(f"{count} x {word}" for word, count in Counter(words).items())
+
+
+def _processors(sys: str, proc: str) -> Pairs:
+    told, cpu = _processor(proc), f"{sys}/devices/system/cpu"
+    yield "host_processor_model_name", told.get("model name", "")
+    yield "host_processor_core_count", told.get("cpu cores", "")
+    ranges = re.findall("([0-9]{1,9})(?:-([0-9]{1,9}))?", first_line(f"{cpu}/present"))
+    threads = sum(int(last or first) - int(first) + 1 for first, last in ranges)
+    siblings = number(told.get("siblings", ""), 9) or 0
+    if threads > 0:
+        yield "host_processor_vcpu_count", str(threads)
+        yield "host_processors_per_node", str(-(-threads // siblings)) if siblings > 0 else ""
+    if frequency := _number(f"{cpu}/cpu0/cpufreq/cpuinfo_max_freq"):
+        yield "host_processor_frequency", f"{frequency // 1000} MHz"
+    yield "host_processor_caches", ", ".join(_caches(f"{cpu}/cpu0/cache"))
+
+
+def _caches(folder: str) -> Iterator[str]:
+    for index in names(folder, 64):
+        level, size, kind = (first_line(f"{folder}/{index}/{file}") for file in ("level", "size", "type"))
+        if level and size:
+            yield f"L{level}{ {'Data': 'd', 'Instruction': 'i'}.get(kind, '') }: {re.sub('K$', ' kB', size)}"
+
+
+def _memory(sys: str, proc: str) -> Pairs:
+    """Blocks of memory, where the kernel tells them, are what is installed; MemTotal is less, and differs between equal nodes."""
+    folder = f"{sys}/devices/system/memory"
+    block = first_line(f"{folder}/block_size_bytes")
+    blocks = sum(1 for one in entries(folder) if re.match("memory[0-9]", one))
+    size = int(block, 16) * blocks if re.fullmatch("[0-9a-fA-F]{1,16}", block) else 0
+    kib = re.match("MemTotal: *([0-9]{1,15})", first_line(f"{proc}/meminfo"))
+    if not size and kib:
+        # To whole 8 GB: what firmware and kernel keep for themselves differs.
+        size = (int(kib[1]) // 1024 // 8192 + 1) * 8 * 1024**3
+    if size:
+        yield "host_memory_capacity", _size(size, 1024)
+
+
+def _storage(folder: str) -> Pairs:
+    disks = [one for one in names(folder) if not _NO_DISKS.fullmatch(one) and _number(f"{folder}/{one}/removable") != 1]
+    sizes = {one: size for one in disks if (size := _number(f"{folder}/{one}/size"))}
+    kinds = (_kind(one, first_line(f"{folder}/{one}/queue/rotational")) for one in sizes)
+    yield "host_storage_type", ", ".join(dict.fromkeys(kinds))
+    yield "host_storage_capacity", _counted([_size(size * 512, 1000) for size in sizes.values()])
+
+
+def _kind(disk: str, rotational: str) -> str:
+    if disk.startswith(("nvme", "vd", "xvd")):
+        return "NVMe SSD" if disk.startswith("nvme") else "virtual disk"
+    return "SSD" if rotational == "0" else "hard disk"
+
+
+def _network(folder: str) -> Pairs:
+    found = []
+    for device in names(f"{folder}/infiniband"):
+        home = f"{folder}/infiniband/{device}"
+        kind = first_line(f"{home}/hca_type")
+        for port in names(f"{home}/ports"):
+            if rate := first_line(f"{home}/ports/{port}/rate").split(" ")[0]:
+                layer = first_line(f"{home}/ports/{port}/link_layer") or "RDMA"
+                found.append(f"{rate} Gb/s {layer}" + (f" ({kind})" if kind else ""))
+    for device in [] if found else names(f"{folder}/net"):
+        speed = _number(f"{folder}/net/{device}/speed")
+        if speed and os.path.exists(f"{folder}/net/{device}/device"):
+            found.append(f"{speed} Mb/s Ethernet" if speed % 1000 else f"{speed // 1000} Gb/s Ethernet")
+    yield "host_networking", _counted(found)
+
+
+def _accelerators(sys: str) -> Pairs:
+    gpus = amd_gpus(sys)
+    if not gpus:
+        return
+    yield "accelerators_per_node", str(len(gpus))
+    if memory := _number(f"{gpus[0]}/mem_info_vram_total"):  # never TB, as accelerators are sold
+        yield "accelerator_memory_capacity", f"{(memory + 512 * 1024**2) // 1024**3} GB"
+    speed, width = (first_line(f"{gpus[0]}/max_link_{one}") for one in ("speed", "width"))
+    if speed:
+        yield "accelerator_host_interconnect", _LINK_SPEEDS.get(speed[:2], speed) + (f" x{width}" if width else "")
+    if clock := re.search("([0-9]+)[Mm][Hh]z", _top_clock(gpus[0], "sclk")):
+        yield "accelerator_frequency", f"{clock[1]} MHz"
+
+
+def _software(node: Node, sys: str, proc: str) -> Pairs:
+    release = re.findall("(?m)^PRETTY_NAME=(.*)", "\n".join(lines(f"{node.root}/etc/os-release")))
+    system = re.sub("[\"']", "", release[-1]) if release else ""
+    kernel = first_line(f"{proc}/sys/kernel/osrelease")
+    yield "operating_system", (system or "Linux") + (f", kernel {kernel}" if kernel else "")
+    rocm, driver = first_line(f"{node.root}/opt/rocm/.info/version"), first_line(f"{sys}/module/amdgpu/version")
+    stack = [f"container image {node.settings.cont}", node.settings.engine] if node.settings.engine != "none" else []
+    stack += [f"ROCm {rocm} on the host"] if rocm else []
+    yield "other_software_stack", ", ".join(stack + ([f"amdgpu driver {driver}"] if driver else []))
+
+
+def _machine(folder: str) -> Pairs:
+    vendor, product, bios = (first_line(f"{folder}/{file}") for file in ("sys_vendor", "product_name", "bios_version"))
+    model = product if product.startswith(vendor) else f"{vendor} {product}".strip()
+    yield "hw_notes", ", ".join(filter(None, (model, f"BIOS {bios}" if bios else "")))

@@ -15,45 +15,32 @@ from .tools import Smi, Values, by_gpu
 if TYPE_CHECKING:
     from .checks import Rows
 
+Verdict = tuple[str, str, str]
+"""Verdict, text and remedy of one check."""
 _MODELS = (
     "MI100 738c 738e, MI210 740f 7410, MI250X 7408, MI250 740c, MI300A 74a0, MI300X 74a1 74b5 74a9 74bd, "
     "MI308X 74a2 74b6 74a8 74bc, MI325X 74a5 74b9, MI350X 75a0 75b0, MI355X 75a3 75b3"
 )
 MODEL_OF_ID = {f"0x{one}": words.split()[0] for words in _MODELS.split(", ") for one in words.split()[1:]}
 """By PCI device id; virtual functions have ids of their own."""
-NAMES = ("gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links")
 _RESET = "reset the GPU (amd-smi reset --gpureset) or reboot"
-_XGMI = "type 11"
+_TOPOLOGY, _PROCESSES, _DRIVER = "class/kfd/kfd/topology/nodes", "class/kfd/kfd/proc", "bus/pci/drivers/amdgpu"
 
 
-def untold(node: Node) -> tuple[str, str, str] | None:
-    """Return verdict, text and remedy where there are no GPUs to check, or nothing tells of them."""
+def untold(node: Node) -> Verdict | None:
+    """Return the verdict of all checks where there are no GPUs to check, or nothing tells of them."""
     if not node.settings.gpu_model or not node.settings.gpus_per_node:
         return "skip", "the system has no GPUs", ""
-    smi = Smi(node)
-    if smi.amd or smi.rocm or names(f"{_kfd(node)}/topology/nodes") or os.path.exists(_pci(node)):
+    if Smi(node).paths or names(f"{node.sys}/{_TOPOLOGY}") or os.path.exists(f"{node.sys}/{_DRIVER}"):
         return None
     text = "cannot be checked: no amd-smi, rocm-smi or amdgpu driver"
     return "warn", text, "install the amdgpu driver and amd-smi, or take another partition"
 
 
-def nothing(node: Node, engine: EngineState) -> Rows:
-    """Take the place of all checks here where there is nothing to check."""
-    yield from ((name, *(untold(node) or ("skip", "", ""))) for name in NAMES)
-
-
-def _pci(node: Node) -> str:
-    return f"{node.sys}/bus/pci/drivers/amdgpu"
-
-
-def _kfd(node: Node) -> str:
-    return f"{node.sys}/class/kfd/kfd"
-
-
 def _kfd_gpus(node: Node) -> list[str]:
     """Return the folders of the GPUs in the driver's topology; processors have the GPU id 0."""
-    top = f"{_kfd(node)}/topology/nodes"
-    return [f"{top}/{name}" for name in names(top) if first_line(f"{top}/{name}/gpu_id") not in ("", "0")]
+    folders = (f"{node.sys}/{_TOPOLOGY}/{name}" for name in names(f"{node.sys}/{_TOPOLOGY}"))
+    return [folder for folder in folders if first_line(f"{folder}/gpu_id") not in ("", "0")]
 
 
 def _mib(value: str, unit: str) -> int | None:
@@ -74,48 +61,7 @@ def gib(mib: int) -> str:
 
 Identity = dict[int, dict[str, str]]
 """By GPU: name, id (0x74a1), target (gfx942), as far as they are told."""
-
-
-def _identity(node: Node, smi: Smi) -> tuple[str, Identity]:
-    """Return who tells, and what."""
-    source, values = "amd-smi", smi.ask(smi.amd, "static --asic", "static")
-    if not values:
-        source, values = "rocm-smi", smi.ask(smi.rocm, "--showproductname --showid", "--showproductname")
-    if found := _told_identity(values):
-        return source, found
-    if folders := _kfd_gpus(node):
-        return "/sys/class/kfd", dict(enumerate(map(_topology_identity, folders)))
-    files = {"id": "device", "name": "product_name"}
-    found = {
-        gpu: {what: first_line(f"{folder}/{file}") for what, file in files.items()}
-        for gpu, folder in enumerate(sorted(amd_gpus(node.sys)))
-    }
-    return "/sys/bus/pci/drivers/amdgpu", found
-
-
-def _told_identity(values: Values) -> Identity:
-    found: Identity = defaultdict(dict)
-    for gpu, path, value, _ in by_gpu(values):
-        key, card = path.rpartition("/")[2], path.startswith("/card")
-        about = found[gpu]
-        if value in ("", "N/A"):
-            continue
-        if key in ("market_name", "card_series", "device_name"):
-            about.setdefault("name", value)
-        elif key in ("target_graphics_version", "gfx_version"):
-            about["target"] = value.lower()
-        elif value.startswith("0x") and (
-            path.endswith("/asic/device_id") or (card and key in ("device_id", "gpu_id", "card_model"))
-        ):
-            about.setdefault("id", value.lower())
-    return found
-
-
-def _topology_identity(folder: str) -> dict[str, str]:
-    told = dict(words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2)
-    target = number(told.get("gfx_target_version", "")) or 0
-    gfx = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target > 0 else ""
-    return {"id": f"{number(told.get('device_id', '')) or 0:#06x}", "target": gfx}
+_ROCM_IDS = ("device_id", "gpu_id", "card_model")
 
 
 def identity(node: Node, engine: EngineState) -> Rows:
@@ -135,16 +81,45 @@ def identity(node: Node, engine: EngineState) -> Rows:
     yield ("gpu_model", *(_judge_model(node, gpus) if gpus else ("warn", "cannot be checked: no GPU was found", "")))
 
 
-def _model(about: dict[str, str]) -> str:
-    """Return the model: the device id is the hardware's own word, names come from tables that can be older than the GPU."""
-    name = re.search(r"MI[0-9]{3}[AX]?", about.get("name", ""))
-    return MODEL_OF_ID.get(about.get("id", "")) or (name[0] if name else "")
+def _identity(node: Node, smi: Smi) -> tuple[str, Identity]:
+    """Return who tells, and what."""
+    amd, rocm = "amd-smi static", "rocm-smi --showproductname"
+    if found := _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm)):
+        return smi.source, found
+    for gpu, folder in enumerate(_kfd_gpus(node)):
+        told = dict(words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2)
+        target, device = (number(told.get(name, "")) or 0 for name in ("gfx_target_version", "device_id"))
+        gfx = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target > 0 else ""
+        found[gpu] = {"id": f"{device:#06x}", "target": gfx}
+    if found:
+        return "/sys/class/kfd", found
+    for gpu, folder in enumerate(amd_gpus(node.sys)):
+        found[gpu] = {"id": first_line(f"{folder}/device"), "name": first_line(f"{folder}/product_name")}
+    return f"/sys/{_DRIVER}", found
 
 
-def _judge_model(node: Node, gpus: Identity) -> tuple[str, str, str]:
+def _told_identity(values: Values) -> Identity:
+    found: Identity = defaultdict(dict)
+    for gpu, path, value, _ in by_gpu(values):
+        about, key = found[gpu], path.rpartition("/")[2]
+        is_id = path.endswith("/asic/device_id") or (path.startswith("/card") and key in _ROCM_IDS)
+        if value in ("", "N/A"):
+            continue
+        if key in ("market_name", "card_series", "device_name"):
+            about.setdefault("name", value)
+        elif key in ("target_graphics_version", "gfx_version"):
+            about["target"] = value.lower()
+        elif is_id and value.startswith("0x"):
+            about.setdefault("id", value.lower())
+    return found
+
+
+def _judge_model(node: Node, gpus: Identity) -> Verdict:
     wrong, unknown, shown, gfx = [], [], "", node.settings.gpu_gfx
     for gpu, about in sorted(gpus.items()):
-        model, target = _model(about), about.get("target", "")
+        named, target = re.search(r"MI[0-9]{3}[AX]?", about.get("name", "")), about.get("target", "")
+        # The device id is the hardware's own word, names come from tables that can be older than the GPU.
+        model = MODEL_OF_ID.get(about.get("id", "")) or (named[0] if named else "")
         if model.lower() != node.settings.gpu_model.lower() if model else target and gfx and target != gfx:
             wrong.append(f"GPU {gpu}: {model or target}")
         elif not model and not target:
@@ -167,48 +142,41 @@ def _judge_model(node: Node, gpus: Identity) -> tuple[str, str, str]:
 Metrics = dict[str, dict[int, int]]
 """By what (total, used: MiB; ue, ce, de: counts) and GPU. Deferred errors (de) are bad memory that nobody has read yet."""
 
-_MEMORY = {"total_vram": "total", "vram_total": "total", "used_vram": "used", "vram_used": "used"}
-_MEMORY_ROCM = {"vram_total_memory_(b)": "total", "vram_total_used_memory_(b)": "used"}
+_MEMORY = {
+    **dict.fromkeys(("total_vram", "vram_total", "vram_total_memory_(b)"), "total"),
+    **dict.fromkeys(("used_vram", "vram_used", "vram_total_used_memory_(b)"), "used"),
+}
 _ERRORS = {"total_correctable": "ce", "total_uncorrectable": "ue", "total_deferred": "de"}
 
 
-def _metrics(node: Node, smi: Smi) -> Metrics:
+def metrics(node: Node, engine: EngineState) -> Rows:
+    told = _metrics(node)
+    yield ("gpu_memory", *_judge_memory(node, told))
+    yield ("gpu_errors", *_judge_errors(node, told))
+
+
+def _metrics(node: Node) -> Metrics:
     """Return what a tool tells, and of the driver what it does not."""
-    told = _told_metrics(
-        smi.ask(smi.amd, "metric --mem-usage --ecc", "metric") or smi.ask(smi.rocm, "--showmeminfo vram")
-    )
-    from_driver = {"total": not told["used"], "used": not told["used"], "errors": not told["ue"]}
-    for gpu, folder in enumerate(sorted(amd_gpus(node.sys))):
-        for what in ("total", "used"):
-            amount = number(first_line(f"{folder}/mem_info_vram_{what}"))
-            if from_driver[what] and amount is not None:
-                told[what][gpu] = amount >> 20
-        # Each block of the GPU has a file of counts: ue: 0, ce: 0, newer drivers also de: 0.
-        blocks = [name for name in names(f"{folder}/ras") if name.endswith("_err_count") and from_driver["errors"]]
-        for line in (line for name in blocks for line in lines(f"{folder}/ras/{name}")):
-            what, _, count = line.partition(": ")
-            if what in ("ue", "ce", "de"):
-                told[what][gpu] = told[what].get(gpu, 0) + (number(count.strip()) or 0)
-    return told
-
-
-def _told_metrics(values: Values) -> Metrics:
-    told: Metrics = {what: {} for what in ("total", "used", "ue", "ce", "de")}
+    told: Metrics = defaultdict(dict)
+    values = Smi(node).ask("amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram")
     for gpu, path, value, unit in by_gpu(values):
         key = path.rpartition("/")[2]
-        what = _MEMORY.get(key) or _MEMORY_ROCM.get(key)
-        if what and (mib := _mib(value, "B" if key in _MEMORY_ROCM else unit)) is not None:
-            told[what][gpu] = mib
+        if key in _MEMORY and (mib := _mib(value, "B" if key.endswith("(b)") else unit)) is not None:
+            told[_MEMORY[key]][gpu] = mib
         what = _ERRORS.get(key.replace("_count", "")) if path.endswith(f"/ecc/{key}") else None
         if what and (count := number(value)) is not None and count >= 0:
             told[what][gpu] = count
+    amounts, counts = [] if told["used"] else ["total", "used"], [] if told["ue"] else ["ue", "ce", "de"]
+    for gpu, folder in enumerate(amd_gpus(node.sys)):
+        for what in amounts:
+            if (amount := number(first_line(f"{folder}/mem_info_vram_{what}"))) is not None:
+                told[what][gpu] = amount >> 20
+        # Each block of the GPU has a file of counts: ue: 0, ce: 0, newer drivers also de: 0.
+        blocks = [f"{folder}/ras/{name}" for name in names(f"{folder}/ras") if counts and name.endswith("_err_count")]
+        for what, _, text in (line.partition(": ") for block in blocks for line in lines(block)):
+            if what in counts:
+                told[what][gpu] = told[what].get(gpu, 0) + (number(text.strip()) or 0)
     return told
-
-
-def metrics(node: Node, engine: EngineState) -> Rows:
-    told = _metrics(node, Smi(node))
-    yield ("gpu_memory", *_judge_memory(node, told))
-    yield ("gpu_errors", *_judge_errors(node, told))
 
 
 def _silent(node: Node, told: dict[int, int]) -> str:
@@ -217,7 +185,7 @@ def _silent(node: Node, told: dict[int, int]) -> str:
     return listed([str(gpu) for gpu in wanted if gpu not in told]) if len(told) < len(wanted) else ""
 
 
-def _judge_memory(node: Node, told: Metrics) -> tuple[str, str, str]:
+def _judge_memory(node: Node, told: Metrics) -> Verdict:
     busy, used = [], told["used"]
     if not used:
         text = "cannot be checked: neither a tool nor the driver tells the memory in use"
@@ -228,7 +196,7 @@ def _judge_memory(node: Node, told: Metrics) -> tuple[str, str, str]:
         if mib > min(1024, total // 50 if total else 1024):
             busy.append(f"GPU {gpu}: {gib(mib)} GiB of {gib(total)}")
     if busy:
-        holding = _kfd_processes(node)[0]
+        holding, _ = _users(node, _kfd_processes(node))
         who, first = (f" by {holding[0]}", "end that process; ") if holding else ("", "")
         return "fail", f"{listed(busy)} in use{who}", f"{first}without one: {_RESET}"
     if silent := _silent(node, used):
@@ -237,69 +205,43 @@ def _judge_memory(node: Node, told: Metrics) -> tuple[str, str, str]:
     return "pass", f"idle, at most {gib(max(used.values()))} GiB in use", ""
 
 
-def _judge_errors(node: Node, told: Metrics) -> tuple[str, str, str]:
+def _judge_errors(node: Node, told: Metrics) -> Verdict:
     ue, ce, de = told["ue"], told["ce"], told["de"]
     if not ue and not ce:
         return "skip", "neither a tool nor the driver tells error counts", ""
     sums = {gpu: ce.get(gpu, 0) + de.get(gpu, 0) for gpu in {**ce, **de}}
-    lost, corrected = ([f"GPU {gpu}: {n}" for gpu, n in sorted(one.items()) if n] for one in (ue, sums))
+    lost, corrected = (listed([f"GPU {gpu}: {n}" for gpu, n in sorted(one.items()) if n]) for one in (ue, sums))
     if lost:
         remedy = "drain the node; reset or replace the GPU (amd-smi bad-pages)"
-        return "fail", f"uncorrectable errors since the driver was loaded: {listed(lost)}", remedy
+        return "fail", f"uncorrectable errors since the driver was loaded: {lost}", remedy
     if corrected:
-        remedy = "watch these GPUs (amd-smi metric --ecc-blocks)"
-        return "warn", f"corrected or deferred errors: {listed(corrected)}", remedy
+        return "warn", f"corrected or deferred errors: {corrected}", "watch these GPUs (amd-smi metric --ecc-blocks)"
     if ue and (silent := _silent(node, ue)):
-        remedy = "look at dmesg; amd-smi metric --ecc"
-        return "warn", f"GPU {silent} does not tell its error counts, the others do", remedy
+        text = f"GPU {silent} does not tell its error counts, the others do"
+        return "warn", text, "look at dmesg; amd-smi metric --ecc"
     return "pass", "no errors counted", ""
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
 
-Users = tuple[list[str], list[str]]
-"""Processes that hold GPU memory, and those that only have the device open, as monitors do."""
 Found = dict[int, tuple[str, "int | None"]]
 """By pid: name and memory in MiB, "" and None where they are not told."""
 
 
-def _users(node: Node, found: Found) -> Users:
-    holding, opened = [], []
-    for pid, (name, mib) in found.items():
-        if name in ("", "N/A", "UNKNOWN"):
-            name = first_line(f"{node.proc}/{pid}/comm") or "?"
-        name = name.rpartition("/")[2]
-        if mib is not None and mib < 16:
-            opened.append(f"{name} (pid {pid})")
-        else:
-            holding.append(f"{name} (pid {pid}{'' if mib is None else f', {gib(mib)} GiB'})")
-    return holding, opened
-
-
-def _kfd_processes(node: Node) -> Users:
-    """Return what the driver lists, in whatever container it is."""
-    found: Found = {}
-    for pid in names(f"{_kfd(node)}/proc"):
-        folder = f"{_kfd(node)}/proc/{pid}"
-        amounts = (number(first_line(f"{folder}/{one}")) or 0 for one in names(folder) if one.startswith("vram_"))
-        if re.fullmatch("[0-9]{1,9}", pid):
-            found[int(pid)] = "", sum(amounts) >> 20
-    return _users(node, found)
-
-
 def processes(node: Node, engine: EngineState) -> Rows:
-    smi, (holding, opened) = Smi(node), _kfd_processes(node)
+    found = _kfd_processes(node)
     # The tools read the same files, and count some processes twice; they are asked where the driver keeps them from us.
-    if not os.path.isdir(f"{_kfd(node)}/proc"):
-        amd = smi.ask(smi.amd, "process")
-        rocm = [] if amd else smi.ask(smi.rocm, "--showpids")
-        if not amd and not rocm and not (smi.rocm and "No JSON data" in smi.problem):
+    if not os.path.isdir(f"{node.sys}/{_PROCESSES}"):
+        smi = Smi(node)
+        values = smi.ask("amd-smi process", "rocm-smi --showpids")
+        if not values and not ("rocm-smi" in smi.paths and "No JSON data" in smi.problem):
             text, remedy = "the driver lists no processes", "load the amdgpu driver with kfd, or install amd-smi"
-            if smi.amd or smi.rocm:
+            if smi.paths:
                 text, remedy = smi.problem or "the tool printed nothing", "run amd-smi process on the node"
             yield "gpu_processes", "warn", f"cannot be checked: {text}", remedy
             return
-        holding, opened = _users(node, _amd_processes(amd) or _rocm_processes(rocm))
+        found = _amd_processes(values) or _rocm_processes(values)
+    holding, opened = _users(node, found)
     if holding:
         remedy = "end the process, or leave the node out while its job runs"
         yield "gpu_processes", "fail", f"in use by {listed(holding)}", remedy
@@ -308,6 +250,16 @@ def processes(node: Node, engine: EngineState) -> Rows:
         yield "gpu_processes", "warn", text, "fine for a monitor; end anything else"
     else:
         yield "gpu_processes", "pass", "no process on the GPUs", ""
+
+
+def _kfd_processes(node: Node) -> Found:
+    """Return what the driver lists, in whatever container it is."""
+    found: Found = {}
+    for pid in filter(re.compile("[0-9]{1,9}").fullmatch, names(f"{node.sys}/{_PROCESSES}")):
+        folder = f"{node.sys}/{_PROCESSES}/{pid}"
+        amounts = (number(first_line(f"{folder}/{one}")) or 0 for one in names(folder) if one.startswith("vram_"))
+        found[int(pid)] = "", sum(amounts) >> 20
+    return found
 
 
 def _amd_processes(values: Values) -> Found:
@@ -322,10 +274,10 @@ def _amd_processes(values: Values) -> Found:
     found: Found = {}
     for about in entries.values():
         (pid, _), (name, _) = about.get("pid", ("", "")), about.get("name", ("", ""))
-        keys = ("memory_usage/vram_mem", "vram_mem", "mem_usage", "mem")
-        told = [amount for key in keys if key in about and (amount := _mib(*about[key])) is not None][:1]
         if re.fullmatch("[0-9]{1,9}", pid):
-            told += [before for _, before in [found.get(int(pid), ("", None))] if before is not None]
+            keys = ("memory_usage/vram_mem", "vram_mem", "mem_usage", "mem")
+            told = [mib for key in keys if key in about and (mib := _mib(*about[key])) is not None][:1]
+            told += [mib for _, mib in [found.get(int(pid), ("", None))] if mib is not None]
             found[int(pid)] = name, max(told, default=None)
     return found
 
@@ -340,6 +292,20 @@ def _rocm_processes(values: Values) -> Found:
     return found
 
 
+def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
+    """Return the processes that hold GPU memory, and those that only have the device open, as monitors do."""
+    holding, opened = [], []
+    for pid, (name, mib) in found.items():
+        if name in ("", "N/A", "UNKNOWN"):
+            name = first_line(f"{node.proc}/{pid}/comm") or "?"
+        name = name.rpartition("/")[2]
+        if mib is not None and mib < 16:
+            opened.append(f"{name} (pid {pid})")
+        else:
+            holding.append(f"{name} (pid {pid}{'' if mib is None else f', {gib(mib)} GiB'})")
+    return holding, opened
+
+
 # ---- links -----------------------------------------------------------------------------------------------------------
 # `xgmi_error` of the driver cannot be read on MI300 and later, and amd-smi has no word on it there; the state of the links is
 # told by `amd-smi xgmi`, their errors by the RAS counters (gpu_errors).
@@ -352,8 +318,7 @@ def links(node: Node, engine: EngineState) -> Rows:
     if node.settings.gpus_per_node == 1:
         yield "gpu_links", "skip", "one GPU: no links", ""
         return
-    smi = Smi(node)
-    up, down = _told_links(smi.ask(smi.amd, "xgmi --link-status", "xgmi"))
+    up, down = _told_links(Smi(node).ask("amd-smi xgmi --link-status", "amd-smi xgmi"))
     if not up:
         up, down = _driver_links(node)
     if down:
@@ -370,12 +335,11 @@ def _told_links(values: Values) -> Links:
 
     A list by GPU has SELF in it. A list by port can have a port that leads nowhere; there it counts whether enough others are up.
     """
-    sections: dict[str, dict[int, str]] = {}
+    sections: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
     gpus = {gpu for gpu, *_ in by_gpu(values)}
     for gpu, path, value, _ in by_gpu(values):
         if re.search(r"/link_status/[0-9]+$", path):
-            section = sections.setdefault(re.split(r"/[0-9]", path)[0], {})
-            section[gpu] = f"{section.get(gpu, '')} {value.upper()}"
+            sections[re.split(r"/[0-9]", path)[0]][gpu] += f" {value.upper()}"
     telling = [one for one in sections.values() if re.search("[UD]", "".join(one.values()))]
     telling.sort(key=lambda one: "SELF" not in "".join(one.values()))  # the list by GPU, where there is one
     up, down = {}, []
@@ -390,11 +354,11 @@ def _told_links(values: Values) -> Links:
 
 
 def _driver_links(node: Node) -> Links:
-    """Count the entries of type XGMI in the topology, one for each GPU that a GPU reaches; equal GPUs have equally many."""
+    """Count the entries of type XGMI (11) in the topology, one for each GPU that a GPU reaches; equal GPUs have equally many."""
     up = {}
     for gpu, folder in enumerate(_kfd_gpus(node)):
         files = [f"{folder}/io_links/{name}/properties" for name in names(f"{folder}/io_links")]
-        up[gpu] = sum(_XGMI in lines(file) for file in files)
+        up[gpu] = sum("type 11" in lines(file) for file in files)
     most = max(up.values(), default=0)
     down = [f"GPU {gpu}: {n} of {most} links in the driver's topology" for gpu, n in up.items() if n != most]
     return (up, down) if most else ({}, [])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..events import now_ms
 from ..records import read_bytes, write_bytes
 from ..settings import SettingsError, load
-from .channel import close_channel, open_channel
+from .leftovers import close_channel, open_channel
 from .node import EngineState, Node, own_name, say, this_node
 from .run import NO_CONTAINER, Order, Place, Run, keep_files
 from .tuning import Tuning, missing
@@ -223,7 +223,7 @@ class Hold:
 
     def _get_ready(self, network: Network) -> None:
         """Have the container and the settings of a node that is used. Raises Failed."""
-        from .hardware import write
+        from .facts import write_hardware
 
         node, container = self.node, None
         with failing("storage", str(node.layout.environment)):
@@ -235,7 +235,7 @@ class Hold:
             if self.engine.problem:
                 raise Failed(self.engine.kind, self.engine.problem)
             container = self.place = Container(node, self.waiting, network.used, f"orch-{self.name}")
-        write(node)
+        write_hardware(node)
         if note := self.tuning.apply():
             node.say("note", f"tunables: {note}")
         if container is not None:
@@ -259,6 +259,7 @@ class Hold:
                 self._do(self.requests.popleft())
 
     def _lose_place(self) -> None:
+        self.waiting.let_signals_come()
         if self.run is not None:
             if self.has_engine:
                 self.run.note("the container ended during the run")

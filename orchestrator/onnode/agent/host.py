@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..events import number
 from ..settings import rehearsed
-from .gpu import gib
+from .container import folders
+from .gpu import Verdict, gib
 from .kernel import amd_gpus, entries, lines, names
 from .network import rdma_verdict
 from .node import EngineState, Node, first_line, listed
@@ -64,9 +65,10 @@ def clock(node: Node, state: EngineState) -> Rows:
 
 def limits(node: Node, state: EngineState) -> Rows:
     """With a container its limits come from the engine and --ulimit, so these are worth a warning; a run on the host has these."""
-    inside, verdict, troubles, remedies = node.settings.engine != "none", "pass", [], []
+    wanted, inside, verdict, troubles, remedies = node.settings, node.settings.engine != "none", "pass", [], []
     memlock, nofile = _limit(node, "Max locked memory", "memlock"), _limit(node, "Max open files", "nofile")
-    if (amount := number(memlock)) is not None and _uses_rdma(node) and (inside or os.geteuid() != 0):
+    uses_rdma = wanted.fabric not in ("", "none", "ethernet") and wanted.network_rdma != "off" and wanted.nnodes > 1
+    if (amount := number(memlock)) is not None and uses_rdma and (inside or os.geteuid() != 0):
         verdict = "warn" if inside else "fail"
         troubles.append(f"locked memory is limited to {amount // 1024} KiB, RDMA needs unlimited")
         remedies.append("memlock unlimited (limits.conf, slurmd's LimitMEMLOCK, --ulimit memlock=-1)")
@@ -82,13 +84,8 @@ def _limit(node: Node, title: str, option: str) -> str:
     """Return what holds in the container where its options say so, else for this process."""
     words = " ".join(node.settings.container_options) if node.settings.engine != "none" else ""
     told = re.findall(rf"(?:^| |--ulimit=){option}=([^ :]*)", words)
-    told = told or re.findall(rf"(?m)^{title} +([^ ]+)", "\n".join(lines(f"{node.proc}/self/limits")))
-    return "unlimited" if told and told[-1] == "-1" else told[-1] if told else ""
-
-
-def _uses_rdma(node: Node) -> bool:
-    has = node.settings.fabric not in ("", "none", "ethernet")
-    return has and node.settings.network_rdma != "off" and node.settings.nnodes > 1
+    told = told or re.findall(rf"(?m)^{title} +([^ ]+)", "\n".join(lines(f"{node.proc}/self/limits"))) or [""]
+    return "unlimited" if told[-1] == "-1" else told[-1]
 
 
 def versions(node: Node, state: EngineState) -> Rows:
@@ -115,33 +112,35 @@ def rdma(node: Node, state: EngineState) -> Rows:
 
 def log_dir(node: Node, state: EngineState) -> Rows:
     """The batch host wrote a marker just before; the node has to see it, and to write one that the judge sees."""
-    begin, marker, wanted = time.monotonic(), os.environ.get("ORCH_MARKER", ""), os.environ.get("ORCH_MARKER_TEXT", "")
-    if not marker:
-        probe, passed = (
-            f"{node.settings.logdir}/.orch-probe-{node.name}-{os.getpid()}",
-            f"{node.settings.logdir} is writable",
-        )
-        yield ("log_dir", *_write_probe(probe, "", passed))
-        if os.path.isfile(probe):
-            os.unlink(probe)
-        return
-    folder = os.path.dirname(marker)
+    marker, wanted = os.environ.get("ORCH_MARKER", ""), os.environ.get("ORCH_MARKER_TEXT", "")
+    yield ("log_dir", *(_see_marker(node, marker, wanted) if marker else _try_log_dir(node)))
+
+
+def _try_log_dir(node: Node) -> Verdict:
+    probe = f"{node.settings.logdir}/.orch-probe-{node.name}-{os.getpid()}"
+    verdict = _write_probe(probe, "", f"{node.settings.logdir} is writable")
+    if os.path.isfile(probe):
+        os.unlink(probe)
+    return verdict
+
+
+def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
+    begin, folder = time.monotonic(), os.path.dirname(marker)
     while (seen := first_line(marker)) != wanted or not seen:
         waited = time.monotonic() - begin
         if waited > node.settings.preflight_check_s - 0.7:
             shown = "an older marker is there" if seen else "the marker that the batch host wrote is not there"
             shown = shown if os.path.isdir(folder) else "the folder is not on this node"
             remedy = "mount the shared file system here; with NFS, a shorter acdirmax or lookupcache=none"
-            yield "log_dir", "fail", f"{folder}: {shown} after {waited:.0f} s", remedy
-            return
+            return "fail", f"{folder}: {shown} after {waited:.0f} s", remedy
         time.sleep(0.1)
         entries(folder)  # An NFS client may answer from its cache for some seconds: a listing makes it ask again.
     passed = f"{folder}: marker seen after {(time.monotonic() - begin) * 1000:.0f} ms, own one written"
-    yield ("log_dir", *_write_probe(f"{marker}.{node.name}", wanted, passed))
+    return _write_probe(f"{marker}.{node.name}", wanted, passed)
 
 
-def _write_probe(path: str, text: str, passed: str) -> tuple[str, str, str]:
-    """Write a line and read it again; return verdict, text and remedy."""
+def _write_probe(path: str, text: str, passed: str) -> Verdict:
+    """Write a line and read it again."""
     try:
         with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text + "\n")
@@ -156,30 +155,29 @@ def _write_probe(path: str, text: str, passed: str) -> tuple[str, str, str]:
 
 def data(node: Node, state: EngineState) -> Rows:
     """Every folder of data is there and can be used; what they hold becomes one value that must be equal on all nodes."""
-    sources = []
-    for mount in node.settings.mounts:
-        variable, below, target, mode = (mount.split("\t") + [""] * 4)[:4]
+    contents = {}
+    for variable, source, place in folders(node.settings.mounts, node.settings.data):
+        target, _, mode = place.rpartition(":")
         if variable == "LOGDIR" or target == "/results":
             continue
-        source, name = node.settings.data.get(variable, ""), f"data.{node.settings.workload}.{variable}"
+        name = f"data.{node.settings.workload}.{variable}"
         if not source:
             yield "data", "fail", f"{variable} is not set", f"give the site file {name}, or export {variable}"
             return
-        sources.append(source if below == "." else f"{source}/{below}")
-        if problem := _unusable(sources[-1], mode):
+        if problem := _unusable(source, mode):
             remedy = f"mount or copy it here and give the rights, or correct {name} of the site"
-            yield "data", "fail", f"{variable}: {sources[-1]} {problem}", remedy
+            yield "data", "fail", f"{variable}: {source} {problem}", remedy
             return
-    if not sources:
+        contents[source] = _content(source)
+    if not contents:
         yield "data", "skip", "the workload mounts no data", ""
         return
-    contents = {source: _content(source) for source in sources}
     found = [path for content in contents.values() for path in content][:MAX_ENTRIES]
     yield "data", "same", _fingerprint(found), ""
     if empty := [source for source, content in contents.items() if not content]:
         yield "data", "warn", f"{listed(empty)}: empty", "fetch the data, or mount the file system that has it"
     else:
-        yield "data", "pass", f"{len(sources)} folders, {len(found)} entries looked at", ""
+        yield "data", "pass", f"{len(contents)} folders, {len(found)} entries looked at", ""
 
 
 def _unusable(source: str, mode: str) -> str:
@@ -229,7 +227,9 @@ def free_space(node: Node, state: EngineState) -> Rows:
     """The log folder, the folder of the channels and the engine's storage."""
     given, short, free = number(node.settings.preflight_free_gb), [], []
     needed = 1 if given is None else given
-    for folder in dict.fromkeys((node.settings.logdir, node.channels, _engine_storage(node))):
+    own = "/var/lib/containers" if os.geteuid() == 0 else f"{os.environ.get('HOME', '')}/.local/share/containers"
+    engines = {"docker": rehearsed("ORCH_ENGINE_STORAGE", "/var/lib/docker", node.name), "podman": own}
+    for folder in dict.fromkeys((node.settings.logdir, node.channels, engines.get(node.settings.engine, ""))):
         try:
             about = os.statvfs(folder)
         except OSError:
@@ -247,9 +247,3 @@ def free_space(node: Node, state: EngineState) -> Rows:
         yield "free_space", "pass", f"free: {', '.join(free)}", ""
     else:
         yield "free_space", "warn", "cannot be checked: the file systems do not tell their size", ""
-
-
-def _engine_storage(node: Node) -> str:
-    own = "/var/lib/containers" if os.geteuid() == 0 else f"{os.environ.get('HOME', '')}/.local/share/containers"
-    docker = rehearsed("ORCH_ENGINE_STORAGE", "/var/lib/docker", node.name)
-    return {"docker": docker, "podman": own}.get(node.settings.engine, "")

@@ -33,6 +33,7 @@ def lines(path: str, limit: int = 1 << 18) -> list[str]:
 
 
 def amd_gpus(sys: str) -> list[str]:
-    """Return the folders of the devices of the amdgpu driver, by PCI address."""
+    """Return the folders of the devices of the amdgpu driver, by PCI address (0000:0a:00.0 behind 0000:05:00.0)."""
     driver = f"{sys}/bus/pci/drivers/amdgpu"
-    return [f"{driver}/{one}" for one in sorted(names(driver)) if re.fullmatch(r".*:.*:.*\..*", one)]
+    addresses = filter(re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver))
+    return [f"{driver}/{one}" for one in sorted(addresses, key=lambda one: [int(n, 16) for n in re.split("[:.]", one)])]

@@ -1,4 +1,5 @@
-"""What earlier jobs of ours left on a node: folders, files in shared memory, pipes, containers.
+"""What a job has on a host beside its set: the folder that a node shares with its container, and what earlier jobs of ours left
+(such folders, files in shared memory, pipes, containers).
 
 Only what carries our name and whose job and holder are both gone is removed. Everything else is told and left alone: it can
 be another job of ours on the same host, or somebody else's work.
@@ -10,10 +11,12 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..events import number
+from ..records import write_bytes
 from .kernel import entries
 from .node import EngineState, Node, first_line, listed, process_start
 from .tools import ask
@@ -24,71 +27,59 @@ if TYPE_CHECKING:
 _ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 _DAY_S = 86400
 
-
-@dataclass
-class _Left:
-    """What was found, in words."""
-
-    cleaned: list[str] = field(default_factory=list)
-    in_use: list[str] = field(default_factory=list)
-    foreign: list[str] = field(default_factory=list)
-    stuck: list[str] = field(default_factory=list)
+# ---- the folder of a node --------------------------------------------------------------------------------------------
 
 
-def leftovers(node: Node, engine: EngineState) -> Rows:
-    left, verdict, text, remedy = _Left(), "pass", "nothing left of earlier jobs", ""
-    _files(node, left)
-    has_engine = node.settings.engine != "none" and engine.state == "up"
-    told = not has_engine or _containers(node, left)
-    if left.stuck:
-        verdict, text = "fail", f"of an earlier job, and could not be removed: {listed(left.stuck)}"
-        remedy = "remove them by hand on this node"
-    elif left.foreign:
-        verdict, text = "warn", f"not ours, left alone: {listed(left.foreign)}"
-        remedy = "ask whose they are; two jobs on one node disturb each other"
-    elif left.in_use:
-        verdict, text = "warn", f"in use by another job of ours: {listed(left.in_use)}"
-        remedy = "two jobs on one node disturb each other: ask for whole nodes (exclusive)"
-    elif not told:
-        verdict, text = "warn", "the container engine does not list its containers"
-        remedy = f"look at it on this node: {' '.join(node.settings.engine_command)} ps"
-    elif left.cleaned:
-        text = f"removed what an ended job left: {listed(left.cleaned)}"
-    yield "leftovers", verdict, text, remedy
+def open_channel(node: Node) -> None:
+    """Make the node's channel with `hold_pid` in it: this process, and its start. Raises OSError."""
+    for folder in _abandoned(node)[0]:  # by holders that were killed: the next one on this host removes them
+        try:
+            remove_folder(folder)
+        except OSError as error:
+            node.log(f"{folder} of an ended job stays: {error.strerror}")
+    if os.path.lexists(node.channel):
+        remove_folder(node.channel, held=True)
+    os.mkdir(node.channel, 0o700)
+    write_bytes(f"{node.channel}/hold_pid", f"{os.getpid()} {process_start(os.getpid())}\n".encode(), sync=False)
 
 
-# ---- folders and files -----------------------------------------------------------------------------------------------
+def close_channel(node: Node) -> None:
+    """Remove the node's channel, if it is this process's. Raises OSError."""
+    if first_line(f"{node.channel}/hold_pid").split()[:1] == [str(os.getpid())]:
+        remove_folder(node.channel, held=True)
 
 
-def _own(path: str) -> int:
-    """Return the type of a file of this user, no link followed: in /tmp anybody can make something of a name. Else 0."""
+def _own(path: str) -> tuple[int, float]:
+    """Return type and time of change of a file of this user, no link followed: in /tmp anybody can make something of a name.
+
+    (0, 0) for everything else.
+    """
     try:
         about = os.lstat(path)
     except OSError:
-        return 0
-    return stat.S_IFMT(about.st_mode) if about.st_uid == os.getuid() else 0
+        return 0, 0
+    return (stat.S_IFMT(about.st_mode), about.st_mtime) if about.st_uid == os.getuid() else (0, 0)
 
 
 def holder(folder: str) -> tuple[str, bool]:
     """Return what hold_pid of a channel says, and whether that process lives: its id and, to tell a later one, its start."""
-    words = first_line(f"{folder}/hold_pid").split() if _own(folder) == stat.S_IFDIR else []
+    words = first_line(f"{folder}/hold_pid").split() if _own(folder)[0] == stat.S_IFDIR else []
     pid = number(words[0], 9) if words else None
     start = process_start(pid) if pid else ""
     return " ".join(words), bool(start) and start == (words[1] if len(words) > 1 else start)
 
 
-def remove_folder(path: str) -> None:
-    """Remove a folder with what is in it, unless its holder lives. What somebody makes anew under its name meanwhile stays.
-
-    Raises OSError.
+def remove_folder(path: str, *, held: bool = False) -> None:
+    """Remove a folder with what is in it, one whose holder lives only if `held`. What somebody makes anew under its name
+    meanwhile stays. Raises OSError.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if holder(f"/proc/self/fd/{fd}/.")[1]:
+        if not held and holder(f"/proc/self/fd/{fd}/.")[1]:
             return
         for _, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
             for name in (*files, *folders):
-                is_folder = stat.S_ISDIR(os.stat(name, dir_fd=inside, follow_symlinks=False).st_mode)
+                is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=inside).st_mode)
                 (os.rmdir if is_folder else os.unlink)(name, dir_fd=inside)
         if os.path.samestat(os.fstat(fd), os.lstat(path)):
             os.rmdir(path)
@@ -96,46 +87,78 @@ def remove_folder(path: str) -> None:
         os.close(fd)
 
 
-def _remove(path: str, left: _Left) -> None:
-    try:
-        remove_folder(path) if _own(path) == stat.S_IFDIR else os.unlink(path)
-    except OSError:
-        pass
-    if not os.path.lexists(path):
-        left.cleaned.append(os.path.basename(path))
-    elif not holder(path)[1]:
-        left.stuck.append(path)
-
-
-def _files(node: Node, left: _Left) -> None:
-    """Remove folders and shared memory of holders that a kill left no time to remove them.
+def _abandoned(node: Node) -> tuple[list[str], list[str]]:
+    """Return the folders of holders that a kill left no time to remove them, and the names of those whose holders live.
 
     Not what this job has for other nodes of this host, which can make it anew at any time.
     """
-    top, shm, prefix = node.channels, f"{node.dev}/shm", f"orch-{os.getuid()}-"
-    alive, this_job = [os.path.basename(node.channel)], os.path.basename(node.channel)[: -len(node.name)]
-    for name in sorted(entries(top)):
-        path = f"{top}/{name}"
-        if name.startswith(prefix) and path != node.channel:
-            words, lives = holder(path)
+    gone, alive, own = [], [], os.path.basename(node.channel)
+    for name in sorted(entries(node.channels)):
+        if name.startswith(f"orch-{os.getuid()}-") and name != own:
+            words, lives = holder(f"{node.channels}/{name}")
             alive += [name] if lives else []
-            if words and not lives and not name.startswith(this_job):
-                _remove(path, left)
-        # A pipe of ours has a name for a moment only.
-        elif (
-            name.startswith("orch-pipe.")
-            and _own(path) == stat.S_IFIFO
-            and time.time() - os.lstat(path).st_mtime > _DAY_S
-        ):
-            _remove(path, left)
+            if words and not lives and not name.startswith(own[: -len(node.name)]):
+                gone.append(f"{node.channels}/{name}")
+    return gone, [own, *alive]
+
+
+# ---- the check -------------------------------------------------------------------------------------------------------
+
+_STUCK, _FOREIGN = "of an earlier job, and could not be removed", "not ours, left alone"
+_IN_USE, _CLEANED = "in use by another job of ours", "removed what an ended job left"
+_VERDICTS = {
+    _STUCK: ("fail", "remove them by hand on this node"),
+    _FOREIGN: ("warn", "ask whose they are; two jobs on one node disturb each other"),
+    _IN_USE: ("warn", "two jobs on one node disturb each other: ask for whole nodes (exclusive)"),
+}
+Left = dict[str, list[str]]
+"""What was found, in words, by the text for it."""
+
+
+def leftovers(node: Node, engine: EngineState) -> Rows:
+    left: Left = defaultdict(list)
+    for path in _files(node):
+        _remove(path, left)
+    has_engine = node.settings.engine != "none" and engine.state == "up"
+    told = not has_engine or _containers(node, left)
+    for text, (verdict, remedy) in _VERDICTS.items():
+        if left[text]:
+            yield "leftovers", verdict, f"{text}: {listed(left[text])}", remedy
+            return
+    if not told:
+        remedy = f"look at it on this node: {' '.join(node.settings.engine_command)} ps"
+        yield "leftovers", "warn", "the container engine does not list its containers", remedy
+    else:
+        cleaned = left[_CLEANED]
+        text = f"{_CLEANED}: {listed(cleaned)}" if cleaned else "nothing left of earlier jobs"
+        yield "leftovers", "pass", text, ""
+
+
+def _files(node: Node) -> Iterator[str]:
+    """Yield the files and folders of holders that are gone."""
+    folders, alive = _abandoned(node)
+    yield from folders
+    for path in (f"{node.channels}/{name}" for name in sorted(entries(node.channels)) if name.startswith("orch-pipe.")):
+        kind, changed_s = _own(path)
+        if kind == stat.S_IFIFO and time.time() - changed_s > _DAY_S:  # a pipe of ours has a name for a moment only
+            yield path
     # Files in shared memory are named like the folder of their holder, or so with a dot and more behind it.
+    shm = f"{node.dev}/shm"
     for name in sorted(entries(shm)):
         lives = any(name == one or name.startswith(f"{one}.") for one in alive)
-        if name.startswith(prefix) and not lives and _own(f"{shm}/{name}"):
-            _remove(f"{shm}/{name}", left)
+        if name.startswith(f"orch-{os.getuid()}-") and not lives and _own(f"{shm}/{name}")[0]:
+            yield f"{shm}/{name}"
 
 
-# ---- containers ------------------------------------------------------------------------------------------------------
+def _remove(path: str, left: Left) -> None:
+    try:
+        remove_folder(path) if _own(path)[0] == stat.S_IFDIR else os.unlink(path)
+    except OSError:
+        pass
+    if not os.path.lexists(path):
+        left[_CLEANED].append(os.path.basename(path))
+    elif not holder(path)[1]:
+        left[_STUCK].append(path)
 
 
 def _ask_engine(node: Node, *words: str) -> tuple[int, str]:
@@ -143,7 +166,7 @@ def _ask_engine(node: Node, *words: str) -> tuple[int, str]:
     return ask([*node.settings.engine_command, *words], (node.settings.preflight_check_s + 1) // 2)
 
 
-def _containers(node: Node, left: _Left) -> bool:
+def _containers(node: Node, left: Left) -> bool:
     """Ask one question for all containers; a second one only where some of others run. Return whether the engine told."""
     label = "index .Labels" if node.settings.engine == "podman" else ".Label"
     labels = "|".join(f'{{{{{label} "orchestrator.{name}"}}}}' for name in ("job", "node"))
@@ -161,21 +184,21 @@ def _containers(node: Node, left: _Left) -> bool:
         name, privileged, *paths = row.split() + ["", ""]
         # A privileged one has every device.
         if "/dev/kfd" in paths or (privileged == "true" and os.path.exists(f"{node.dev}/kfd")):
-            left.foreign.append(f"container {name.lstrip('/')}")
+            left[_FOREIGN].append(f"container {name.lstrip('/')}")
     return status == 0
 
 
-def _container(node: Node, left: _Left, identity: str, job: str, name: str) -> None:
+def _container(node: Node, left: Left, identity: str, job: str, name: str) -> None:
     """Its folder /orch (/deep of a measurement) on the host says whose it is: engines list the containers of all users."""
     mounts = '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination "/deep")}}{{.Source}}{{end}}{{end}}'
     source = re.sub("-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip())
     if os.path.basename(source) != os.path.basename(node._replace(job_id=job).channel):
-        left.foreign.append(f"container {name} of another user's job {job}")
+        left[_FOREIGN].append(f"container {name} of another user's job {job}")
     elif holder(source)[1] or _job_lives(node, job):
-        left.in_use.append(f"container {name}")
+        left[_IN_USE].append(f"container {name}")
     else:
         removed = _ask_engine(node, "rm", "--force", identity)[0] == 0
-        (left.cleaned if removed else left.stuck).append(f"container {name}")
+        left[_CLEANED if removed else _STUCK].append(f"container {name}")
 
 
 def _job_lives(node: Node, job: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from fnmatch import fnmatchcase
 
 from .. import environment, records
@@ -14,9 +14,8 @@ from .kernel import names
 from .node import Node, first_line
 from .ports import NO_GID, Port, devices, route
 
-NODE_VARIABLES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-"""What the library needs a node's own answer for. All other variables are the same on every node."""
-NETWORK_VARIABLES = (*NODE_VARIABLES, "NCCL_IB_DISABLE")
+_VARIABLES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
+"""What a node looks at. For all but the last the library needs its own answer; other variables are the same on every node."""
 
 # Printed by the container's shell before it says that it is up. A device can be missing there because it was not passed
 # (/dev/infiniband), or because the image's user library does not fit the host's driver; RCCL then uses TCP sockets and says so
@@ -50,16 +49,14 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
         text = records.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
     except OSError:
         text = ""
-    found = environment.parse(text)
+    found, values = environment.parse(text), {}
     rendered = {name: rest for name, _, rest in (line.partition("\t") for line in node.settings.network_origins)}
-    values = {}
-    for name in dict.fromkeys((*NETWORK_VARIABLES, *rendered)):
+    for name in dict.fromkeys((*_VARIABLES, *rendered)):
         if name in found:
             origin, _, value = rendered.get(name, "").partition("\t")
             values[name] = found[name], origin if origin and value == found[name] else "user"
-    for name in node.settings.pass_env:
-        if os.environ.get(name) and name in NETWORK_VARIABLES:
-            values[name] = os.environ[name], "user"
+    passed = [name for name in node.settings.pass_env if name in _VARIABLES and os.environ.get(name)]
+    values.update({name: (os.environ[name], "user") for name in passed})
     return {name: (environment.shown(value), origin) for name, (value, origin) in values.items()}
 
 
@@ -98,8 +95,11 @@ class Network:
         self.node, self.settings = node, node.settings
         self.fabric = f"the fabric of {node.settings.system}"
         self.values = _configured(node)
-        self.drivers, self.folders, self.ports = devices(node.sys)
-        self.chosen: list[Port] = []
+        self.given = {name for name, (value, origin) in self.values.items() if value and origin in ("user", "site")}
+        """Variables with a value that nothing that is detected replaces."""
+        self.drivers, self.ports = devices(node.sys)
+        off = self.settings.network_rdma == "off" or self.settings.fabric in ("none", "ethernet")
+        self.is_off = off or self.settings.nnodes == 1 or self._value("NCCL_IB_DISABLE") == "1"
         self.gid: int | None = None
         self.route_to = self.route = ""
         self.troubles: list[str] = []
@@ -107,14 +107,19 @@ class Network:
         self.inside: list[str] = []
 
     @property
+    def chosen(self) -> list[Port]:
+        """The ports that the run uses."""
+        return [port for port in self.ports if port.use == "used"]
+
+    @property
     def used(self) -> list[str]:
-        """Names of the ports that the run uses."""
+        """Their names."""
         return [port.port for port in self.chosen]
 
     @property
-    def is_off(self) -> bool:
-        off = self.settings.network_rdma == "off" or self.settings.fabric in ("none", "ethernet")
-        return off or self.settings.nnodes == 1 or self._value("NCCL_IB_DISABLE") == "1"
+    def fastest(self) -> int:
+        """Gb/s of the fastest of them that is up, 0 without any."""
+        return max((port.gbps for port in self.chosen if port.active), default=0)
 
     @property
     def summary(self) -> str:
@@ -126,62 +131,77 @@ class Network:
             return "off" if self.is_off else "none"
         words = []
         for port in self.chosen:
-            rows = [self.gid] if self.gid in port.gid_indexes else port.gid_indexes[:1]
-            row = rows[0] if rows and not self._explicit("NCCL_IB_GID_INDEX") else "-"
+            rows = [] if "NCCL_IB_GID_INDEX" in self.given else port.gid_indexes
+            row = self.gid if self.gid in rows else next(iter(rows), "-")
             words.append(f"{port.port},{port.gbps},{re.sub('[ ,]', '_', port.link_layer) or '-'},{row}")
         return " ".join(words) or "unused"
 
     def _value(self, name: str) -> str:
         return self.values.get(name, ("", ""))[0]
 
-    def _explicit(self, name: str) -> bool:
-        """Return whether the user or the site gave a value, which nothing that is detected replaces."""
-        value, origin = self.values.get(name, ("", ""))
-        return bool(value) and origin in ("user", "site")
-
     def _detected(self, name: str, value: str) -> None:
-        if value and not self._explicit(name) and name not in self.settings.network_removed:
+        if value and name not in self.given and name not in self.settings.network_removed:
             self.values[name] = value, "detected"
+
+    def _say_of(self, devices_: list[str], text: str) -> None:
+        if devices_:
+            self.troubles.append(f"{','.join(devices_)}: {text}")
+
+    def check_interfaces(self) -> None:
+        """Find the way to the other nodes and the interfaces for sockets."""
+        self.route_to, self.route = route(self.node)
+        interfaces = sorted(names(f"{self.node.sys}/class/net"))
+        for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+            if name in self.given and not _first_taken(self._value(name), interfaces):
+                given = f"{name}={self._value(name)} ({self.values[name][1]})"
+                self.troubles.append(f"{given}: this node has no such interface; it has {','.join(interfaces)}")
+        self._detected("NCCL_SOCKET_IFNAME", self.route)
+        # Gloo opens a connection for every name it is given, so it gets exactly one.
+        self._detected("GLOO_SOCKET_IFNAME", _first_taken(self._value("NCCL_SOCKET_IFNAME"), interfaces) or self.route)
 
     # ---- which devices the run uses
 
     def decide(self) -> None:
         """Choose the devices of the run and their GID index; add what is wrong with them to `troubles`, what is slow to `notes`."""
         self._choose_devices()
+        # The library takes one index for all devices of a node: what most of them have, the lowest of equals.
+        having = Counter(row for port in self.chosen for row in port.gid_indexes)
+        self.gid = max(having, key=lambda row: (having[row], -row), default=None)
+        # InfiniBand has its address in row 0; a value for RoCE would point at nothing.
+        if {port.link_layer for port in self.chosen} == {"InfiniBand"} and self._value("NCCL_IB_GID_INDEX"):
+            self.gid = 0
         self._check_devices()
-        self._choose_gid()
+        listed = ",".join(self.used)
+        # Names are prefixes there, so mlx5_1 alone would take mlx5_10, too.
+        too_much = any(port.use != "used" and takes(listed, port.port) for port in self.ports)
+        self._detected("NCCL_IB_HCA", "=" + listed if too_much else listed)
+        self._detected("NCCL_IB_GID_INDEX", "" if self.gid is None else str(self.gid))
 
     def _choose_devices(self) -> None:
-        listed, named = self._value("NCCL_IB_HCA"), self._explicit("NCCL_IB_HCA")
+        listed, given = self._value("NCCL_IB_HCA"), "NCCL_IB_HCA" in self.given
         for port in self.ports:
-            fits = takes(listed, port.port) if named else self._is_of_the_kind(port)
-            port.use = "used" if fits else "not named" if named else "other kind"
-        self.chosen = [port for port in self.ports if port.use == "used"]
-        if named:
-            self._find_missing(listed)
+            fits = takes(listed, port.port) if given else self._is_of_the_kind(port)
+            port.use = "used" if fits else "not named" if given else "other kind"
+        if given:
+            wanted = _parts(listed) if self.ports and not listed.startswith("^") else []
+            missing = [one.lstrip("=") for one in wanted if not any(takes(one, port.port) for port in self.ports)]
+            origin = f"in NCCL_IB_HCA ({self.values['NCCL_IB_HCA'][1]})"
+            self._say_of(missing, f"{origin}, but not on this node, which has {','.join(self.drivers)}")
             return
         if self.ports and not self.chosen:
             driver = next(iter(self.drivers.values())) or "unknown"
             kind = f"the driver is {driver}, {self.fabric} is {self.settings.fabric}"
             advice = "name the devices in the site's network.ib_hca to use them"
             self.troubles.append(f"{', '.join(self.drivers)}: {kind}; {advice}")
-            self.chosen = list(self.ports)
+            for port in self.ports:
+                port.use = "used"
         self._drop_surplus()
-        for port in self.chosen:
-            port.use = "used"
 
     def _is_of_the_kind(self, port: Port) -> bool:
         """Return whether a port belongs to the fabric. Devices get renamed, so the driver decides; without one, the name."""
         drivers, names_ = self.settings.fabric_drivers, self.settings.fabric_names
         word, patterns = (port.driver, drivers) if port.driver else (port.device, names_)
         return not drivers or any(fnmatchcase(word, pattern) for pattern in patterns)
-
-    def _find_missing(self, listed: str) -> None:
-        wanted = _parts(listed) if self.ports and not listed.startswith("^") else []
-        missing = [one.lstrip("=") for one in wanted if not any(takes(one, port.port) for port in self.ports)]
-        if missing:
-            origin = f"in NCCL_IB_HCA ({self.values['NCCL_IB_HCA'][1]})"
-            self._say_of(missing, f"{origin}, but not on this node, which has {','.join(self.drivers)}")
 
     def _drop_surplus(self) -> None:
         """Leave out the devices of the front-end network where there are more than the GPUs need: first what carries the way to
@@ -190,17 +210,13 @@ class Network:
         Where it is not known how many the GPUs need, the fastest that are up are taken, and the comparison of nodes has the
         last word. Where nothing is up, that is told later.
         """
-        needed, fastest = self.settings.fabric_devices, self._fastest()
+        needed, fastest = self.settings.fabric_devices, self.fastest
         for reason in ("front end", "slower", "down") if needed else ("slower", "down"):
-            for port in list(self.chosen):
+            for port in self.chosen:
                 slower = port.active and port.gbps < fastest
                 surplus = {"front end": self._carries(port.netdev), "slower": slower, "down": not port.active}[reason]
                 if fastest and surplus and len(self.chosen) > needed:
                     port.use = reason
-                    self.chosen.remove(port)
-
-    def _fastest(self) -> int:
-        return max((port.gbps for port in self.chosen if port.active), default=0)
 
     def _carries(self, netdev: str) -> bool:
         """Return whether an interface is that of the route, or a part of its bond or bridge, or has it as a VLAN on it."""
@@ -213,16 +229,15 @@ class Network:
     # ---- what is wrong with them
 
     def _check_devices(self) -> None:
-        needed, fastest = self.settings.fabric_devices, self._fastest()
-        if self.ports and len(self.chosen) < needed and not self._explicit("NCCL_IB_HCA"):
-            count = (
-                f"{len(self.chosen)} RDMA devices for {self.settings.gpus_per_node} GPUs, {self.fabric} has {needed}"
-            )
-            self.troubles.append(f"{count}; if that is right here, name them in the site's network.ib_hca")
+        settings, found, fastest = self.settings, len(self.chosen), self.fastest
+        if self.ports and found < settings.fabric_devices and "NCCL_IB_HCA" not in self.given:
+            has = f"for {settings.gpus_per_node} GPUs, {self.fabric} has {settings.fabric_devices}"
+            advice = "if that is right here, name them in the site's network.ib_hca"
+            self.troubles.append(f"{found} RDMA devices {has}; {advice}")
         for port in self.chosen:
             self.troubles += [f"{port.port}{text}" for text in self._wrong_with(port, fastest)]
-        if 0 < fastest < self.settings.fabric_gbps:
-            self.notes.append(f"RDMA devices run at {fastest} Gb/s, {self.fabric} has {self.settings.fabric_gbps}")
+        if 0 < fastest < settings.fabric_gbps:
+            self.notes.append(f"RDMA devices run at {fastest} Gb/s, {self.fabric} has {settings.fabric_gbps}")
 
     def _wrong_with(self, port: Port, fastest: int) -> list[str]:
         if not port.active:
@@ -230,56 +245,23 @@ class Network:
             return [f": the port is {port.state or 'in no known state'} (physical state {physical})"]
         found = [] if port.gbps == fastest else [f": {port.gbps} Gb/s, others {fastest}"]
         layer = self.settings.fabric_link_layer
-        if layer and port.link_layer != layer and not self._explicit("NCCL_IB_HCA"):
+        if layer and port.link_layer != layer and "NCCL_IB_HCA" not in self.given:
             found.append(f": the link layer is {port.link_layer or 'unknown'}, {self.fabric} has {layer}")
         if port.link_layer == "InfiniBand":
             return found
         if not port.netdev:
             found.append(": no network interface belongs to it")
-        elif self._explicit("NCCL_IB_GID_INDEX"):
+        elif "NCCL_IB_GID_INDEX" in self.given:
             index, origin = self.values["NCCL_IB_GID_INDEX"]
-            gid = "" if number(index, 4) is None else first_line(f"{self.folders[port.port]}/gids/{index}")
+            gid = "" if number(index, 4) is None else first_line(f"{port.home}/gids/{index}")
             found += [f": the GID at index {index} ({origin}) is empty"] if gid in ("", NO_GID) else []
         elif not port.gid_indexes:
             advice = "give the interface an address, or set the site's network.gid_index"
             found.append(f" ({port.netdev}): it has no RoCE v2 GID over IPv4; {advice}")
-        return found
-
-    def _choose_gid(self) -> None:
-        """Choose the one index that the library takes for all devices of a node: what most of them have, the lowest of equals."""
-        having = Counter(row for port in self.chosen for row in port.gid_indexes)
-        self.gid = max(having, key=lambda row: (having[row], -row), default=None)
-        # InfiniBand has its address in row 0; a value for RoCE would point at nothing.
-        if {port.link_layer for port in self.chosen} == {"InfiniBand"} and self._value("NCCL_IB_GID_INDEX"):
-            self.gid = 0
-        for port in self.chosen:
+        elif self.gid not in port.gid_indexes:
             rows = " ".join(map(str, port.gid_indexes))
-            if rows and self.gid not in port.gid_indexes and not self._explicit("NCCL_IB_GID_INDEX"):
-                text = f"its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at {self.gid}"
-                self._say_of([port.port], text)
-
-    def _say_of(self, devices_: list[str], text: str) -> None:
-        if devices_:
-            self.troubles.append(f"{','.join(devices_)}: {text}")
-
-    def check_interfaces(self) -> None:
-        """Find the way to the other nodes and the interfaces for sockets."""
-        self.route_to, self.route = route(self.node)
-        interfaces = sorted(names(f"{self.node.sys}/class/net"))
-        for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-            if self._explicit(name) and not _first_taken(self._value(name), interfaces):
-                given = f"{name}={self._value(name)} ({self.values[name][1]})"
-                self.troubles.append(f"{given}: this node has no such interface; it has {','.join(interfaces)}")
-        self._detected("NCCL_SOCKET_IFNAME", self.route)
-        # Gloo opens a connection for every name it is given, so it gets exactly one.
-        self._detected("GLOO_SOCKET_IFNAME", _first_taken(self._value("NCCL_SOCKET_IFNAME"), interfaces) or self.route)
-
-    def set_devices(self) -> None:
-        """Give the run its devices. Names are prefixes there, so mlx5_1 alone would take mlx5_10, too."""
-        listed = ",".join(self.used)
-        too_much = any(port.use != "used" and takes(listed, port.port) for port in self.ports)
-        self._detected("NCCL_IB_HCA", "=" + listed if too_much else listed)
-        self._detected("NCCL_IB_GID_INDEX", "" if self.gid is None else str(self.gid))
+            found.append(f": its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at {self.gid}")
+        return found
 
     # ---- what the run gets, and what stays in the set folder
 
@@ -290,13 +272,9 @@ class Network:
 
     def _table(self) -> list[tuple[str, str, str]]:
         """Return (variable, value, origin). A variable that somebody set to nothing is taken away for the run."""
-        known = [
-            (name, *self.values[name])
-            for name in dict.fromkeys((*NETWORK_VARIABLES, *self.values))
-            if name in self.values
-        ]
-        rows = [row if row[1] else (row[0], "-", "unset") for row in known]
-        return [row for row in rows if row[2] != "unset" or row[0] in NETWORK_VARIABLES]
+        order = dict.fromkeys((*_VARIABLES, *self.values))
+        rows = [(name, *self.values[name]) for name in order if name in self.values]
+        return [row if row[1] else (row[0], "-", "unset") for row in rows if row[1] or row[0] in _VARIABLES]
 
     def record(self) -> None:
         """Write network.tsv and network.json of the node. Raises OSError."""
@@ -308,7 +286,7 @@ class Network:
             "time_ms": now_ms(),
             "fabric": self.settings.fabric,
             "rdma": self.settings.network_rdma,
-            "devices": [vars(port) for port in self.ports],
+            "devices": [{name: value for name, value in vars(port).items() if name != "home"} for port in self.ports],
             "variables": {name: {"value": one, "origin": origin} for name, (one, origin) in self.values.items() if one},
             "troubles": self.troubles,
             "notes": self.notes,
@@ -328,11 +306,14 @@ class Network:
         if not self.chosen:
             return []
         before, self.inside = len(self.troubles), [line[:400] for line in lines[:500]]
-        told: dict[str, list[str]] = {"device": [], "verbs": [], "ibv": [], "memlock": []}
+        told = defaultdict[str, list[str]](list)
         for line in self.inside:
             word, _, rest = line.partition(" ")
-            told.get(word, []).append(rest)
-        self._check_memlock(told["memlock"][:1])
+            told[word].append(rest)
+        for kib in told["memlock"][:1]:
+            if kib != "unlimited" and (number(kib) or 0) < _MEMLOCK_KIB:
+                text = f"locked memory in the container is limited to {kib} KiB; RDMA may fail to register memory"
+                self.node.say("note", text)
         missing = [one for one in self.drivers if one not in told["device"]]
         self._say_of(missing, "on the node, but not in the container (/sys/class/infiniband)")
         used = list(dict.fromkeys(port.device for port in self.chosen))
@@ -349,12 +330,6 @@ class Network:
             self.node.log(f"cannot write {self.node.folder}/network.json: {error.strerror or error}")
         return self.troubles[before:]
 
-    def _check_memlock(self, told: list[str]) -> None:
-        for kib in told:
-            if kib != "unlimited" and (number(kib) or 0) < _MEMLOCK_KIB:
-                text = f"locked memory in the container is limited to {kib} KiB; RDMA may fail to register memory"
-                self.node.say("note", text)
-
     def _compare_listed(self, used: list[str], told: list[str]) -> None:
         refused = next((line.partition(" for device")[0] for line in told if any(one in line for one in _REFUSALS)), "")
         listed = {line.split()[0] for line in told if line.split()}
@@ -370,7 +345,6 @@ def look(node: Node) -> Network:
         found.check_interfaces()
     if not found.is_off:
         found.decide()
-        found.set_devices()
     return found
 
 
@@ -388,7 +362,6 @@ def rdma_verdict(node: Node) -> tuple[str, str, str]:
     if len(found.ports) > node.settings.fabric_devices:
         found.route_to, found.route = route(node)
     found.decide()
-    if found.troubles or found.notes:
-        text = "; ".join(found.troubles or found.notes)
-        return "fail", text, "look at the cable, the switch port and rdma link; docs/network.md"
-    return "pass", f"{len(found.chosen)} ports up at {max((port.gbps for port in found.chosen), default=0)} Gb/s", ""
+    if told := "; ".join(found.troubles or found.notes):
+        return "fail", told, "look at the cable, the switch port and rdma link; docs/network.md"
+    return "pass", f"{len(found.chosen)} ports up at {found.fastest} Gb/s", ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import sys
 import time
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -77,8 +77,8 @@ class Node(NamedTuple):
 
     def log(self, text: str) -> None:
         """Write one line with a time stamp to standard error."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        print(f"{stamp} orchestrator: node {self.name}: {text}", file=sys.stderr, flush=True)
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: node {self.name}: {text}\n"
+        _write(2, line.encode("utf-8", "backslashreplace"))
 
 
 class EngineState(NamedTuple):
@@ -117,10 +117,12 @@ def this_node(bundle: Path, settings: Settings) -> Node:
 def say(node: str, word: str, *fields: str | int) -> None:
     """Write one line to the loop: word, node, fields."""
     detail = UNIT.join(str(one).translate(_CONTROL) for one in fields)
-    try:
-        os.write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
-    except OSError:  # the loop is gone; the end of the input says so, too
-        pass
+    _write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
+
+
+def _write(fd: int, line: bytes) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it any more; the end of the input says so, too
+        os.write(fd, line)
 
 
 def host_environment() -> dict[str, str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 
 from .kernel import lines, names
 from .node import Node, first_line
+from .tools import ask
 
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 _IPV4_GID = "0000:0000:0000:0000:0000:ffff:"
@@ -18,9 +18,10 @@ _INTERFACE = re.compile(r"[!-.0-~]{1,64}")
 
 @dataclass
 class Port:
-    """One port of an RDMA device, as network.json has it. Its name is the device's where that has one port, else DEVICE:PORT, as
-    NCCL_IB_HCA takes it. `gid_indexes`: rows of its RoCE v2 addresses over IPv4."""
+    """One port of an RDMA device, as network.json has it but for `home`, its folder in /sys. Its name is the device's where that
+    has one port, else DEVICE:PORT, as NCCL_IB_HCA takes it. `gid_indexes`: rows of its RoCE v2 addresses over IPv4."""
 
+    home: str
     port: str
     driver: str
     state: str
@@ -40,9 +41,9 @@ class Port:
         return self.state == "ACTIVE"
 
 
-def devices(sys: str) -> tuple[dict[str, str], dict[str, str], list[Port]]:
-    """Return the RDMA devices: driver by device ("" where the kernel does not tell), folder by port, and the ports."""
-    drivers, folders, ports = {}, {}, []
+def devices(sys: str) -> tuple[dict[str, str], list[Port]]:
+    """Return the RDMA devices: driver by device ("" where the kernel does not tell), and their ports."""
+    drivers, ports = {}, []
     for device in names(f"{sys}/class/infiniband"):
         home = f"{sys}/class/infiniband/{device}"
         driver = f"{home}/device/driver"
@@ -51,19 +52,19 @@ def devices(sys: str) -> tuple[dict[str, str], dict[str, str], list[Port]]:
         for one in numbers:
             if os.path.exists(f"{home}/ports/{one}/state"):
                 name = device if len(numbers) == 1 else f"{device}:{one}"
-                folders[name] = f"{home}/ports/{one}"
-                ports.append(_port(name, drivers[device], home, folders[name]))
-    return drivers, folders, ports
+                ports.append(_port(home, one, name, drivers[device]))
+    return drivers, ports
 
 
-def _port(name: str, driver: str, device: str, home: str) -> Port:
+def _port(device: str, one: str, name: str, driver: str) -> Port:
+    home = f"{device}/ports/{one}"
     state, physical, layer, rate = (
-        first_line(f"{home}/{one}")[:80] for one in ("state", "phys_state", "link_layer", "rate")
+        first_line(f"{home}/{file}")[:80].split(": ", 1)[-1] for file in ("state", "phys_state", "link_layer", "rate")
     )
     ipoib = layer == "InfiniBand"
     netdev, rows = ("".join(names(f"{device}/device/net", 1)), list[int]()) if ipoib else _gids(home)
     gbps = int("0" + re.split("[^0-9]", rate)[0][:6])
-    return Port(name, driver, state.split(": ", 1)[-1], physical.split(": ", 1)[-1], layer, gbps, netdev, rows)
+    return Port(home, name, driver, state, physical, layer, gbps, netdev, rows)
 
 
 def _gids(home: str) -> tuple[str, list[int]]:
@@ -105,11 +106,8 @@ def route(node: Node) -> tuple[str, str]:
 
 def _said(*argv: str) -> list[str]:
     """Return the words of the first line that a tool of the host prints; [] when it is missing, slow or refuses."""
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=5)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return done.stdout[:4096].decode("utf-8", "replace").partition("\n")[0].split()
+    status, text = ask(argv, 5)
+    return text[:4096].partition("\n")[0].split() if status == 0 else []
 
 
 def _by_table(path: str, to: str) -> str:

@@ -96,22 +96,25 @@ def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
 
 
 class Smi:
-    """amd-smi and rocm-smi of a node. `amd`, `rocm`: their paths, "" where there is none; `problem`: last words without JSON."""
+    """The tools amd-smi and rocm-smi of a node. `paths`: of those that are there; `source`: which one answered last;
+    `problem`: what one said last instead of JSON."""
 
     def __init__(self, node: Node) -> None:
-        path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
-        folders = [rehearsed("ORCH_SMI_PATH", "", node.name), *path, "/opt/rocm/bin"]
-        found = ([f"{one}/{name}" for one in folders if one] for name in ("amd-smi", "rocm-smi"))
-        self.amd, self.rocm = (
-            next((one for one in paths if os.access(one, os.X_OK) and os.path.isfile(one)), "") for paths in found
-        )
-        self.problem, self._seconds = "", node.settings.preflight_check_s + 1
+        folders = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+        folders = [rehearsed("ORCH_SMI_PATH", "", node.name), *folders, "/opt/rocm/bin"]
+        self.paths: dict[str, str] = {}
+        for name, path in ((name, f"{one}/{name}") for one in folders if one for name in ("amd-smi", "rocm-smi")):
+            if os.access(path, os.X_OK) and os.path.isfile(path):
+                self.paths.setdefault(name, path)
+        self.source = self.problem = ""
+        self._seconds = node.settings.preflight_check_s + 1
 
-    def ask(self, tool: str, *commands: str) -> Values:
-        """Return the values of the first of the commands that prints JSON; [] when none does, or without the tool."""
-        for command in commands if tool else ():
-            text = ask([tool, *command.split(), "--json"], self._seconds, errors=True)[1]
+    def ask(self, *commands: str) -> Values:
+        """Return the values of the first of the commands that prints JSON; [] when none does. A missing tool is passed over."""
+        for name, *words in (command.split() for command in commands if command.split()[0] in self.paths):
+            text = ask([self.paths[name], *words, "--json"], self._seconds, errors=True)[1]
             if values := read_json(text):
+                self.source = name
                 return values
             self.problem = text.rstrip("\n").rpartition("\n")[2]
         return []

@@ -116,6 +116,10 @@ class Waiting:
                 return False
             self._serve(limit, now)
 
+    def let_signals_come(self) -> None:
+        """Wait a moment before the end of a child is told: a signal to the whole job may have ended it first. Raises LetGo."""
+        self.wait(lambda: False, 0.3)
+
     def _serve(self, limit: float | None, now: float) -> None:
         times = [when for when, _ in self._timers.values()]
         if limit is not None:

@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional, Protocol
 
 from ..events import UNIT, clean, number
 from ..policy.search import DeepVerdict, GroupResult, Round, Search
+from .nodes import DeepStep
 
-
-class Step(Protocol):
-    """`node deep` on all nodes of a search. `send` and `close` do nothing when it is gone, or closed."""
-
-    words: deque[tuple[str, str, str]]
-    """(word, node, detail) of the lines that arrived."""
-
-    @property
-    def alive(self) -> bool: ...
-    @property
-    def last_words(self) -> str:
-        """The end of its log."""
-
-    def send(self, request: dict[str, Any]) -> None:
-        """Send one line of JSON to all its nodes."""
-
-    def close(self) -> None:
-        """End the input of its nodes, and so the nodes."""
-
-
-Heard = Generator[float, None, Optional[tuple[str, str, list[str]]]]
+Moments = Generator[float, None, None]
+Take = Callable[[str, str, "list[str]"], bool]
+"""Takes the word of a node, the node and the fields; whether that is its answer."""
+NUMBERS = {"deep-ready": (0, 1, 3, 4), "deep": (3, 4, 5, 6, 7)}
+"""Which fields of a word must be numbers."""
 
 
 def deep_step(
-    step: Step,
+    step: DeepStep,
     search: Search,
     table: Path,
     clock: Callable[[], float] = time.monotonic,
@@ -74,109 +57,97 @@ def _given(name: str, default: int) -> int:
 
 class _Driver:
     def __init__(
-        self, step: Step, search: Search, table: Path, clock: Callable[[], float], ended: Callable[[], bool]
+        self, step: DeepStep, search: Search, table: Path, clock: Callable[[], float], ended: Callable[[], bool]
     ) -> None:
         self.step, self.search, self.table, self.clock, self.ended = step, search, table, clock, ended
-        # RCCL's first meeting over many nodes takes tens of seconds.
-        self.limit_s, self.bytes = _given("LIMIT_S", 120), _given("BYTES", 512 << 20)
-        self.start_s = _given("START_S", 120) + search.settings.container_start_s
-        # The nodes keep the limit of a measurement themselves; what comes on top of it is for nodes that are gone.
-        self.grace_s = _given("GRACE_S", 15)
         self.address: dict[str, str] = {}
         self.tcp_port: dict[str, int] = {}
         self.torch_port: dict[str, int] = {}
         self.id = 0
-        self.results: list[GroupResult] = []
 
-    def next_word(self, deadline: float) -> Heard:
-        """Return the next word of a node that makes sense, with its fields; None when there will be none in time.
+    def hear(self, nodes: Iterable[str], seconds: int, late: str, cut: str, take: Take) -> Moments:
+        """Let `take` have what `nodes` say until each has answered. Who does not in time is lost: `late`, or step ended (`cut`).
 
-        An image may print what it likes when it starts.
+        An image may print what it likes when it starts, so only what makes sense is taken. `failed` answers everything.
         """
-        while not self.ended():
-            while self.step.words:
+        deadline, missing = self.clock() + seconds, list(nodes)
+        while missing and not self.ended():
+            if self.step.words:
                 word, node, detail = self.step.words.popleft()
                 fields = detail.split(UNIT)
-                if node not in self.search.nodes:
-                    continue
-                if word == "failed":
+                if word == "failed" and node in self.search.nodes:
                     self.search.lost(node, clean(" ".join(fields[1:] or fields), 900).replace(UNIT, " "))
-                if word == "failed" or _makes_sense(word, fields):
-                    return word, node, fields
-            if not self.step.alive or self.clock() >= deadline:
-                return None
-            yield deadline
-        return None
+                if node in missing and (word == "failed" or _makes_sense(word, fields)) and take(word, node, fields):
+                    missing.remove(node)
+            elif self.step.alive and self.clock() < deadline:
+                yield deadline
+            else:
+                end = clean(self.step.last_words, 300).replace(UNIT, " ")
+                for node in missing:
+                    self.search.lost(node, f"{late} within {seconds} s" if self.step.alive else f"{cut}: {end}")
+                    take("failed", node, [])
+                return
 
-    def hear_ready(self) -> Generator[float, None, None]:
+    def hear_ready(self) -> Moments:
         """Wait until every node has said what it can measure with."""
-        deadline, missing = self.clock() + self.start_s, set(self.search.nodes)
-        while missing and (heard := (yield from self.next_word(deadline))):
-            word, node, fields = heard
-            if word == "deep":
-                continue
-            missing.discard(node)
-            if word == "deep-ready":
-                self.search.ready(node, int(fields[0]), fields[1] == "1")
-                self.address[node] = fields[2]
-                self.tcp_port[node], self.torch_port[node] = int(fields[3]), int(fields[4])
-        reason = f"no word from its measuring container within {self.start_s} s"
-        for node in sorted(missing):
-            self.search.lost(node, reason if self.step.alive else f"the step ended before a word of it: {self.end()}")
+        seconds = _given("START_S", 120) + self.search.settings.container_start_s
+        late, cut = "no word from its measuring container", "the step ended before a word of it"
+        yield from self.hear(self.search.nodes, seconds, late, cut, self.take_ready)
 
-    def end(self) -> str:
-        return clean(self.step.last_words, 300).replace(UNIT, " ")
+    def take_ready(self, word: str, node: str, fields: list[str]) -> bool:
+        if word == "deep-ready":
+            self.search.ready(node, int(fields[0]), fields[1] == "1")
+            self.address[node], self.tcp_port[node], self.torch_port[node] = fields[2], int(fields[3]), int(fields[4])
+        return word != "deep"
 
-    def measure(self, wanted: Round) -> Generator[float, None, None]:
+    def measure(self, wanted: Round) -> Moments:
         """Measure all groups of a round at the same time, and tell the search."""
-        self.id += 1
-        self.results = [GroupResult() for _ in wanted.groups]
-        limit = (self.limit_s + 1) // 2 if wanted.short else self.limit_s
+        self.id, self.wanted, self.results = self.id + 1, wanted, [GroupResult() for _ in wanted.groups]
+        # Which of the groups a node is in.
+        self.place = {node: index for index, group in enumerate(wanted.groups) for node in group}
+        # RCCL's first meeting over many nodes takes tens of seconds.
+        limit = _given("LIMIT_S", 120)
+        limit = (limit + 1) // 2 if wanted.short else limit
         ports = self.tcp_port if wanted.way == "tcp" else self.torch_port
         groups = [[[node, self.address[node], ports[node]] for node in group] for group in wanted.groups]
-        request = {"do": "measure", "id": self.id, "way": wanted.way, "limit": limit, "bytes": self.bytes}
-        self.step.send({**request, "groups": groups})
-        missing = {node: index for index, group in enumerate(wanted.groups) for node in group}
-        deadline = self.clock() + limit + self.grace_s
-        while missing and (heard := (yield from self.next_word(deadline))):
-            word, node, fields = heard
-            if node in missing and (word == "failed" or (word == "deep" and fields[0] == str(self.id))):
-                self.take_answer(wanted, missing.pop(node), word, node, fields)
-        if self.ended():
-            return
-        reason = f"no answer to a measurement within {limit + self.grace_s} s"
-        if not self.step.alive:
-            reason = f"the step ended in the middle of a measurement: {self.end()}"
-        for node, index in missing.items():
-            self.search.lost(node, reason)
-            self.broken(wanted, index, f"{node}: {self.search.silent[node]}")
-        self.record(wanted)
-        self.search.take(self.results)
+        request = {"do": "measure", "id": self.id, "way": wanted.way, "limit": limit, "groups": groups}
+        self.step.send({**request, "bytes": _given("BYTES", 512 << 20)})
+        # The nodes keep the limit of a measurement themselves; what comes on top of it is for nodes that are gone.
+        seconds = limit + _given("GRACE_S", 15)
+        late, cut = "no answer to a measurement", "the step ended in the middle of a measurement"
+        yield from self.hear(self.place, seconds, late, cut, self.take_answer)
+        if not self.ended():
+            self.record()
+            self.search.take(self.results)
 
-    def take_answer(self, wanted: Round, index: int, word: str, node: str, fields: list[str]) -> None:
+    def take_answer(self, word: str, node: str, fields: list[str]) -> bool:
         """Take a node's answer. The first node of a group tells its bandwidth."""
+        index = self.place[node]
         if word == "failed":
-            self.broken(wanted, index, f"{node}: {self.search.silent[node]}")
-            return
+            self.give_up(index, f"{node}: {self.search.silent[node]}")
+            return True
+        if word != "deep" or fields[0] != str(self.id):
+            return False
         self.torch_port[node] = int(fields[7])
         if fields[1] != "ok":
-            self.broken(wanted, index, f"{node}: {fields[8] if fields[8:] else 'no reason given'}")
-        elif node == wanted.groups[index][0]:
+            self.give_up(index, f"{node}: {fields[8] if fields[8:] else 'no reason given'}")
+        elif node == self.wanted.groups[index][0]:
             size, microseconds, mbps, wrong = map(int, fields[3:7])
             why = f"{wrong} wrong values in the sum" if wrong else self.results[index].why
             self.results[index] = GroupResult(size, microseconds, mbps, wrong, why)
+        return True
 
-    def broken(self, wanted: Round, index: int, reason: str) -> None:
+    def give_up(self, index: int, reason: str) -> None:
         """Give a group up: the first reason counts, and the rest of the group need not wait for its limit."""
         if not self.results[index].why:
             self.results[index] = replace(self.results[index], why=reason)
-            self.step.send({"do": "cancel", "id": self.id, "nodes": wanted.groups[index]})
+            self.step.send({"do": "cancel", "id": self.id, "nodes": self.wanted.groups[index]})
 
-    def record(self, wanted: Round) -> None:
+    def record(self) -> None:
         lines = (
-            f"{wanted.name}\t{','.join(group)}\t{wanted.way}\t{one.bytes}\t{one.microseconds // 10**6}."
-            f"{one.microseconds % 10**6:06}\t{one.mbps // 1000}.{one.mbps % 1000:03}\t{one.wrong}\t{one.why}\n"
-            for group, one in zip(wanted.groups, self.results)
+            f"{self.wanted.name}\t{','.join(group)}\t{self.wanted.way}\t{one.bytes}\t{one.microseconds / 1e6:.6f}\t"
+            f"{one.mbps / 1000:.3f}\t{one.wrong}\t{one.why}\n"
+            for group, one in zip(self.wanted.groups, self.results)
         )
         try:
             with open(self.table, "a") as file:
@@ -187,10 +158,7 @@ class _Driver:
 
 def _makes_sense(word: str, fields: list[str]) -> bool:
     """Whether a line is whole, and what must be numbers are."""
-    if word == "deep-ready":
-        return len(fields) >= 5 and _are_numbers(fields[:2] + fields[3:5])
-    return word == "deep" and len(fields) >= 8 and _are_numbers(fields[3:8])
-
-
-def _are_numbers(texts: list[str]) -> bool:
-    return all(text.isascii() and text.isdigit() and len(text) <= 15 for text in texts)
+    places = NUMBERS.get(word, ())
+    if not places or len(fields) <= places[-1]:
+        return False
+    return all(text.isascii() and text.isdigit() and len(text) <= 15 for text in (fields[place] for place in places))

@@ -118,9 +118,11 @@ class Folder:
                     raise SetError(f"job {holder} is already working on {self.layout.root}")
                 self._drop(holder, mine, scheduler)
         except OSError as error:
-            raise SetError(f"cannot write {lock}: {error.strerror or error} ({NO_ROOM})") from error
+            words = "disk full, quota, or a read-only file system"
+            raise SetError(f"cannot write {lock} ({words}): {error.strerror or error}") from error
         finally:
-            mine.unlink(missing_ok=True)
+            with suppress(OSError):
+                mine.unlink()
         raise SetError(f"{lock} is taken again and again by other jobs")
 
     def _drop(self, holder: str, mine: Path, scheduler: Slurm | Local) -> None:

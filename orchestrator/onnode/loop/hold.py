@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from ..events import UNIT, Event, clean, now_ms, number, parse_word
 from ..policy import place
-from ..policy.agree import Agreement, agree, agree_on_facts
-from ..policy.judge import judge_checks
+from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
@@ -23,6 +22,8 @@ from .work import Work
 
 LET_GO_S = 20.0
 MAX_GARBLED = 100
+MAX_WORDS = 5000
+"""Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
 BEHIND_S = 0.5
 
 
@@ -40,6 +41,8 @@ class Group:
         self.step: Step | None = None
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
+        self.said: dict[str, int] = {}
+        """node -> how many words, since the last attempt began."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (time.monotonic())."""
         self.problem = ""
@@ -49,16 +52,17 @@ class Group:
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
-        self._facts: list[tuple[str, str, str]] = []
-        self._facts_of: tuple[int, ...] = ()
+        self._noted: set[str] = set()
         self.rdma_expected = False
         self.choosing = False
         self.step_started_ms = self._garbled = 0
         self._last_words: list[str] = []
         self._named: dict[str, tuple[float, str]] = {}
         """Nodes that the step's own words name -> when that counts, and the words."""
+        self._cancelled = False
         self.marker = self.marker_text = ""
-        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": job.group_record()}
+        settings = {**vars(self.settings), "data": {}}  # what decisions are made from, without the site's folders
+        about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": settings}
         self.note("begin", detail=about)
 
     # ---- what is said and what is decided ----
@@ -83,10 +87,16 @@ class Group:
         self.heard[node] = time.monotonic()
         if word == "pong":
             return
+        self.said[node] = self.said.get(node, 0) + 1
+        if self.said[node] > MAX_WORDS:
+            self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
+            return
         event = self.job.events.append("node", word, node, detail)
         place.apply(self.standing, event)
         if word in ("note", "trouble"):
-            self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
+            if event.detail not in self._noted:  # what all nodes say is told once, of the first
+                self._noted.add(event.detail)
+                self.job.log(f"{'network of ' if word == 'trouble' else ''}node {node}: {event.detail}")
         elif word == "checked":
             self._look_at_clock(event)
         elif self.attempt is not None:
@@ -104,9 +114,14 @@ class Group:
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
         self.job.append_to(self.job.layout.nodes / "hold.log", text)
-        for name in re.findall(r"(?:on node|Node failure on) ([\w.-]+)|(?:^|[^\w.-])([\w.-]+): task ", text):
-            # Its own last words come another way, and may be behind.
-            self._named.setdefault(name[0] or name[1], (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
+        if self._cancelled:  # srun ends all the others then, and says so
+            return
+        self._cancelled = "launch failed" in text
+        # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
+        for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
+            for name in self.job.scheduler.names(one or several):
+                # Its own last words come another way, and may be behind.
+                self._named.setdefault(name, (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
 
     def _ended(self, node: str, reason: str) -> None:
         report = self.standing.reports.get(node)
@@ -119,7 +134,9 @@ class Group:
         now = time.monotonic()
         for node in self.step.ended_nodes() if self.step else ():
             self._ended(node, f"its step ended: {' '.join(self._last_words) or 'without a word'}")
-        for node in [node for node, (due, _) in self._named.items() if due <= now]:
+        # Of a step that is over all words have come, and the others may have been ended with the one that it named first.
+        first = next(iter(self._named), "") if self.step is not None and not self.step.alive else ""
+        for node in [node for node, (due, _) in self._named.items() if due <= now or node == first]:
             self._ended(node, self._named.pop(node)[1])
 
     def look_again(self, at_latest: float) -> float:
@@ -170,6 +187,7 @@ class Group:
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
                 return False
+            before = len(self.standing.aside), dict(self.standing.blamed)
             if (yield from self._hold(found)):
                 return True
             self._record_checks()
@@ -177,7 +195,8 @@ class Group:
             if self.job.ending or not self.job.has_spares:
                 return False
             ended = self.step is None or not self.step.alive
-            if not self._set_failed_aside():
+            self._set_failed_aside()
+            if (len(self.standing.aside), self.standing.blamed) == before:
                 # The step ended, and nothing tells whose fault it was: once more before the set has to stop.
                 if not (ended and again):
                     return False
@@ -233,7 +252,8 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self._named, self.heard = now_ms(), [], {}, {}
+        self.step_started_ms, self._last_words, self._named, self._cancelled = now_ms(), [], {}, False
+        self.heard, self.said = {}, {}
         self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
@@ -375,10 +395,7 @@ class Group:
 
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value) of what the nodes are now."""
-        told = tuple(id(self.standing.reports[node].facts) for node in nodes)
-        if told != self._facts_of:
-            self._facts_of, self._facts = told, agree_on_facts(self.standing.reports, nodes, self.settings).rows
-        return self._facts
+        return agree_on_facts(self.standing.reports, nodes, self.settings).rows
 
     def _tell_failed(self, nodes: Sequence[str]) -> str:
         return place.tell_failed(self.standing, nodes)
@@ -398,7 +415,7 @@ class Group:
         fast = [node for node in nodes if node not in verdict.slow]
         for node in verdict.slow:
             self.note("slow", node)
-            reason = f"check deep: {self.standing.reports[node].checks['deep'].words}"
+            reason = f"check deep: {self.rows[node]['deep'].words}"
             if len(fast) >= self.settings.nnodes and "deep" not in self.settings.preflight_warn:
                 self.blame(node, "deep", reason)
             else:
@@ -417,8 +434,8 @@ class Group:
 
     # ---- who is out ----
 
-    def _set_failed_aside(self) -> bool:
-        """Put those that failed aside, on record; False when there is none."""
+    def _set_failed_aside(self) -> None:
+        """Put those that failed aside, on record."""
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
@@ -427,7 +444,6 @@ class Group:
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
         self.job.write()
-        return bool(failed)
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """A run died there, or nearly so; True when the attempt that it cost is free."""

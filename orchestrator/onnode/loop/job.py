@@ -12,8 +12,7 @@ from .folder import NO_ROOM, SetError, open_folder
 from .hold import Group
 from .nodes import Flow, Local, Slurm
 from .run import try_run
-from .set_work import SetWork
-from .work import log
+from .work import SetWork, log
 
 
 def main(bundle: Path, kind: str) -> int:
@@ -108,10 +107,10 @@ class Job(SetWork):
     def _runs(self, group: Group, missing: deque[int]) -> Flow:
         """Run what is missing; why that cannot go on, or ""."""
         used = False
-        while missing and not self.ending:
+        while missing and not self.is_ending():
             run, tried = missing.popleft(), 0
             # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
-            while tried < self.settings.max_attempts and not self.ending:
+            while tried < self.settings.max_attempts and not self.is_ending():
                 # Not before there is something to run: a set that is done needs no nodes any more.
                 if used and not (yield from self._renew(group)):
                     return f"the containers could not be renewed: {group.problem}"

@@ -29,7 +29,8 @@ class Reactor:
     def __init__(self, signalled: Callable[[], object] = lambda: None) -> None:
         """`signalled` is called in the main flow after signals came; `signals` has their numbers."""
         self._signalled = signalled
-        self._selector = selectors.DefaultSelector()
+        # Not epoll: the input can be a file.
+        self._selector = selectors.PollSelector()
         self._wake, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self.signals: set[int] = set()
@@ -109,14 +110,18 @@ class Step:
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
         for command, more in scheduler.commands(nodes, argv):
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**environment, **more},
-                start_new_session=True,
-            )
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**environment, **more},
+                    start_new_session=True,
+                )
+            except OSError:
+                self.kill()
+                raise
             os.set_blocking(process.stdin.fileno(), False)  # type: ignore[union-attr]
             self.processes.append(process)
             self._outputs += [Lines(reactor, process.stdout, take), Lines(reactor, process.stderr, complain)]
@@ -227,7 +232,8 @@ class Slurm:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LookupError(f"scontrol show hostnames: {error}") from error
         # The batch script's own limits must not shape the steps: each step says what it needs.
-        for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_EXPORT_ENV"):
+        # And every node has its own name.
+        for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_EXPORT_ENV", "ORCH_NODE"):
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
@@ -258,6 +264,17 @@ class Slurm:
         bad = ("down", "fail", "unknown", "power")
         return {node: state for node, state in states.items() if state.startswith(bad) or state.endswith("*")}
 
+    def names(self, words: str) -> list[str]:
+        """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""
+        if "[" not in words:
+            return [words]
+        try:
+            argv = ["scontrol", "show", "hostnames", words]
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+        except (OSError, subprocess.TimeoutExpired):
+            return []
+        return done.stdout.split()
+
     def master(self, ranks: Sequence[str]) -> str:
         return ranks[0]
 
@@ -287,6 +304,9 @@ class Local:
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
         return {}
+
+    def names(self, words: str) -> list[str]:
+        return [words]
 
     def master(self, ranks: Sequence[str]) -> str:
         return "127.0.0.1"

@@ -15,7 +15,7 @@ from ..records import RunRecord, write_bytes
 from .folder import seed_of
 from .hold import Group
 from .nodes import Flow
-from .set_work import SetWork
+from .work import SetWork
 
 GATE_S = 300.0
 STOP_S = 25.0
@@ -74,6 +74,10 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
     job.write()
     going = group.attempt = Attempt(run, attempt, ranks)
+    group.said = {}
+    # Whose container ended since the last run has said so already.
+    failed = group.standing.failed
+    going.refused = {node: failed[node][1] for node in ranks if node in failed}
     master = job.scheduler.master(ranks)
     request = {
         "id": going.id,
@@ -117,7 +121,7 @@ def _gate(job: SetWork, group: Group, going: Attempt) -> Flow:
     while not job.ending and (unheard := _unheard(going)):
         group.look_for_ended()
         late = time.monotonic() >= deadline or group.step is None or not group.step.alive
-        if late or any(node in group.standing.silent for node in unheard):
+        if late or any(map(group.is_gone, unheard)):
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
         yield group.look_again(deadline)
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")

@@ -1,66 +1,150 @@
-"""What holds nodes: a job that works on a set, or a preflight that only asks."""
+"""Who holds nodes: a preflight that only asks, or a job that works on a set and keeps its own record, jobs/<job id>.json."""
 
 from __future__ import annotations
 
-import sys
+import os
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..events import EventLog
+from .. import records
+from ..events import EventLog, now_ms
 from ..layout import Layout
-from ..settings import Settings
+from ..policy.place import Standing, waiting_now
+from ..records import JobRecord
+from ..settings import Settings, evaluate_config
+from .folder import Folder
 from .nodes import Local, Reactor, Slurm
+
+TIME_LIMIT = ("time_limit", "the time limit of the job is near")
+CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
 
 
 def log(text: str) -> None:
-    """Write one line with a time stamp to standard error."""
-    print(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}", file=sys.stderr, flush=True)
+    """Write one line with a time stamp to standard error. Where that cannot be written (a full disk), nothing stops."""
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
+    with suppress(OSError):
+        os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
 class Work:
-    """What a group of nodes needs of who holds it. A job keeps records beside it: `write`, `put_aside`."""
+    """What a group of nodes needs of who holds it. Without a set there is nothing to keep a record of."""
 
+    events: EventLog
+    scheduler: Slurm | Local
+    job_id: str
     has_spares = False
     run = attempt = 0
     """What is going on; 0 before the first."""
     image = ""
     """The identity of the image that the nodes have."""
-    events: EventLog
-    scheduler: Slurm | Local
-    job_id: str
+    ending = ""
+    """Why nothing more is begun; "" as long as it is."""
     log = staticmethod(log)
 
     def __init__(self, bundle: Path, settings: Settings, layout: Layout, environment: dict[str, str]) -> None:
         self.bundle, self.settings, self.layout, self.environment = bundle, settings, layout, environment
         self.reactor = Reactor(self.look_at_signals)
-        self.ending = ""
-        """Why nothing more is begun; "" as long as it is."""
-        self.warnings: list[str] = []
 
     def look_at_signals(self) -> None:
         """Take in signals."""
         self.ending = "cancelled"
 
     def warn(self, text: str) -> None:
-        """Keep a warning, once."""
-        if text not in self.warnings:
-            self.warnings.append(text)
+        """Put a warning into the job's output and its record, once."""
 
     def write(self, state: str = "", reason: str = "") -> None:
-        """Write the own state."""
+        """Write the job's own state."""
 
     def put_aside(self, node: str, kind: str, reason: str) -> None:
-        """Put on record that a node is not used any more."""
+        """Put on record that a node is not used any more, with the run that was going on (0 before the first)."""
 
     def append_to(self, path: Path, text: str) -> None:
         """Add a line to a log. One that cannot be written stops nothing."""
-        try:
-            with open(path, "a", encoding="utf-8", errors="replace") as file:
-                file.write(text + "\n")
-        except OSError:
-            pass
+        with suppress(OSError), open(path, "a", encoding="utf-8", errors="replace") as file:
+            file.write(text + "\n")
 
-    def group_record(self) -> dict[str, Any]:
-        """Return the settings as the event file has them: what decisions are made from, without the site's folders."""
-        return {**vars(self.settings), "data": {}}
+
+class SetWork(Work):
+    """A job with its set. `standing` and `image` are its nodes' as far as there are some."""
+
+    state = reason = ending_reason = ""
+    standing: Standing | None = None
+
+    def __init__(
+        self, settings: Settings, scheduler: Slurm | Local, folder: Folder, environment: dict[str, str]
+    ) -> None:
+        super().__init__(folder.layout.bundle, settings, folder.layout, environment)
+        self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
+        self.started_ms = now_ms()
+        self.warnings: list[str] = []
+        self.aside: list[dict[str, Any]] = []
+        self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
+        self.has_spares = len(scheduler.allocated) > settings.nnodes
+        self.resume_command = f"orchestrator resume {self.layout.root.name}"
+
+    def environment_file(self) -> None:
+        """Write the environment of the runs. Raises SettingsError, OSError."""
+        text = evaluate_config(self.bundle, self.settings, self.folder.record.nexp)
+        records.write_bytes(self.layout.environment, text)
+
+    def write(self, state: str = "", reason: str = "") -> None:
+        """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
+
+        A disk that is full does not stop the job here: the next state of a run does.
+        """
+        self.state, self.reason = state or self.state, reason or self.reason
+        if not self.folder.is_mine:
+            return
+        standing, final = self.standing or Standing(), self.state in JobRecord.FINAL
+        record = JobRecord(
+            job_id=self.job_id,
+            state=self.state,
+            reason=self.reason,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            started_ms=self.started_ms,
+            updated_ms=now_ms(),
+            ended_ms=now_ms() if final else 0,
+            nodes=standing.workers or list(self.scheduler.allocated[: self.settings.nnodes]),
+            run=self.run,
+            attempt=self.attempt,
+            image_digest=self.image,
+            engine=self.settings.engine,
+            spares=waiting_now(standing),
+            set_aside=self.aside,
+            warnings=self.warnings,
+        )
+        try:
+            records.write(record, self.layout.job(self.job_id), sync=final)
+        except OSError as error:
+            log(f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}")
+
+    def warn(self, text: str) -> None:
+        """Put a warning into the job's output and its record, once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            log(f"WARNING: {text}")
+
+    def put_aside(self, node: str, kind: str, reason: str) -> None:
+        """Put on record that a node is not used any more, with the run that was going on (0 before the first)."""
+        log(f"node {node} is set aside: {reason}")
+        about = {"node": node, "kind": kind, "reason": reason}
+        self.aside.append({**about, "run": self.run, "attempt": self.attempt, "time_ms": now_ms()})
+
+    def is_ending(self) -> bool:
+        """Whether the set is being closed; also for a signal that came while nothing was waited for."""
+        self.look_at_signals()
+        return bool(self.ending)
+
+    def look_at_signals(self) -> None:
+        """Take in signals: the first one says why the set is closed."""
+        if self.reactor.signals and not self.ending:
+            only_usr1 = tuple(self.reactor.signals) == (signal.SIGUSR1,)
+            self.ending, self.ending_reason = TIME_LIMIT if only_usr1 else CANCELLED
+            log(f"{self.ending_reason}: closing the set; `{self.resume_command}` goes on")
+            # States first: what follows may not get the time it needs.
+            if self.state:
+                self.write(self.ending, self.ending_reason)

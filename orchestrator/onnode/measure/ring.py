@@ -15,26 +15,24 @@ import hashlib
 import os
 import socket
 import struct
-import sys
 import threading
 import time
 from array import array
 from queue import Queue
 from typing import Any
 
-from .worker import Answer, Request, serve
-
 FIRST_BYTES = 1 << 20
 MOST_BYTES = 64 << 20
 PASS_S = float(os.environ.get("ORCH_DEEP_PASS_S", "0.25"))
 ENOUGH_S = 2.4 * PASS_S
 NUMBERS = 1 << 14
+NUMBER = struct.Struct("!q")
 
 
 class Ring:
     """Connections to the next and from the previous node. Everything has the time limit of the request."""
 
-    def __init__(self, listener: socket.socket, request: Request) -> None:
+    def __init__(self, listener: socket.socket, request: Any) -> None:
         members: list[Any] = request["members"]
         self.rank, self.size = request["rank"], len(members)
         self.next, self.before = members[(self.rank + 1) % self.size], members[self.rank - 1][0]
@@ -122,10 +120,11 @@ class Ring:
     def agree(self, value: int, add: int = 0) -> int:
         """Pass a number round: every node gets what the first one says, plus what the nodes before it added."""
         if self.rank == 0:
-            return int(struct.unpack("!q", self.exchange(struct.pack("!q", value + add), bytearray(8)))[0])
-        value = int(struct.unpack("!q", self.receive(bytearray(8)))[0])
-        self.queue.put(struct.pack("!q", value + add))
-        return value
+            self.queue.put(NUMBER.pack(value + add))
+        told = int(NUMBER.unpack(self.receive(bytearray(NUMBER.size)))[0])
+        if self.rank != 0:
+            self.queue.put(NUMBER.pack(told + add))
+        return told
 
     def close(self) -> None:
         self.queue.put(None)
@@ -150,64 +149,50 @@ def rank_value(rank: int) -> int:
     return 1 + 7919 * rank
 
 
-class Blocks:
-    """The blocks of one pass; what a block holds follows from its number."""
+def pattern(index: int, size: int) -> bytes:
+    """Return what block `index` of a pass holds."""
+    digest = hashlib.sha512(b"%d" % index).digest()
+    return (digest * (size // len(digest) + 1))[:size]
 
-    def __init__(self, ring: Ring, size: int) -> None:
-        self.ring, self.bytes = ring, -(-size // ring.size)
-        self.blocks = [bytearray(self.bytes) for _ in range(ring.size)]
-        self.blocks[ring.rank][:] = self.expected(ring.rank)
 
-    def expected(self, index: int) -> bytes:
-        pattern = hashlib.sha512(b"%d" % index).digest()
-        return (pattern * (self.bytes // len(pattern) + 1))[: self.bytes]
-
-    def exchange(self) -> float:
-        """Send as much as a ring all-reduce of these blocks does; return the seconds."""
-        ring, start = self.ring, time.perf_counter()
-        for step in range(2 * (ring.size - 1)):
-            ring.exchange(self.blocks[(ring.rank - step) % ring.size], self.blocks[(ring.rank - step - 1) % ring.size])
-        # What this node has sent may still wait in its own buffers; a number that goes round behind it waits with it.
-        ring.agree(0)
-        return time.perf_counter() - start
-
-    def wrong(self) -> int:
-        pairs = [(block, self.expected(index)) for index, block in enumerate(self.blocks)]
-        return sum(one != other for block, wanted in pairs if block != wanted for one, other in zip(block, wanted))
+def one_pass(ring: Ring, blocks: list[bytearray]) -> float:
+    """Send as much as a ring all-reduce of these blocks does; return the seconds."""
+    start = time.perf_counter()
+    for step in range(2 * (ring.size - 1)):
+        ring.exchange(blocks[(ring.rank - step) % ring.size], blocks[(ring.rank - step - 1) % ring.size])
+    # What this node has sent may still wait in its own buffers; a number that goes round behind it waits with it.
+    ring.agree(0)
+    return time.perf_counter() - start
 
 
 def measure_passes(ring: Ring) -> tuple[int, float, int]:
-    """Return bytes and seconds of the best pass, and the bytes that arrived wrong on this node."""
-    size, total, bad = ring.agree(FIRST_BYTES), 0.0, 0
-    blocks, best = Blocks(ring, size), float("inf")
-    ring.agree(0)  # nobody starts while another one still fills its blocks
-    while True:
-        seconds = blocks.exchange()
-        bad += blocks.wrong()
-        total += seconds
-        best = min(seconds, best)
-        wanted = 4 * size if seconds < PASS_S and size < MOST_BYTES else 0 if total >= ENOUGH_S else size
-        wanted = ring.agree(wanted)
-        if not wanted:
-            return blocks.bytes * ring.size, best, bad
+    """Return bytes and seconds of the best pass of the last size, and the bytes that arrived wrong on this node."""
+    size, best, total, wrong = 0, 0.0, 0.0, 0
+    wanted = ring.agree(FIRST_BYTES)
+    while wanted:
         if wanted != size:
-            size, blocks, best = wanted, Blocks(ring, wanted), float("inf")
-            ring.agree(0)
+            size, best, block_bytes = wanted, float("inf"), -(-wanted // ring.size)
+            blocks = [bytearray(block_bytes) for _ in range(ring.size)]
+            blocks[ring.rank][:] = pattern(ring.rank, block_bytes)
+            ring.agree(0)  # nobody starts while another one still fills its blocks
+        seconds = one_pass(ring, blocks)
+        for index, block in enumerate(blocks):
+            sent = pattern(index, block_bytes)
+            wrong += 0 if block == sent else sum(one != other for one, other in zip(block, sent))
+        total, best = total + seconds, min(seconds, best)
+        wanted = 4 * size if seconds < PASS_S and size < MOST_BYTES else 0 if total >= ENOUGH_S else size
+        wanted = ring.agree(wanted)  # the first node decides
+    return block_bytes * ring.size, best, wrong
 
 
-def measure(request: Request, listener: socket.socket) -> Answer:
+def measure(listener: socket.socket, request: Any) -> dict[str, int]:
     """Measure with the nodes of the request; the first node's answer has the bandwidth."""
     ring = Ring(listener, request)
     try:
         wrong = check_sum(ring)
         size, seconds, bad = measure_passes(ring)
         wrong = ring.agree(0, add=wrong + bad)
-        busbw = 2 * (ring.size - 1) / ring.size * size / seconds
-        return {"bytes": size, "microseconds": round(seconds * 1e6), "mbps": round(busbw / 1e6), "wrong": wrong}
     finally:
         ring.close()
-
-
-def main() -> None:
-    listener = socket.socket(fileno=os.dup(int(sys.argv[4])))
-    serve(lambda request: measure(request, listener))
+    busbw = 2 * (ring.size - 1) / ring.size * size / seconds
+    return {"bytes": size, "microseconds": round(seconds * 1e6), "mbps": round(busbw / 1e6), "wrong": wrong}

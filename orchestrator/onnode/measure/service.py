@@ -2,19 +2,117 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import json
 import os
 import selectors
 import signal
 import socket
+import struct
+import subprocess
 import sys
+import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from queue import Queue
+from typing import Any, Callable
 
-from . import rccl_tests
-from .address import own_address
-from .worker import Answer, Worker
+from . import rccl, ring
+
+SIOCGIFADDR = 0x8915
+Request = Any  # that of `measure`, with "gpus"
+Answer = Any  # {"bytes", "microseconds", "mbps", "wrong"}, or {"error"}
+
+
+def own_address() -> str:
+    """Return the address on NCCL_SOCKET_IFNAME, else on the way to ORCH_DEEP_PEER (another node), else that of this node's name."""
+    for name in _interfaces(os.environ.get("NCCL_SOCKET_IFNAME", "")):
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            answer = fcntl.ioctl(asked.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+            return socket.inet_ntoa(answer[20:24])
+    for target in filter(None, (os.environ.get("ORCH_DEEP_PEER"), socket.gethostname())):
+        with suppress(OSError):
+            family, kind, protocol, _, place = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(place)  # nothing is sent
+                return str(probe.getsockname()[0])
+    return "127.0.0.1"
+
+
+def _interfaces(wanted: str) -> Iterator[str]:
+    """Yield the interfaces that the list takes: prefixes, `=` for whole names, `^` for all others."""
+    bare = wanted.lstrip("^=")
+    marks, words = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
+    names = [name for _, name in socket.if_nameindex()]
+    taken = [name for word in words for name in names if (name == word if "=" in marks else name.startswith(word))]
+    yield from (name for name in names if name != "lo" and name not in taken) if "^" in marks else taken
+
+
+class Worker:
+    """A process that measures; requests and answers are lines of JSON. It ends when its input does."""
+
+    def __init__(self, way: str, index: int, *fds: int) -> None:
+        read, write = os.pipe()
+        argv = [sys.executable, os.path.dirname(os.path.abspath(__file__)), way, *map(str, (index, write, *fds))]
+        # Libraries print on standard output what they like; answers have a pipe of their own.
+        self.process = subprocess.Popen(
+            argv, bufsize=0, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=(write, *fds), start_new_session=True
+        )
+        os.close(write)
+        self.name = f"process {index}"
+        # Without a buffer: what it had read ahead, select would not tell.
+        self.output = os.fdopen(read, "rb", 0)
+
+    def ask(self, request: Request) -> None:
+        assert self.process.stdin
+        with suppress(OSError):  # it has ended; the end of its output says so
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+
+    def answer(self) -> Answer:
+        """Return its next answer; None when it has ended."""
+        line = self.output.readline()
+        return json.loads(line.decode()) if line.endswith(b"\n") else None
+
+    def kill(self) -> str:
+        """End it and what it started; return how it ended."""
+        if self.process.returncode is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.output.close()
+        status = self.process.wait()
+        return f"signal {-status}" if status < 0 else f"exit status {status}"
+
+
+def work(way: str, index: str, answers: str, *fds: str) -> None:
+    """Be such a process: measure what standard input asks for until that ends. An exception is an answer, too."""
+    requests: Queue[str] = Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            requests.put(line)
+        # The one that measures may hang in a library that no signal reaches.
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=read, daemon=True).start()
+    with os.fdopen(int(answers), "w", 1) as output:
+        measure: Callable[[Request], Answer] = rccl.measure_alone
+        if way == "tcp":
+            measure = partial(ring.measure, socket.socket(fileno=int(fds[0])))
+        elif way == "torch":
+            torch, hello = rccl.load_torch()
+            measure = partial(rccl.measure, torch, int(index))
+            if index == "0":
+                output.write(json.dumps(hello) + "\n")
+        while True:
+            try:
+                answer = measure(json.loads(requests.get()))
+            except Exception as error:  # whatever a library raises: the loop is told, and this process replaced
+                answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
+            output.write(json.dumps(answer) + "\n")
 
 
 class Service:
@@ -39,7 +137,7 @@ class Service:
         note = self.open_torch() if importlib.util.find_spec("torch") else ""
         for way in ("tcp", "rccl-tests"):
             self.workers[way] = self.fresh(way)
-        tests, port = int(self.gpus > 1 and bool(rccl_tests.find())), self.listener.getsockname()[1]
+        tests, port = int(self.gpus > 1 and bool(rccl.find())), self.listener.getsockname()[1]
         print(json.dumps(["deep-ready", self.gpus, tests, self.address, port, self.reserve(), note]), flush=True)
 
     def open_torch(self) -> str:
@@ -48,19 +146,20 @@ class Service:
         wanted = int(os.environ.get("ORCH_DEEP_GPUS", "0"))
         with selectors.DefaultSelector() as selector:
             selector.register(first.output, selectors.EVENT_READ)
-            late = {"error": f"torch is not ready after {limit:.0f} s"}
-            hello: Answer = first.answer() if selector.select(limit) else late
-        gpus = min(hello.get("gpus", 0), wanted) if hello else 0
-        if gpus < 1:
+            in_time = selector.select(limit)
+        hello: Answer = first.answer() if in_time else {"error": f"torch is not ready after {limit:.0f} s"}
+        hello = hello or {"error": "torch ended at once"}
+        self.gpus = min(hello.get("gpus", 0), wanted)
+        if not self.gpus:
             first.kill()
-            return str(hello.get("error", "torch sees no GPU")) if hello else "torch ended at once"
-        self.gpus = gpus
-        self.workers["torch"] = [first] + [Worker("torch", index) for index in range(1, gpus)]
-        return "" if gpus == wanted else f"torch sees {gpus} of {wanted} GPUs"
+            return str(hello.get("error", "torch sees no GPU"))
+        self.workers["torch"] = [first] + [Worker("torch", index) for index in range(1, self.gpus)]
+        return "" if self.gpus == wanted else f"torch sees {self.gpus} of {wanted} GPUs"
 
     def fresh(self, way: str) -> list[Worker]:
-        fds = [self.listener.fileno()] if way == "tcp" else []
-        return [Worker(way, index, *fds) for index in range(self.gpus if way == "torch" else 1)]
+        if way == "tcp":
+            return [Worker(way, 0, self.listener.fileno())]
+        return [Worker(way, index) for index in range(self.gpus if way == "torch" else 1)]
 
     def reserve(self) -> int:
         """Keep a free port for the next meeting of torch's processes, and return it; the others are told."""
@@ -88,6 +187,7 @@ class Service:
                 self.fail(f"no answer within {self.request['limit']} s ({names})")
 
     def read_requests(self) -> bool:
+        """Take the requests that have come; whether there can be more."""
         try:
             piece = os.read(0, 65536)
         except BlockingIOError:
@@ -101,13 +201,13 @@ class Service:
                 self.fail("given up, because another node failed")
         return bool(piece)
 
-    def begin(self, request: Any) -> None:
+    def begin(self, request: Request) -> None:
         way = request["way"]
         self.request, self.deadline = request, time.monotonic() + request["limit"]
         self.waiting, self.answers = list(self.workers.get(way, ())), []
         if not self.waiting:
             self.fail(f"this node cannot measure with {way}")
-        if way == "torch" and request["rank"] == 0:
+        elif way == "torch" and request["rank"] == 0:
             self.store.close()
         for worker in self.waiting:
             worker.ask({**request, "gpus": self.gpus})

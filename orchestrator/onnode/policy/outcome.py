@@ -9,6 +9,9 @@ NOT_ENDED = -1
 ENDED_BY_US = 143
 CONTAINER_ENDED = 125
 
+Blamed = tuple[tuple[str, str, str], ...]
+"""(node, kind, reason)"""
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -40,8 +43,7 @@ class Outcome:
     rank: int | None = None
     clean: bool = False
     """Nothing went wrong: the containers can be used again."""
-    blamed: tuple[tuple[str, str, str], ...] = ()
-    """(node, kind, reason)"""
+    blamed: Blamed = ()
     silent: tuple[str, ...] = ()
 
     @property
@@ -58,30 +60,30 @@ def result_rank(attempt: Attempt) -> int | None:
 
 def decide(attempt: Attempt) -> Outcome:
     """Return what became of an attempt. Only run_stop with success proves a good run; what went wrong after it is told."""
-    codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
-    bad = bad_nodes(attempt.ranks, codes)
     if attempt.gate_problem:
         if attempt.ending:
             return Outcome("interrupted", attempt.ending, {})
-        blamed = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
-        return Outcome("infrastructure", attempt.gate_problem, {}, blamed=blamed)
-    rank = result_rank(attempt)
+        gate = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
+        return Outcome("infrastructure", attempt.gate_problem, {}, blamed=gate)
+    codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
+    bad, rank = bad_nodes(attempt.ranks, codes), result_rank(attempt)
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
-        words = [f"after run_stop: {bad}"] if bad else []
-        return Outcome(
-            "success", "; ".join([*words, *([attempt.remark] if attempt.remark else [])]), codes, rank, not bad
-        )
+        return Outcome("success", _joined(bad and f"after run_stop: {bad}", attempt.remark), codes, rank, not bad)
     if attempt.ending:
         return Outcome("interrupted", attempt.ending, codes)
     if status:
-        words = [f"run_stop says {status}", bad, attempt.remark]
-        return Outcome("not_converged", "; ".join(word for word in words if word), codes, rank, not bad)
-    reason = "no run_stop"
+        return Outcome("not_converged", _joined(f"run_stop says {status}", bad, attempt.remark), codes, rank, not bad)
     if attempt.timed_out:
-        reason = f"no run_stop within {attempt.timed_out} s (run time-out)"
-    blamed, silent = ((), ()) if attempt.timed_out else blame(attempt.run, attempt.ranks, codes)
-    return Outcome("infrastructure", "; ".join([reason, *([bad] if bad else [])]), codes, blamed=blamed, silent=silent)
+        return Outcome(
+            "infrastructure", _joined(f"no run_stop within {attempt.timed_out} s (run time-out)", bad), codes
+        )
+    blamed, silent = blame(attempt.run, attempt.ranks, codes)
+    return Outcome("infrastructure", _joined("no run_stop", bad), codes, blamed=blamed, silent=silent)
+
+
+def _joined(*words: str) -> str:
+    return "; ".join(filter(None, words))
 
 
 def bad_nodes(ranks: Sequence[str], codes: Mapping[str, int]) -> str:
@@ -95,10 +97,8 @@ def bad_nodes(ranks: Sequence[str], codes: Mapping[str, int]) -> str:
     return ", ".join(words)
 
 
-def blame(
-    run: int, ranks: Sequence[str], codes: Mapping[str, int]
-) -> tuple[tuple[tuple[str, str, str], ...], tuple[str, ...]]:
-    """Return ((node, kind, reason), ...) and the silent ones.
+def blame(run: int, ranks: Sequence[str], codes: Mapping[str, int]) -> tuple[Blamed, tuple[str, ...]]:
+    """Return who is to blame, and the silent ones.
 
     In this order: a container ended under its run; a node went silent; a few exited by themselves while the others were ended
     by us. When most of them failed by themselves it is the program, and nobody is blamed.

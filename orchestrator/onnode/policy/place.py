@@ -32,7 +32,6 @@ class Standing:
     """Slurm has lost it: out as long as Slurm says so."""
     blamed: dict[str, int] = field(default_factory=dict)
     """A run died there: out as long as another node can take its rank. The value is the order of the last blame."""
-    blames: int = 0
     freed: set[str] = field(default_factory=set)
     """Nodes that have cost a run an attempt which was not counted."""
     silent: set[str] = field(default_factory=set)
@@ -41,9 +40,6 @@ class Standing:
     generation: int = 0
     releasing: bool = False
     """The nodes were told to let go."""
-
-    def rank_of(self, node: str) -> int | None:
-        return self.ranks.index(node) if node in self.ranks else None
 
     @property
     def workers(self) -> list[str]:
@@ -68,78 +64,49 @@ class Pause:
 
 def apply(standing: Standing, event: Event) -> None:
     """Fold one event into `standing`. Words that are not known, or not whole, change nothing."""
-    if event.source == "node":
-        report = standing.reports.get(event.node)
-        if report is None:
-            return
-        report.take(event.word, event.detail)
+    if event.source != "node":
+        _fold(standing, event)
+    elif event.node in standing.reports:
+        standing.reports[event.node].take(event.word, event.detail)
         if event.word == "failed":
             standing.failed.setdefault(event.node, (event.part(0), event.part(1) or event.part(0)))
         elif event.word == "gone":
             standing.failed.setdefault(event.node, ("container", event.detail))
         elif event.word == "left" and not standing.releasing and event.node not in standing.aside:
             standing.failed.setdefault(event.node, ("container", "it let go before it was ready"))
-        return
-    fold = _FOLDS.get(event.word)
-    if fold is not None:
-        fold(standing, event)
 
 
-def _begin(standing: Standing, event: Event) -> None:
-    standing.allocated = tuple(event.names("allocated"))
-    need = event.data().get("need")
-    standing.need = need if isinstance(need, int) else 0
-    standing.ranks = [""] * standing.need
-
-
-def _hold(standing: Standing, event: Event) -> None:
-    """A new step on the nodes: what was said in the last one is forgotten."""
-    standing.generation += 1
-    standing.failed, standing.silent, standing.releasing = {}, set(), False
-    for node in event.names("nodes"):
-        standing.reports.setdefault(node, Report()).again()
-
-
-def _fail(standing: Standing, event: Event) -> None:
-    standing.failed.setdefault(event.node, (event.part(0), event.part(1)))
-
-
-def _aside(standing: Standing, event: Event) -> None:
-    standing.aside[event.node] = event.part(1)
-    standing.failed.pop(event.node, None)
-
-
-def _blamed(standing: Standing, event: Event) -> None:
-    standing.blames += 1
-    standing.blamed[event.node] = standing.blames
-
-
-def _placed(standing: Standing, event: Event) -> None:
-    standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
-
-
-def _of_report(standing: Standing, event: Event) -> None:
-    if event.node in standing.reports:
-        standing.reports[event.node].take(event.word, event.detail)
-
-
-_FOLDS = {
-    "begin": _begin,
-    "hold": _hold,
-    "fail": _fail,
-    "aside": _aside,
-    "blamed": _blamed,
-    "placed": _placed,
-    "release": lambda standing, event: setattr(standing, "releasing", True),
-    "lost": lambda standing, event: standing.lost.__setitem__(event.node, event.detail),
-    "back": lambda standing, event: standing.lost.pop(event.node, None),
-    "free": lambda standing, event: standing.freed.add(event.node),
-    "silent": lambda standing, event: standing.silent.add(event.node),
-    "slow": lambda standing, event: standing.slow.add(event.node),
-    "clock": _of_report,
-    "unseen": _of_report,
-    "deep": _of_report,
-}
+def _fold(standing: Standing, event: Event) -> None:
+    """Fold what the loop decided or saw, or what Slurm says."""
+    word, node = event.word, event.node
+    if word == "begin":
+        standing.allocated, need = tuple(event.names("allocated")), event.data().get("need")
+        standing.need = need if isinstance(need, int) else 0
+        standing.ranks = [""] * standing.need
+    elif word == "hold":  # a new step on the nodes: what was said in the last one is forgotten
+        standing.generation += 1
+        standing.failed, standing.silent, standing.releasing = {}, set(), False
+        for one in event.names("nodes"):
+            standing.reports.setdefault(one, Report()).again()
+    elif word == "placed":
+        standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
+    elif word == "release":
+        standing.releasing = True
+    elif word == "fail":
+        standing.failed.setdefault(node, (event.part(0), event.part(1)))
+    elif word == "aside":
+        standing.aside[node] = event.part(1)
+        standing.failed.pop(node, None)
+    elif word == "blamed":
+        standing.blamed[node] = 1 + max(standing.blamed.values(), default=0)
+    elif word == "lost":
+        standing.lost[node] = event.detail
+    elif word == "back":
+        standing.lost.pop(node, None)
+    elif word in ("free", "silent", "slow"):
+        {"free": standing.freed, "silent": standing.silent, "slow": standing.slow}[word].add(node)
+    elif word in ("clock", "unseen", "deep") and node in standing.reports:
+        standing.reports[node].take(word, event.detail)
 
 
 def lost_reason(state: str) -> str:
@@ -173,10 +140,7 @@ def choose(standing: Standing, nodes: Sequence[str], *, first: bool = False) -> 
     """
     old = [""] * standing.need if first else (standing.ranks + [""] * standing.need)[: standing.need]
     fit = [node for node in nodes if node not in standing.failed and node not in standing.aside]
-    allowed, kept = set(fit), set()
-    for node in old:
-        if node in allowed and node not in standing.blamed:
-            kept.add(node)
+    kept = set(old) & (set(fit) - standing.blamed.keys())
     ranks = [node if node in kept else "" for node in old]
     free = [node for node in fit if node not in standing.blamed and node not in kept]
     queue = [node for node in free if node not in standing.slow] + [node for node in free if node in standing.slow]

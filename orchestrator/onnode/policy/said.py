@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..events import UNIT, clean, number
@@ -79,9 +78,28 @@ class Report:
         """Take a word of the node, or of the loop about it: `clock` (ms off), `unseen`, `deep` (a row, as `check`)."""
         if len(self.words) < MOST_ITEMS:
             self.words.add(line(word, 20))
-        taken = _TAKEN.get(word)
-        if taken is not None:
-            taken(self, detail)
+        # The measuring containers say `deep`, too, with other fields.
+        if word == "check" or (word == "deep" and detail.startswith("deep" + UNIT)):
+            check = parse_check(detail)
+            if check is not None and (check.name in self.checks or len(self.checks) < MOST_CHECKS):
+                self.checks[check.name] = check
+        elif word in ("facts", "facts+"):
+            self.facts = {} if word == "facts" else self.facts
+            for one in detail.split(UNIT, MOST_FACTS):
+                _put(self.facts, one, MOST_FACTS)
+        elif word == "same":
+            _put(self.same, detail, MOST_ITEMS)
+        elif word == "network":
+            self.network = line(detail, 4 * MOST_CHARACTERS)
+        elif word == "trouble" and len(self.troubles) < MOST_ITEMS:
+            self.troubles.append(line(detail))
+        elif word == "ready":
+            self.image = line(detail)
+        elif word == "clock":
+            off = number(detail)
+            self.clock_off_ms = self.clock_off_ms if off is None else off
+        elif word == "unseen":
+            self.unseen = True
 
     def again(self) -> None:
         """Forget everything but the bandwidth, which is measured once."""
@@ -90,62 +108,9 @@ class Report:
         if deep is not None:
             self.checks["deep"] = deep
 
-    def _check(self, detail: str) -> None:
-        check = parse_check(detail)
-        if check is not None and (check.name in self.checks or len(self.checks) < MOST_CHECKS):
-            self.checks[check.name] = check
-
-    def _deep(self, detail: str) -> None:
-        # The measuring containers say `deep`, too, with other fields.
-        if detail.startswith("deep" + UNIT):
-            self._check(detail)
-
-    def _same(self, detail: str) -> None:
-        _put(self.same, detail, MOST_ITEMS)
-
-    def _facts(self, detail: str) -> None:
-        self.facts = {}
-        self._more_facts(detail)
-
-    def _more_facts(self, detail: str) -> None:
-        for word in detail.split(UNIT, MOST_FACTS):
-            _put(self.facts, word, MOST_FACTS)
-
-    def _network(self, detail: str) -> None:
-        self.network = line(detail, 4 * MOST_CHARACTERS)
-
-    def _trouble(self, detail: str) -> None:
-        if len(self.troubles) < MOST_ITEMS:
-            self.troubles.append(line(detail))
-
-    def _ready(self, detail: str) -> None:
-        self.image = line(detail)
-
-    def _clock(self, detail: str) -> None:
-        off = number(detail)
-        if off is not None:
-            self.clock_off_ms = off
-
-    def _unseen(self, detail: str) -> None:
-        self.unseen = True
-
 
 def _put(values: dict[str, str], word: str, most: int) -> None:
     name, equals, value = word.partition("=")
     name = line(name, 80)
     if equals and name and (name in values or len(values) < most):
         values[name] = line(value)
-
-
-_TAKEN: dict[str, Callable[[Report, str], None]] = {
-    "check": Report._check,
-    "deep": Report._deep,
-    "same": Report._same,
-    "facts": Report._facts,
-    "facts+": Report._more_facts,
-    "network": Report._network,
-    "trouble": Report._trouble,
-    "ready": Report._ready,
-    "clock": Report._clock,
-    "unseen": Report._unseen,
-}

@@ -1,4 +1,4 @@
-"""From rows of checks to a verdict per node, coverage, and the nodes to leave out; the table, the JSON and the page of them."""
+"""From rows of checks to a verdict per node and the nodes to leave out; the table, the JSON and the page of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .agree import agree_on_facts, agree_on_network
-from .judge import failing, judge_checks
+from .judge import agree_on_facts, agree_on_network, failing, judge_checks
 from .said import Check, Report, line
 
 if TYPE_CHECKING:
@@ -119,14 +118,6 @@ class Verdicts:
         return [one.node for one in self.nodes if one.verdict == "fail" or (one.verdict == "untested" and one.asked)]
 
     @property
-    def coverage(self) -> str:
-        """`tested 7 of 8 nodes: 5 fit, 1 fit with warnings, 1 failed`"""
-        words = (("pass", "fit"), ("warn", "fit with warnings"), ("fail", "failed"))
-        counts = [(sum(one.verdict == verdict for one in self.nodes), text) for verdict, text in words]
-        parts = [f"{count} {text}" for count, text in counts if count]
-        return f"tested {self.tested} of {len(self.nodes)} nodes" + (f": {', '.join(parts)}" if parts else "")
-
-    @property
     def rows(self) -> list[Row]:
         """All rows of the table; a node that was not tested has one that says why."""
         silent = [Row(one.node, "answer", "untested", 0, one.untested) for one in self.nodes if one.untested]
@@ -152,26 +143,6 @@ class Verdicts:
         }
 
 
-def judge(
-    nodes: Sequence[str], rows: Iterable[Row], problems: Mapping[str, str], untried: Mapping[str, str] | None = None
-) -> Verdicts:
-    """Return the verdicts on `nodes`: `problems` are words about those that did not answer, `untried` about those never asked."""
-    told: dict[str, list[Row]] = {name: [] for name in nodes}
-    together, left_out = [], untried or {}
-    words = {**problems, **left_out}
-    for row in rows:
-        if row.node not in told:
-            together.append(row)
-        elif row.verdict == "untested":
-            words.setdefault(row.node, row.text)
-        else:
-            told[row.node].append(row)
-    return Verdicts(
-        tuple(NodeVerdict(name, tuple(told[name]), words.get(name, ""), name not in left_out) for name in nodes),
-        tuple(together),
-    )
-
-
 def judge_preflight(
     given: Sequence[str], reports: Mapping[str, Report], untested: Mapping[str, str], settings: Settings
 ) -> Verdicts:
@@ -188,14 +159,16 @@ def judge_preflight(
         found = agree_on(reports, fit, settings)
         together += [Row("*", "agreement", "warn", 0, line(text)) for text in found.warnings]
         for node, text in found.differing.items():
-            row = failing("versions", text, "make it like the others, or leave it out", settings)
-            rows[node].update({row.name: row} if row else {})
+            rows[node].update(failing("versions", text, "make it like the others, or leave it out", settings))
         if found.problem and not found.differing:
             together.insert(0, Row("*", "agreement", "fail", 0, line(found.problem)))
         if found.problem:
             break
     silent = {node: untested.get(node, "no answer") for node in given if node not in rows}
-    return judge(given, [_row(node, one) for node, own in rows.items() for one in own.values()] + together, silent)
+    told = {node: tuple(_row(node, one) for one in own.values()) for node, own in rows.items()}
+    return Verdicts(
+        tuple(NodeVerdict(node, told.get(node, ()), silent.get(node, "")) for node in given), tuple(together)
+    )
 
 
 def _row(node: str, one: Check) -> Row:
@@ -204,21 +177,8 @@ def _row(node: str, one: Check) -> Row:
 
 def table(rows: Iterable[Row]) -> str:
     """Return a table with COLUMNS."""
-    lines = ["\t".join(COLUMNS)]
-    for row in rows:
-        lines.append("\t".join((row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy))))
-    return "\n".join(lines) + "\n"
-
-
-def parse_table(text: str) -> list[Row]:
-    """Return the rows of a table with COLUMNS; its header, torn lines and lines with other verdicts are left out."""
-    rows = []
-    for one in text.split("\n"):
-        cells = one.rstrip("\r").split("\t")
-        if len(cells) >= 5 and cells[2] in ORDER:
-            ms = int(cells[3]) if cells[3].isascii() and cells[3].isdigit() and len(cells[3]) < 16 else 0
-            rows.append(Row(cells[0], cells[1], cells[2], ms, cells[4], cells[5] if len(cells) > 5 else ""))
-    return rows
+    told = ((row.node, row.check, row.verdict, str(row.ms), line(row.text), line(row.remedy)) for row in rows)
+    return "".join("\t".join(cells) + "\n" for cells in (COLUMNS, *told))
 
 
 def plain_table(verdicts: Verdicts, summary: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Stands in for torch where there is no GPU: as much of it as measure/torch_rccl.py uses. A tensor has one value for all.
+"""Stands in for torch where there is no GPU: as much of it as measure/rccl.py uses. A tensor has one value for all.
 
 STAND_IN_GPUS are the GPUs; STAND_IN_RATES has `node=MB/s` words: an all-reduce takes as long as the slowest node of it needs.
 """

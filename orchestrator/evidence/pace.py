@@ -1,33 +1,19 @@
-"""Which node is slow: the one rule of the deep step, of `orchestrator nodes` and of the report.
+"""Which node is slow: the one rule of `orchestrator nodes` and of the report.
 
-Bandwidth: less than MARGIN per cent of what good ones reach. Where the deep step has judged a node, its word counts and nothing is
-concluded from the numbers again. Time: notably later or longer, which is a second and 2 %.
+Bandwidth: where the deep step has judged a node, its word counts and nothing is concluded from the numbers again; elsewhere its
+rule does (onnode/policy/search.py). Time: notably later or longer, which is a second and 2 %.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-MARGIN = {"torch": 85, "rccl-tests": 85, "tcp": 50}
-"""Good is what reaches so many per cent of the others' bandwidth; sockets share their hosts with everything else."""
+from orchestrator.onnode.policy.search import too_slow, upper_quartile
+
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
 """How the deep step's words about a node begin that makes the others slow; other words are about all nodes, or about silence."""
 NOTABLE_S, NOTABLE_SHARE = 1.0, 0.02
-
-Rate = TypeVar("Rate", int, float)
-
-
-def upper_quartile(rates: Iterable[Rate]) -> Rate:
-    """Return what good ones reach; slow ones do not pull it down as long as more than a quarter is good. 0 without any."""
-    ordered = sorted(rates)
-    return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
-
-
-def too_slow(rate: float, good: float, way: str) -> bool:
-    """Return whether a bandwidth is that of a slow node; both in the same unit."""
-    return rate * 100 < good * MARGIN.get(way, 85)
 
 
 def notable(more_s: float, of_s: float) -> bool:
@@ -35,7 +21,7 @@ def notable(more_s: float, of_s: float) -> bool:
     return more_s > max(NOTABLE_S, NOTABLE_SHARE * of_s)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pace:
     """What is known of a node's speed; None is not known.
 

@@ -1,0 +1,46 @@
+"""The tables of checks that preflight.sh and the jobs of a set wrote, and the verdicts in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from orchestrator.onnode.policy.verdict import ORDER, NodeVerdict, Row, Verdicts
+
+
+def parse_table(text: str) -> list[Row]:
+    """Return the rows of a table with COLUMNS; its header, torn lines and lines with other verdicts are left out."""
+    rows = []
+    for one in text.split("\n"):
+        cells = one.rstrip("\r").split("\t")
+        if len(cells) >= 5 and cells[2] in ORDER:
+            ms = int(cells[3]) if cells[3].isascii() and cells[3].isdigit() and len(cells[3]) < 16 else 0
+            rows.append(Row(cells[0], cells[1], cells[2], ms, cells[4], cells[5] if len(cells) > 5 else ""))
+    return rows
+
+
+def judge(
+    nodes: Sequence[str], rows: Iterable[Row], problems: Mapping[str, str], untried: Mapping[str, str] | None = None
+) -> Verdicts:
+    """Return the verdicts on `nodes`: `problems` are words about those that did not answer, `untried` about those never asked."""
+    told: dict[str, list[Row]] = {name: [] for name in nodes}
+    together, left_out = [], untried or {}
+    words = {**problems, **left_out}
+    for row in rows:
+        if row.node not in told:
+            together.append(row)
+        elif row.verdict == "untested":
+            words.setdefault(row.node, row.text)
+        else:
+            told[row.node].append(row)
+    return Verdicts(
+        tuple(NodeVerdict(name, tuple(told[name]), words.get(name, ""), name not in left_out) for name in nodes),
+        tuple(together),
+    )
+
+
+def coverage(verdicts: Verdicts) -> str:
+    """Return `tested 7 of 8 nodes: 5 fit, 1 fit with warnings, 1 failed`."""
+    words = (("pass", "fit"), ("warn", "fit with warnings"), ("fail", "failed"))
+    counts = [(sum(one.verdict == verdict for one in verdicts.nodes), text) for verdict, text in words]
+    parts = [f"{count} {text}" for count, text in counts if count]
+    return f"tested {verdicts.tested} of {len(verdicts.nodes)} nodes" + (f": {', '.join(parts)}" if parts else "")

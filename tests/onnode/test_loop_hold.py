@@ -1,0 +1,75 @@
+"""What the loop takes for the end of a node: its own words, those of its step, none, or far too many."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from policy_parts import settings
+
+from orchestrator.evidence.events import read_events
+from orchestrator.onnode.events import EventLog
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_WORDS, Group
+from orchestrator.onnode.loop.nodes import Local
+from orchestrator.onnode.loop.work import Work
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    """Two nodes that are held, without a step: their words come from the test."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+    before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
+    job = Work(tmp_path, settings(), Layout(tmp_path), {})
+    job.scheduler, job.job_id, job.events = Local({}, 2), "1", EventLog(tmp_path / "events")
+    held = Group(job, ["n0", "n1"])
+    held.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
+    yield held
+    signal.set_wakeup_fd(wakeup)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def after_a_while(group: Group) -> dict[str, tuple[str, str]]:
+    """Who has failed when the words of the step count."""
+    group.look_for_ended()
+    assert group.standing.silent == set(), "a node's own last words may be behind those of its step"
+    time.sleep(BEHIND_S)
+    group.look_for_ended()
+    return group.standing.failed
+
+
+@pytest.mark.parametrize(
+    "words", [b"srun: error: n1: task 1: Killed", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1"]
+)
+def test_a_node_that_its_step_names_has_ended(group: Group, words: bytes) -> None:
+    group._complain(words)
+    assert group.look_again(time.monotonic() + 60) < time.monotonic() + 1
+    assert after_a_while(group) == {"n1": ("silent", f"its step ended: {words.decode()}")}
+    assert group.is_gone("n1") and not group.is_gone("n0")
+
+
+def test_a_node_that_has_left_in_order_has_not_died(group: Group) -> None:
+    group._complain(b"srun: error: n1: task 1: Exited with exit code 1")
+    group.take(b"failed\tn1\tstorage\x1fdisk full")
+    group.take(b"left\tn1\t")
+    assert after_a_while(group) == {"n1": ("storage", "disk full")}
+    assert group.standing.silent == set() and group.is_gone("n1")
+
+
+def test_a_name_that_is_no_node_is_nobody(group: Group) -> None:
+    group._complain(b"srun: error: elsewhere: task 9: Killed\xff\0")
+    assert after_a_while(group) == {}
+
+
+def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_path: Path) -> None:
+    for _ in range(2 * MAX_WORDS):
+        group.take(b"what\tn0\tever")
+        group.take(b"\xff\0 no word")
+    assert group.standing.failed["n0"] == ("silent", f"it says too much: {MAX_WORDS} words since the last run began")
+    assert group.is_gone("n0") and not group.is_gone("n1")
+    said = [one.word for one in read_events(tmp_path / "events")]
+    assert (said.count("what"), said.count("garbled")) == (MAX_WORDS, MAX_GARBLED)

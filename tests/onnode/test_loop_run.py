@@ -1,0 +1,82 @@
+"""What the loop makes of the words of nodes in an attempt, and what of it is on record when the disk is full."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from policy_parts import unit
+
+from orchestrator.evidence.events import read_events
+from orchestrator.onnode.events import Event, EventLog
+from orchestrator.onnode.loop.run import Attempt, _not_ready, _refusals, _unheard
+
+
+def after(*words: tuple[str, str, str]) -> Attempt:
+    """An attempt of run 3 on n0, n1, n2, whose nodes have said (node, word, detail)."""
+    going = Attempt(3, 1, ["n0", "n1", "n2"])
+    for node, word, detail in words:
+        going.take(Event(1, "node", word, node, detail))
+    return going
+
+
+def test_the_gate_names_who_is_not_ready_and_why() -> None:
+    going = after(
+        ("n0", "kept", unit("3.1", "cannot drop its caches")), ("n1", "refused", unit("3.1", "cannot see k wanted 1"))
+    )
+    assert _refusals(going) == [
+        "node n0 (rank 0) cannot drop its caches; run as root, give the site a sudo prefix, or set clear_caches: false",
+        "node n1 (rank 1): cannot see k wanted 1",
+    ]
+    assert _not_ready(going) == {
+        "n0": "before run 3 it cannot drop its caches",
+        "n1": "before run 3: cannot see k wanted 1",
+        "n2": "it did not answer before run 3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("word", "detail", "reason"),
+    [("failed", unit("storage", "disk full"), "disk full"), ("gone", "ended", "ended"), ("left", "", "it let go")],
+)
+def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reason: str) -> None:
+    going = after(("n0", "prepared", unit("3.1", 1, "-", "-")), ("n1", word, detail), ("n1", "left", ""))
+    assert _unheard(going) == ["n2"]
+    assert _refusals(going) == [f"node n1 (rank 1): {reason}"]
+
+
+@pytest.mark.parametrize(
+    ("node", "word", "detail"),
+    [
+        ("n3", "exit", unit("3.1", 0, 1, 2, "success")),  # has no rank
+        ("n0", "exit", unit("2.1", 0, 1, 2, "success")),  # of another attempt
+        ("n0", "exit", unit("3.1", 0, 1, 2)),
+        ("n0", "exit", unit("3.1", "x", 1, 2, "success")),
+        ("n0", "exit", unit("3.1", -1, 1, 2, "success")),
+        ("n0", "exit", unit("3.1", 99999, 1, 2, "success")),
+        ("n0", "prepared", unit("3.1", 1)),
+        ("n0", "refused", "3.1"),
+        ("n0", "what", unit("3.1", 0)),
+        ("n0", "", ""),
+    ],
+)
+def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: str, detail: str) -> None:
+    assert vars(after((node, word, detail))) == vars(after())
+
+
+def test_events_that_found_no_room_do_not_damage_the_others(tmp_path: Path) -> None:
+    log, before = EventLog(tmp_path / "events"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    log.append("node", "first", "n0", "x" * 50)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        for _ in range(3):
+            log.append("node", "lost", "n0", "x" * 50)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.append("node", "next", "n0", "x" * 50)
+    log.append("node", "last", "n0", "x" * 50)
+    log.close()
+    assert [(one.word, one.detail) for one in read_events(tmp_path / "events")] == [
+        (word, "x" * 50) for word in ("first", "next", "last")
+    ]

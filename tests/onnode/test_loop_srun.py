@@ -1,0 +1,89 @@
+"""What Slurm's own words on standard error mean for the nodes of a step: as Slurm 22.05 writes them, from a script in its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from policy_parts import settings
+
+from orchestrator.onnode.events import EventLog
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.loop.hold import Group
+from orchestrator.onnode.loop.nodes import Flow, Slurm
+from orchestrator.onnode.loop.work import Work
+
+NODES = ["n1", "n2", "n3"]
+UNREACHABLE = """srun: error: Task launch for StepId=4.1 failed on node n2: Communication connection failure
+srun: error: Application launch failed: Communication connection failure
+slurmstepd-n1: error: *** STEP 4.1 ON n1 CANCELLED AT 2026-11-22T03:24:34 ***
+srun: error: n1: task 0: Killed"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with `scontrol`, and room for `srun`, before everything else on PATH; signals are put back afterwards."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    program(tmp_path / "scontrol", f"printf '%s\\n' {' '.join(NODES)}")
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+    before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
+    yield tmp_path
+    signal.set_wakeup_fd(wakeup)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def failed(place: Path, words: str, *, over: bool, seconds: float = 20) -> dict[str, tuple[str, str]]:
+    """Have srun say `words`, and end if it is `over`; return the nodes that failed by then."""
+    program(place / "srun", f"cat >&2 <<'END'\n{words}\nEND\n{'exit 1' if over else 'exec sleep 60'}")
+    environment = {**os.environ, "SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n[1-3]"}
+    work = Work(place, settings(nnodes=3, container_start_s=60, preflight_run=0), Layout(place), environment)
+    work.scheduler, work.job_id, work.events = Slurm(environment), "4", EventLog(place / "events-4.tsv")
+    (place / "nodes").mkdir()
+    group = Group(work, NODES)
+    group.note("hold", detail={"generation": 1, "nodes": NODES})
+
+    def flow() -> Flow:
+        group.start(NODES, ["true"])
+        heard, until = group.hear("waits", NODES), time.monotonic() + seconds
+        for at in heard:
+            if group.standing.failed or time.monotonic() > until:
+                break
+            yield min(at, until)
+
+    work.reactor.run(flow())
+    assert group.step is not None
+    group.step.kill()
+    return group.standing.failed
+
+
+def test_a_node_whose_process_was_killed(place: Path) -> None:
+    words = "srun: error: n2: task 1: Killed"
+    assert failed(place, words, over=False) == {"n2": ("silent", f"its step ended: {words}")}
+
+
+def test_several_at_once(place: Path) -> None:
+    assert set(failed(place, "srun: error: n[1-3]: tasks 0-2: Killed", over=False)) == set(NODES)
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_one_that_cannot_be_reached_takes_nobody_along(place: Path, over: bool) -> None:
+    assert failed(place, UNREACHABLE, over=over) == {"n2": ("silent", f"its step ended: {UNREACHABLE.splitlines()[0]}")}
+
+
+@pytest.mark.parametrize(
+    "words", ["srun: error: Node failure on n2", "srun: error: n9: task 1: Killed", "n2 is as well as n1"]
+)
+def test_words_that_are_no_end(place: Path, words: str) -> None:
+    """A slurmd that does not answer is no dead node: who is dead does not answer a ping."""
+    assert failed(place, words, over=False, seconds=1) == {}
