@@ -104,7 +104,7 @@ class Folder:
     # ---- one job at a time ----
 
     def take(self, scheduler: SlurmNodes | LocalNodes) -> str:
-        """Take the set for this job; return the id of a job that had it and is gone. Raises FolderError when another works on it."""
+        """Take the set for this job; return the id of one that had it and is gone. Raises FolderError when another works on it."""
         lock = self.layout.loop_lock
         mine, gone = lock.with_name(f".{lock.name}.{self.job_id}.{os.getpid()}"), ""
         try:
@@ -144,7 +144,7 @@ class Folder:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this job still has the set. A loop that SlurmNodes has given up may live on, and its successor may be done already."""
+        """Whether this job still has the set. A loop that SlurmNodes has given up may live on, its successor may be done."""
         return _first_word(self.layout.loop_lock) == self.job_id
 
     def check_mine(self) -> None:
