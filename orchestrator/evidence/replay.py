@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.onnode.events import Event
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.judge import judge_checks
-from orchestrator.onnode.policy.outcome import Attempt, decide
+from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.settings import Settings
 
 
@@ -86,7 +86,7 @@ def _placed(standing: place.Standing, event: Event, _: Settings | None) -> tuple
 def _outcome(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
     about = event.data()
     facts = dict(about["facts"], ranks=tuple(about["facts"]["ranks"]))
-    now = vars(decide(Attempt(**facts)))
+    now = vars(decide(AttemptFacts(**facts)))
     return about["outcome"], {**now, "blamed": [list(one) for one in now["blamed"]], "silent": list(now["silent"])}
 
 

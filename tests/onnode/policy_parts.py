@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from orchestrator.onnode.events import UNIT
-from orchestrator.onnode.policy.said import Report
+from orchestrator.onnode.policy.said import NodeReport
 from orchestrator.onnode.settings import Settings
 
 _EMPTY = {"int": 0, "str": "", "tuple[str, ...]": (), "dict[str, str]": {}}
@@ -39,9 +39,9 @@ def report(
     same: str = "",
     troubles: Iterable[str] = (),
     **words: str,
-) -> Report:
+) -> NodeReport:
     """A node that has said these: `checks` are (name, verdict, text, remedy), `words` the others with their detail."""
-    told = Report()
+    told = NodeReport()
     for name, verdict, *texts in checks:
         told.take("check", unit(name, verdict, 5, *texts))
     if facts is not None:

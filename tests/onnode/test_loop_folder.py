@@ -16,8 +16,8 @@ from policy_parts import settings
 from orchestrator.onnode import records
 from orchestrator.onnode.agent.node import process_start
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.loop.folder import Folder, SetError, open_folder
-from orchestrator.onnode.loop.nodes import Local
+from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
+from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord
 
 DAMAGE = {
@@ -43,7 +43,7 @@ def job(root: Path, name: str = "") -> Folder:
     bundle = root.parent / "bundle"
     bundle.mkdir(exist_ok=True)
     root.mkdir(exist_ok=True)
-    scheduler = Local({"ORCH_JOB_ID": name} if name else {}, 1)
+    scheduler = LocalNodes({"ORCH_JOB_ID": name} if name else {}, 1)
     mine = open_folder(bundle, settings(nexp=2, logdir=str(root.parent)), scheduler, {"ORCH_SET_DIR": str(root)})
     mine.take(scheduler)
     return mine
@@ -177,7 +177,7 @@ def test_an_attempt_that_had_not_begun_is_none(folder: Folder) -> None:
 
 def test_a_published_result_is_never_replaced(folder: Folder) -> None:
     attempt(folder, 1, 1, "success", "success")
-    with pytest.raises(SetError, match="a published result is never replaced"):
+    with pytest.raises(FolderError, match="a published result is never replaced"):
         attempt(folder, 1, 2, "success", "success")
     assert folder.layout.result(1).read_bytes().endswith(b"attempt 1\n")
     assert list(folder.layout.runs.rglob(".*")) == []
@@ -221,7 +221,7 @@ def test_a_lock_that_nobody_holds(folder: Folder, content: str) -> None:
 
 def test_a_lock_that_somebody_holds(folder: Folder) -> None:
     folder.layout.loop_lock.write_text(f"{LIVE}\n")
-    with pytest.raises(SetError, match=re.escape(f"job {LIVE} is already working on {folder.layout.root}")):
+    with pytest.raises(FolderError, match=re.escape(f"job {LIVE} is already working on {folder.layout.root}")):
         job(folder.layout.root)
     assert folder.layout.loop_lock.read_text() == f"{LIVE}\n"
     assert list(folder.layout.root.glob(".loop.lock*")) == []
@@ -233,11 +233,11 @@ def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
     took: list[str] = []
 
     def take(name: str) -> None:
-        scheduler = Local({"ORCH_JOB_ID": name}, 1)
+        scheduler = LocalNodes({"ORCH_JOB_ID": name}, 1)
         try:
             Folder(folder.layout, folder.record, name).take(scheduler)
             took.append(name)
-        except SetError:
+        except FolderError:
             pass
 
     threads = [threading.Thread(target=take, args=(name,)) for name in names]
@@ -258,7 +258,7 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
         lambda: folder.close(replace(state, state="success", outcome="success"), 0),
         lambda: folder.begin(RunRecord(run=2, attempt=1, state="running")),
     ):
-        with pytest.raises(SetError, match="is not this job's any more"):
+        with pytest.raises(FolderError, match="is not this job's any more"):
             write()
     folder.let_go()
     assert folder.layout.loop_lock.read_text() == f"{LIVE}\n"
@@ -271,20 +271,20 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
 @pytest.mark.parametrize("damage", ["empty", "half", "zeros", "no object"])
 def test_a_damaged_set_is_refused(folder: Folder, damage: str) -> None:
     DAMAGE[damage](folder.layout.set_file)
-    with pytest.raises(SetError, match="set.json.*it is damaged"):
+    with pytest.raises(FolderError, match="set.json.*it is damaged"):
         job(folder.layout.root)
 
 
 @pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0), ("root_seed", 2**40)])
 def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, value: int) -> None:
     records.write(replace(folder.record, **{member: value}), folder.layout.set_file)  # type: ignore[arg-type]
-    with pytest.raises(SetError, match="it is damaged"):
+    with pytest.raises(FolderError, match="it is damaged"):
         job(folder.layout.root)
 
 
 def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) -> None:
     folder.layout.set_file.unlink()
-    with pytest.raises(SetError, match="is gone, and the set has runs"):
+    with pytest.raises(FolderError, match="is gone, and the set has runs"):
         job(folder.layout.root)
     assert not folder.layout.set_file.exists()
 
@@ -292,7 +292,7 @@ def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) 
 def test_a_bundle_that_cannot_be_copied_leaves_nothing_half(tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle/gone").symlink_to("nowhere")
-    with pytest.raises(SetError, match="cannot write to .*No such file or directory"):
+    with pytest.raises(FolderError, match="cannot write to .*No such file or directory"):
         job(tmp_path / "set")
     assert not (tmp_path / "set/bundle").exists() and list((tmp_path / "set").glob(".*")) == []
     (tmp_path / "bundle/gone").unlink()

@@ -14,7 +14,7 @@ from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_WORDS, Group
-from orchestrator.onnode.loop.nodes import Local
+from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.work import Work
 
 
@@ -24,7 +24,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
     job = Work(tmp_path, settings(), Layout(tmp_path), {})
-    job.scheduler, job.job_id, job.events = Local({}, 2), "1", EventLog(tmp_path / "events")
+    job.scheduler, job.job_id, job.events = LocalNodes({}, 2), "1", EventLog(tmp_path / "events")
     held = Group(job, ["n0", "n1"])
     held.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
     yield held

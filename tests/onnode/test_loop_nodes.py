@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.onnode.loop.nodes import MAX_LINE, Local, Reactor, Step
+from orchestrator.onnode.loop.nodes import MAX_LINE, LocalNodes, NodeStep, Reactor
 
 LIMIT_S = 30.0
 
@@ -24,15 +24,15 @@ class Nodes:
     reactor: Reactor
     lines: list[bytes] = field(default_factory=list)
     complaints: list[bytes] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[NodeStep] = field(default_factory=list)
 
-    def start(self, program: str, nodes: int = 1) -> Step:
+    def start(self, program: str, nodes: int = 1) -> NodeStep:
         """Start a Python program on each node; `name` is the node's name there."""
         names = [f"n{one}" for one in range(nodes)]
         code = f"import os, sys, time, signal\nname = os.environ['ORCH_NODE']\n{program}"
         argv = [sys.executable, "-I", "-S", "-c", code]
-        scheduler, environment = Local({}, nodes), {"PATH": os.environ["PATH"]}
-        step = Step(self.reactor, scheduler, names, argv, environment, self.lines.append, self.complaints.append)
+        scheduler, environment = LocalNodes({}, nodes), {"PATH": os.environ["PATH"]}
+        step = NodeStep(self.reactor, scheduler, names, argv, environment, self.lines.append, self.complaints.append)
         self.steps.append(step)
         return step
 
@@ -184,4 +184,4 @@ def test_a_flow_is_resumed_at_its_time(nodes: Nodes) -> None:
     ],
 )
 def test_a_job_that_is_no_process_here_is_gone(job_id: str) -> None:
-    assert not Local({}, 1).is_live(job_id)
+    assert not LocalNodes({}, 1).is_live(job_id)

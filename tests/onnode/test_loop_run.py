@@ -10,12 +10,12 @@ from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import Event, EventLog
-from orchestrator.onnode.loop.run import Attempt, _not_ready, _refusals, _unheard
+from orchestrator.onnode.loop.run import Going, _not_ready, _refusals, _unheard
 
 
-def after(*words: tuple[str, str, str]) -> Attempt:
+def after(*words: tuple[str, str, str]) -> Going:
     """An attempt of run 3 on n0, n1, n2, whose nodes have said (node, word, detail)."""
-    going = Attempt(3, 1, ["n0", "n1", "n2"])
+    going = Going(3, 1, ["n0", "n1", "n2"])
     for node, word, detail in words:
         going.take(Event(1, "node", word, node, detail))
     return going

@@ -1,4 +1,4 @@
-"""What Slurm's own words on standard error mean for the nodes of a step: as Slurm 22.05 writes them, from a script in its place."""
+"""What SlurmNodes's own words on standard error mean for the nodes of a step: as SlurmNodes 22.05 writes them, from a script in its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from policy_parts import settings
 from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.hold import Group
-from orchestrator.onnode.loop.nodes import Flow, Slurm
+from orchestrator.onnode.loop.nodes import Flow, SlurmNodes
 from orchestrator.onnode.loop.work import Work
 
 NODES = ["n1", "n2", "n3"]
@@ -48,7 +48,7 @@ def failed(place: Path, words: str, *, over: bool, seconds: float = 20) -> dict[
     program(place / "srun", f"cat >&2 <<'END'\n{words}\nEND\n{'exit 1' if over else 'exec sleep 60'}")
     environment = {**os.environ, "SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n[1-3]"}
     work = Work(place, settings(nnodes=3, container_start_s=60, preflight_run=0), Layout(place), environment)
-    work.scheduler, work.job_id, work.events = Slurm(environment), "4", EventLog(place / "events-4.tsv")
+    work.scheduler, work.job_id, work.events = SlurmNodes(environment), "4", EventLog(place / "events-4.tsv")
     (place / "nodes").mkdir()
     group = Group(work, NODES)
     group.note("hold", detail={"generation": 1, "nodes": NODES})

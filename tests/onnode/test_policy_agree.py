@@ -17,7 +17,7 @@ from orchestrator.onnode.policy.judge import (
     agree_on_network,
     compare_facts,
 )
-from orchestrator.onnode.policy.said import Report
+from orchestrator.onnode.policy.said import NodeReport
 
 QUICK = hypothesis.settings(max_examples=40, deadline=None)
 ALLOWED = "network.allow_differences: true in the site file starts the set all the same"
@@ -246,7 +246,7 @@ SITES = st.builds(
 )
 
 
-def said(nodes: list[tuple[str, dict[str, str], list[str], str]]) -> dict[str, Report]:
+def said(nodes: list[tuple[str, dict[str, str], list[str], str]]) -> dict[str, NodeReport]:
     return {
         f"n{at}": report(network=one[0], facts=one[1], troubles=one[2], ready=one[3]) for at, one in enumerate(nodes)
     }

@@ -20,13 +20,13 @@ from orchestrator.onnode.policy.judge import (
     judge_checks,
     usual,
 )
-from orchestrator.onnode.policy.said import CHECKS, Check, Report
+from orchestrator.onnode.policy.said import CHECKS, Check, NodeReport
 from orchestrator.onnode.settings import Settings
 
 NO_TOOL = ("gpu_count", "warn", "nothing tells about GPUs", "install amd-smi")
 
 
-def judged(*, rdma: bool = False, on: Settings | None = None, **reports: Report) -> Judgement:
+def judged(*, rdma: bool = False, on: Settings | None = None, **reports: NodeReport) -> Judgement:
     return judge_checks(reports, on or settings(), rdma=rdma)
 
 
@@ -75,7 +75,7 @@ def test_the_first_of_several_counts_whatever_came_first() -> None:
 
 @pytest.mark.parametrize("name", ["container", "tunables", "verdict", "deep"])
 def test_what_became_of_a_node_and_the_bandwidth_are_judged_elsewhere(name: str) -> None:
-    told = Report()
+    told = NodeReport()
     told.take("deep" if name == "deep" else "check", unit(name, "fail", 1, "slow: ..."))
     found = judged(n1=told, n2=report(("engine", "pass")))
     assert found.failed == {} and found.warnings == [] and row(found, "n1", name).verdict == "fail"
@@ -251,7 +251,7 @@ CHECK = st.tuples(
 NODE = st.tuples(st.lists(CHECK, max_size=12), st.sampled_from(["", "1", "2"]), st.integers(-9000, 9000), st.booleans())
 
 
-def heard(nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]]) -> dict[str, Report]:
+def heard(nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]]) -> dict[str, NodeReport]:
     found = {}
     for number, (checks, data, off, unseen) in enumerate(nodes):
         found[f"n{number}"] = report(*checks, same=data, clock=str(off), **({"unseen": ""} if unseen else {}))

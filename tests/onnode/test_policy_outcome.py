@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.onnode.policy.outcome import Attempt, Outcome, bad_nodes, blame, decide, result_rank
+from orchestrator.onnode.policy.outcome import AttemptFacts, Outcome, bad_nodes, blame, decide, result_rank
 
 FOUR = ("a", "b", "c", "d")
 OK = dict.fromkeys(FOUR, 0)
 
 
 def outcome(exits: dict[str, int], stops: dict[str, str] | None = None, **more: object) -> Outcome:
-    return decide(Attempt(2, FOUR, exits, stops or {}, **more))  # type: ignore[arg-type]
+    return decide(AttemptFacts(2, FOUR, exits, stops or {}, **more))  # type: ignore[arg-type]
 
 
 def test_a_good_run() -> None:
@@ -42,7 +42,7 @@ def test_success_outweighs_an_abort_of_another_node() -> None:
 
 
 def test_of_equals_the_lowest_rank_is_the_result() -> None:
-    assert result_rank(Attempt(1, FOUR, OK, {"d": "success", "b": "success"})) == 1
+    assert result_rank(AttemptFacts(1, FOUR, OK, {"d": "success", "b": "success"})) == 1
 
 
 def test_what_went_wrong_after_a_good_run_is_told() -> None:
@@ -146,9 +146,9 @@ STATUS = st.sampled_from(["", "success", "aborted", "x" * 50])
 def test_a_result_only_with_a_run_stop(
     codes: dict[str, int], stops: dict[str, str], timed_out: int, ending: str
 ) -> None:
-    found = decide(Attempt(1, FOUR, codes, stops, timed_out=timed_out, ending=ending))
+    found = decide(AttemptFacts(1, FOUR, codes, stops, timed_out=timed_out, ending=ending))
     assert (found.outcome == "success") == ("success" in stops.values())
     assert (found.rank is not None) <= any(stops.values())
     assert set(found.codes) == set(FOUR)
     assert {node for node, _, _ in found.blamed} <= set(FOUR) and len(found.blamed) <= 2
-    assert found == decide(Attempt(1, FOUR, codes, stops, timed_out=timed_out, ending=ending))
+    assert found == decide(AttemptFacts(1, FOUR, codes, stops, timed_out=timed_out, ending=ending))

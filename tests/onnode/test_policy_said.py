@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy_parts import report, unit
 
 from orchestrator.onnode.policy import said
-from orchestrator.onnode.policy.said import CHECKS, OUTCOMES, Check, Report, parse_check, place
+from orchestrator.onnode.policy.said import CHECKS, OUTCOMES, Check, NodeReport, parse_check, place
 
 WORDS = [
     *("check", "same", "checked", "network", "trouble", "note", "facts", "facts+", "waits", "ready", "failed", "gone"),
@@ -22,7 +22,7 @@ TEXT = st.text(max_size=300) | st.text("\x1f\x00\x1b[=,-$(){}\u2028\ud800 ab1", 
 DETAILS = TEXT | st.lists(TEXT, max_size=12).map("\x1f".join)
 
 
-def size(told: Report) -> int:
+def size(told: NodeReport) -> int:
     """Characters and items that a report holds."""
     rows = sum(len(one.name) + len(one.verdict) + len(one.text) + len(one.remedy) for one in told.checks.values())
     pairs = sum(len(name) + len(value) for values in (told.same, told.facts) for name, value in values.items())
@@ -89,12 +89,12 @@ def test_the_bandwidth_stays() -> None:
     )
     told.take("deep", unit("deep", "fail", 900, "slow: pairs with it reach 1.000 GB/s at best, others 2.000", ""))
     told.again()
-    assert told == Report(checks=told.checks) and list(told.checks) == ["deep"]
+    assert told == NodeReport(checks=told.checks) and list(told.checks) == ["deep"]
     told.again()
     assert told.checks["deep"].verdict == "fail"
     fresh = report(("engine", "pass"))
     fresh.again()
-    assert fresh == Report()
+    assert fresh == NodeReport()
 
 
 @pytest.mark.parametrize("detail", ["3.1\x1fok\x1f0\x1f1\x1f2\x1f3\x1f4\x1f5", "engine\x1ffail\x1f1\x1fx", "deep", ""])
@@ -151,7 +151,7 @@ def test_the_rest() -> None:
 @hypothesis.settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(WORDS) | TEXT, DETAILS), max_size=40))
 def test_no_word_can_raise_and_all_can_be_written(words: list[tuple[str, str]]) -> None:
-    told, other = Report(), Report()
+    told, other = NodeReport(), NodeReport()
     for word, detail in words:
         told.take(word, detail)
         other.take(word, detail)
@@ -173,7 +173,7 @@ def test_no_word_can_raise_and_all_can_be_written(words: list[tuple[str, str]]) 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_no_word_grows_memory(word: str) -> None:
-    told = Report()
+    told = NodeReport()
 
     def flood(begin: int, end: int) -> None:
         for number in range(begin, end):
@@ -189,7 +189,7 @@ def test_no_word_grows_memory(word: str) -> None:
 
 
 def test_a_flood_of_facts_ends() -> None:
-    told = Report()
+    told = NodeReport()
     tracemalloc.start()
     for number in range(50):
         told.take("facts+", unit(*(f"{number}.{index}=v" for index in range(100))))
@@ -200,7 +200,7 @@ def test_a_flood_of_facts_ends() -> None:
 
 def test_nothing_is_evaluated() -> None:
     before = set(sys.modules)
-    told = Report()
+    told = NodeReport()
     for word in WORDS:
         for detail in ("__import__('this')", "$(touch /tmp/x)", "{0.__class__}", "%s%n", "a=__import__('this')"):
             told.take(word, detail)

@@ -277,8 +277,8 @@ def _amd_processes(values: Values) -> Found:
         if re.fullmatch("[0-9]{1,9}", pid):
             keys = ("memory_usage/vram_mem", "vram_mem", "mem_usage", "mem")
             told = [mib for key in keys if key in about and (mib := _mib(*about[key])) is not None][:1]
-            told += [mib for _, mib in [found.get(int(pid), ("", None))] if mib is not None]
-            found[int(pid)] = name, max(told, default=None)
+            before = found.get(int(pid), ("", None))[1]
+            found[int(pid)] = name, max(told if before is None else [*told, before], default=None)
     return found
 
 

@@ -19,13 +19,13 @@ from ..layout import Layout
 from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..settings import Settings
-from .nodes import Local, Slurm
+from .nodes import LocalNodes, SlurmNodes
 
 MAX_SEED = 2_145_483_646
 NO_ROOM = "disk full, quota, or the folder is gone"
 
 
-class SetError(Exception):
+class FolderError(Exception):
     """The set cannot be worked on; the message says why."""
 
 
@@ -55,7 +55,7 @@ class Folder:
         return max(records.numbered(self.layout.run(run), "", "attempt_"), default=0)
 
     def begin(self, state: RunRecord) -> None:
-        """Make the folder of an attempt and say that it runs. Raises SetError, OSError."""
+        """Make the folder of an attempt and say that it runs. Raises FolderError, OSError."""
         self.check_mine()
         self.layout.attempt(state.run, state.attempt).mkdir()
         for path in self._states(state):
@@ -65,7 +65,7 @@ class Folder:
         """Publish the log of `rank` as the run's result, where there is one, and write the final states.
 
         The result first: a state never speaks of a result that is not there. What is final is on the disk before anybody can
-        see it. Raises SetError, OSError.
+        see it. Raises FolderError, OSError.
         """
         self.check_mine()
         if rank is not None:
@@ -90,7 +90,7 @@ class Folder:
                 os.link(temporary, result)  # fails where there is one already
             except OSError as error:
                 if os.path.lexists(result):
-                    raise SetError(f"{result} is there already; a published result is never replaced") from error
+                    raise FolderError(f"{result} is there already; a published result is never replaced") from error
                 os.replace(temporary, result)  # a file system without hard links
         finally:
             temporary.unlink(missing_ok=True)
@@ -103,8 +103,8 @@ class Folder:
 
     # ---- one job at a time ----
 
-    def take(self, scheduler: Slurm | Local) -> str:
-        """Take the set for this job; return the id of a job that had it and is gone. Raises SetError when another works on it."""
+    def take(self, scheduler: SlurmNodes | LocalNodes) -> str:
+        """Take the set for this job; return the id of one that had it and is gone. Raises FolderError when another works on it."""
         lock = self.layout.loop_lock
         mine, gone = lock.with_name(f".{lock.name}.{self.job_id}.{os.getpid()}"), ""
         try:
@@ -115,17 +115,17 @@ class Folder:
                     return gone
                 holder = gone = _first_word(lock)
                 if holder and holder != self.job_id and scheduler.is_live(holder):
-                    raise SetError(f"job {holder} is already working on {self.layout.root}")
+                    raise FolderError(f"job {holder} is already working on {self.layout.root}")
                 self._drop(holder, mine, scheduler)
         except OSError as error:
             words = "disk full, quota, or a read-only file system"
-            raise SetError(f"cannot write {lock} ({words}): {error.strerror or error}") from error
+            raise FolderError(f"cannot write {lock} ({words}): {error.strerror or error}") from error
         finally:
             with suppress(OSError):
                 mine.unlink()
-        raise SetError(f"{lock} is taken again and again by other jobs")
+        raise FolderError(f"{lock} is taken again and again by other jobs")
 
-    def _drop(self, holder: str, mine: Path, scheduler: Slurm | Local) -> None:
+    def _drop(self, holder: str, mine: Path, scheduler: SlurmNodes | LocalNodes) -> None:
         """Remove the lock of a job that is gone, but not one that another job has made since it was read."""
         if not holder:  # without hard links it is there a moment before its content
             time.sleep(1)
@@ -144,13 +144,13 @@ class Folder:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this job still has the set. A loop that Slurm has given up may live on, and its successor may be done already."""
+        """Whether this job still has the set. A loop that SlurmNodes has given up may live on, its successor may be done."""
         return _first_word(self.layout.loop_lock) == self.job_id
 
     def check_mine(self) -> None:
-        """Raise SetError when another job has taken the set."""
+        """Raise FolderError when another job has taken the set."""
         if not self.is_mine:
-            raise SetError(f"{self.layout.loop_lock} is not this job's any more: another job has the set, or had it")
+            raise FolderError(f"{self.layout.loop_lock} is not this job's any more: another job has the set, or had it")
 
     def let_go(self) -> None:
         with suppress(OSError):
@@ -160,7 +160,7 @@ class Folder:
     # ---- what a killed job left ----
 
     def settle(self) -> None:
-        """Say how attempts ended that a killed job left as `running`, and give every run a state. Raises OSError, SetError."""
+        """Say how attempts ended that a killed job left as `running`, and give every run a state. Raises OSError, FolderError."""
         for path in self.layout.jobs.glob("*.json"):
             job = records.read(JobRecord, path)
             if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != self.job_id:
@@ -268,17 +268,19 @@ def seed_of(root: int, run: int, attempt: int) -> int:
     return root + 1000 * (run - 1) + attempt
 
 
-def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, environment: dict[str, str]) -> Folder:
+def open_folder(
+    bundle: Path, settings: Settings, scheduler: SlurmNodes | LocalNodes, environment: dict[str, str]
+) -> Folder:
     """Find or make the set folder. The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
 
-    Raises SetError.
+    Raises FolderError.
     """
     named = environment.get("ORCH_SET_DIR", "")
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     name = f"{settings.system}-{settings.workload}-{stamp}-{os.urandom(2).hex()}"
     root = Path(named) if named else Path(settings.logdir) / name
     if named and not root.is_dir():
-        raise SetError(
+        raise FolderError(
             f"ORCH_SET_DIR={root} does not exist on {os.uname().nodename}; is the log directory on shared storage?"
         )
     layout = Layout(root)
@@ -288,17 +290,17 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Slurm | Local, envi
         layout = Layout(root.resolve())
         if not layout.set_file.exists():
             if records.numbered(layout.runs, ""):
-                raise SetError(f"{layout.set_file} is gone, and the set has runs; put it back, or start a new set")
+                raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back, or start a new set")
             _describe(bundle, settings, scheduler, layout, environment)
         record = records.read(SetRecord, layout.set_file)
         if not isinstance(record, SetRecord):
-            raise SetError(f"{record or layout.set_file}; it is damaged")
+            raise FolderError(f"{record or layout.set_file}; it is damaged")
         if not (0 < record.root_seed <= MAX_SEED and 0 < record.nexp < 10_000):
-            raise SetError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
+            raise FolderError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
         if not layout.bundle.is_dir():
             _copy(bundle, layout)
     except OSError as error:
-        raise SetError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
+        raise FolderError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
     return Folder(layout, record, scheduler.job_id)
 
 
@@ -321,12 +323,12 @@ def _first_reason(error: OSError) -> str:
 
 
 def _describe(
-    bundle: Path, settings: Settings, scheduler: Slurm | Local, layout: Layout, environment: dict[str, str]
+    bundle: Path, settings: Settings, scheduler: SlurmNodes | LocalNodes, layout: Layout, environment: dict[str, str]
 ) -> None:
     given = environment.get("ROOT_SEED", "")
     seed = number(given, 10) if given else int.from_bytes(os.urandom(8), "big") % MAX_SEED + 1
     if seed is None or not 1 <= seed <= MAX_SEED:
-        raise SetError(f"ROOT_SEED={given} must be a number from 1 to {MAX_SEED}")
+        raise FolderError(f"ROOT_SEED={given} must be a number from 1 to {MAX_SEED}")
     try:
         sha = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
     except OSError:

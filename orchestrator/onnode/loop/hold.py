@@ -17,7 +17,7 @@ from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
-from .nodes import DeepStep, Flow, Step, node_command
+from .nodes import DeepStep, Flow, NodeStep, node_command
 from .work import Work
 
 LET_GO_S = 20.0
@@ -38,7 +38,7 @@ class Group:
         self.job, self.settings = job, job.settings
         self.standing = place.Standing()
         self.known = frozenset(allocated)
-        self.step: Step | None = None
+        self.step: NodeStep | None = None
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
         self.said: dict[str, int] = {}
@@ -254,7 +254,9 @@ class Group:
         }
         self.step_started_ms, self._last_words, self._named, self._cancelled = now_ms(), [], {}, False
         self.heard, self.said = {}, {}
-        self.step = Step(job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain)
+        self.step = NodeStep(
+            job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain
+        )
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
         """Give the ranks to some of `nodes`; False when there are too few."""
@@ -500,7 +502,7 @@ def measure(job: Work, nodes: Sequence[str], ended: Callable[[], bool], table: P
     }
     environment["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
     argv = node_command(job.settings.python, job.bundle, "deep")
-    step = DeepStep(lambda take, say: Step(job.reactor, job.scheduler, nodes, argv, environment, take, say), known)
+    step = DeepStep(lambda take, say: NodeStep(job.reactor, job.scheduler, nodes, argv, environment, take, say), known)
     search = Search(list(nodes), job.settings)
     try:
         return (yield from deep_step(step, search, table or job.layout.bandwidth(job.job_id), ended=ended))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..events import EventLog
 from ..settings import Settings, SettingsError, load
-from .folder import NO_ROOM, SetError, open_folder
+from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
-from .nodes import Flow, Local, Slurm
+from .nodes import Flow, LocalNodes, SlurmNodes
 from .run import try_run
 from .work import SetWork, log
 
@@ -23,18 +23,18 @@ def main(bundle: Path, kind: str) -> int:
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)
         gone = folder.take(scheduler)
-    except (SettingsError, LookupError, SetError) as error:
+    except (SettingsError, LookupError, FolderError) as error:
         log(f"error: {error}")
         return 1
     if gone:
         log(f"taking over from job {gone}, which is gone")
-    return Job(settings, scheduler, folder, environment).work()
+    return SetJob(settings, scheduler, folder, environment).work()
 
 
-def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Slurm | Local:
-    scheduler: Slurm | Local
+def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> SlurmNodes | LocalNodes:
+    scheduler: SlurmNodes | LocalNodes
     if kind == "slurm":
-        scheduler = Slurm(environment)
+        scheduler = SlurmNodes(environment)
     else:
         many = settings.nnodes > 1
         if many and settings.engine != "none" and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
@@ -42,7 +42,7 @@ def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Sl
                 f"{settings.system} has {settings.nnodes} nodes; use sbatch job.sh "
                 "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
             )
-        scheduler = Local(environment, settings.nnodes + settings.spares if many else 1)
+        scheduler = LocalNodes(environment, settings.nnodes + settings.spares if many else 1)
     if len(scheduler.allocated) < settings.nnodes:
         found = len(scheduler.allocated)
         raise LookupError(
@@ -51,7 +51,7 @@ def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Sl
     return scheduler
 
 
-class Job(SetWork):
+class SetJob(SetWork):
     """One job of a set, from taking the set to letting it go."""
 
     group: Group | None = None
@@ -70,7 +70,7 @@ class Job(SetWork):
             more = f", {spare} to spare" if spare else ""
             log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {self.settings.nnodes} node(s){more}")
             state, reason = self.reactor.run(self._flow(self.group))
-        except (SettingsError, SetError) as error:
+        except (SettingsError, FolderError) as error:
             reason = str(error)
             log(f"error: {error}")
         except OSError as error:

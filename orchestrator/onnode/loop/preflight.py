@@ -20,7 +20,7 @@ from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from ..settings import SettingsError, evaluate_config, load
 from .hold import Group, measure
-from .nodes import Flow, Lines, Local, Slurm, node_command
+from .nodes import Flow, Lines, LocalNodes, SlurmNodes, node_command
 from .work import Work, log
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
@@ -39,7 +39,7 @@ class Words:
     exclude_file: str = ""
 
 
-class Refused(Exception):
+class NotRun(Exception):
     """The checks cannot run; with the exit status."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -52,7 +52,7 @@ def main(bundle: Path, argv: Sequence[str]) -> int:
     try:
         words = _words(argv)
         return Preflight(bundle, words).work()
-    except Refused as error:
+    except NotRun as error:
         log(f"preflight.sh: {error}")
         return error.status
     except (SettingsError, LookupError) as error:
@@ -71,15 +71,15 @@ def _words(argv: Sequence[str]) -> Words:
             setattr(words, {"--json": "as_json"}.get(one, one[2:]), True)
         elif one in ("--nodes", "--tsv", "--exclude-file"):
             if not rest or not rest[0]:
-                raise Refused(WRONG_WORDS, f"{one} needs a value")
+                raise NotRun(WRONG_WORDS, f"{one} needs a value")
             value = rest.pop(0)
             setattr(words, one[2:].replace("-", "_"), value.split(",") if one == "--nodes" else value)
         else:
-            raise Refused(WRONG_WORDS, f"unknown word '{one}' ({OPTIONS})")
+            raise NotRun(WRONG_WORDS, f"unknown word '{one}' ({OPTIONS})")
     if words.judge and not words.nodes:
-        raise Refused(WRONG_WORDS, "--judge needs --nodes")
+        raise NotRun(WRONG_WORDS, "--judge needs --nodes")
     if words.judge and words.deep:
-        raise Refused(WRONG_WORDS, "--deep starts steps of its own and cannot go with --judge")
+        raise NotRun(WRONG_WORDS, "--deep starts steps of its own and cannot go with --judge")
     return words
 
 
@@ -102,17 +102,17 @@ class Preflight(Work):
         self.summary = ""
 
     def work(self) -> int:
-        """Ask, judge, print; the exit status. Raises Refused, OSError, SettingsError, LookupError."""
+        """Ask, judge, print; the exit status. Raises NotRun, OSError, SettingsError, LookupError."""
         try:
             try:
                 self.layout.nodes.mkdir(parents=True, exist_ok=True)
                 self.layout.preflight.mkdir(exist_ok=True)
             except OSError as error:
                 words = f"cannot write to {self.layout.root}; is the log directory there, and on shared storage?"
-                raise Refused(NOT_RUN, words) from error
+                raise NotRun(NOT_RUN, words) from error
             verdicts = self.reactor.run(self._verdicts())
             if self.ending:
-                raise Refused(NOT_RUN, "ended by a signal")
+                raise NotRun(NOT_RUN, "ended by a signal")
             self._write(verdicts)
             print(
                 json.dumps(verdicts.to_json()) if self.words.as_json else plain_table(verdicts, self.summary),
@@ -156,9 +156,9 @@ class Preflight(Work):
         """Return the nodes to ask; the others that were given are in `untried`."""
         settings, one_host = self.settings, self.settings.engine != "none" or self.settings.nnodes == 1
         if self.environment.get("SLURM_JOB_ID"):
-            self.scheduler = Slurm(self.environment)
+            self.scheduler = SlurmNodes(self.environment)
         else:  # one host is one node, whatever the system has
-            self.scheduler = Local(self.environment, 1 if one_host else settings.nnodes + settings.spares)
+            self.scheduler = LocalNodes(self.environment, 1 if one_host else settings.nnodes + settings.spares)
         self.job_id = self.scheduler.job_id
         allocated = self.scheduler.allocated
         self.given = self.words.nodes or list(allocated)

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ..events import Event, now_ms, number
 from ..mllog_tail import last_status
-from ..policy.outcome import Attempt as Facts
-from ..policy.outcome import Outcome, decide
+from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..records import RunRecord, write_bytes
 from .folder import seed_of
 from .hold import Group
@@ -27,7 +26,7 @@ RDMA = re.compile(rb"Using network (?:IB|AINIC|RCCL-ANP)|via NET/IB")
 HEAD_BYTES = 64 << 20
 
 
-class Attempt:
+class Going:
     """An attempt that is going on: what its nodes have said of it."""
 
     def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
@@ -59,7 +58,7 @@ class Attempt:
 
 
 def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
-    """One attempt of `run` on the nodes of `group`; its Outcome. Raises OSError, SetError when nothing can be written."""
+    """One attempt of `run` on the nodes of `group`; its Outcome. Raises OSError, FolderError when nothing can be written."""
     seed = seed_of(job.folder.record.root_seed, run, attempt)
     # Differs between the jobs of a node, between runs and between attempts; below the range the kernel gives out itself.
     port = 10000 + (job.port_base + 37 * run + 7 * attempt) % 22000
@@ -73,7 +72,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     job.state = "running"
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
     job.write()
-    going = group.attempt = Attempt(run, attempt, ranks)
+    going = group.attempt = Going(run, attempt, ranks)
     group.said = {}
     # Whose container ended since the last run has said so already.
     failed = group.standing.failed
@@ -115,7 +114,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     return outcome
 
 
-def _gate(job: SetWork, group: Group, going: Attempt) -> Flow:
+def _gate(job: SetWork, group: Group, going: Going) -> Flow:
     """Wait until every node has verified its settings and dropped its caches; why not, or ""."""
     deadline = time.monotonic() + GATE_S
     while not job.ending and (unheard := _unheard(going)):
@@ -127,11 +126,11 @@ def _gate(job: SetWork, group: Group, going: Attempt) -> Flow:
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
 
 
-def _unheard(going: Attempt) -> list[str]:
+def _unheard(going: Going) -> list[str]:
     return [node for node in going.ranks if node not in going.prepared and node not in going.refused]
 
 
-def _refusals(going: Attempt) -> list[str]:
+def _refusals(going: Going) -> list[str]:
     """Return a sentence for each node that is not ready, in rank order."""
     help_words = "; run as root, give the site a sudo prefix, or set clear_caches: false"
     return [
@@ -141,7 +140,7 @@ def _refusals(going: Attempt) -> list[str]:
     ]
 
 
-def _not_ready(going: Attempt) -> dict[str, str]:
+def _not_ready(going: Going) -> dict[str, str]:
     """Return why each node was not ready, as words about the node."""
     found = {
         node: f"before run {going.run}{' it' if node in going.kept else ':'} {text}"
@@ -150,7 +149,7 @@ def _not_ready(going: Attempt) -> dict[str, str]:
     return {**found, **dict.fromkeys(_unheard(going), f"it did not answer before run {going.run}")}
 
 
-def _until_over(job: SetWork, group: Group, going: Attempt) -> Flow:
+def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
     """Wait for the end of the run on all nodes; the first failure ends it everywhere. True when its time was over."""
     started = time.monotonic()
     deadline, grace, asked = started + job.settings.run_timeout_s, 0.0, started
@@ -185,7 +184,7 @@ def _until_over(job: SetWork, group: Group, going: Attempt) -> Flow:
         yield until
 
 
-def _stop(group: Group, going: Attempt, nodes: Iterable[str]) -> Flow:
+def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
     """End the run on `nodes`, and wait for their word about it."""
     if group.step is not None:
         group.note("stop", detail=going.id)
@@ -198,13 +197,13 @@ def _stop(group: Group, going: Attempt, nodes: Iterable[str]) -> Flow:
         yield group.look_again(deadline)
 
 
-def _facts(job: SetWork, group: Group, going: Attempt, problem: str, timed_out: int) -> Facts:
+def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: int) -> AttemptFacts:
     """Return what is known of the attempt now that it is over."""
     stops = dict(going.stops)
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
-    return Facts(
+    return AttemptFacts(
         run=going.run,
         ranks=going.ranks,
         exits=going.exits,
@@ -217,12 +216,12 @@ def _facts(job: SetWork, group: Group, going: Attempt, problem: str, timed_out: 
     )
 
 
-def as_json(facts: Facts, outcome: Outcome) -> dict[str, object]:
+def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:
     """Return the decision and all that it was made from, so that it can be made again."""
     return {"facts": {**facts.__dict__}, "outcome": {**outcome.__dict__}}
 
 
-def _record_start(group: Group, going: Attempt) -> None:
+def _record_start(group: Group, going: Going) -> None:
     """Write what every node was when the attempt began, and the event that all caches were dropped. Raises OSError."""
     job, layout = group.job, group.job.layout
     sha = hashlib.sha256(layout.environment.read_bytes()).hexdigest()
@@ -244,7 +243,7 @@ def _record_start(group: Group, going: Attempt) -> None:
     layout.cache_log(going.run, going.number).write_text(event)
 
 
-def _sockets(group: Group, going: Attempt) -> str:
+def _sockets(group: Group, going: Going) -> str:
     """Return words about RCCL on TCP sockets where RDMA was expected. Lines about RDMA in use outweigh what it could use."""
     try:
         with open(group.job.layout.node_log(going.run, going.number, 0), "rb") as file:

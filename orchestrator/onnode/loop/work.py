@@ -16,7 +16,7 @@ from ..policy.place import Standing, waiting_now
 from ..records import JobRecord
 from ..settings import Settings, evaluate_config
 from .folder import Folder
-from .nodes import Local, Reactor, Slurm
+from .nodes import LocalNodes, Reactor, SlurmNodes
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
@@ -33,7 +33,7 @@ class Work:
     """What a group of nodes needs of who holds it. Without a set there is nothing to keep a record of."""
 
     events: EventLog
-    scheduler: Slurm | Local
+    scheduler: SlurmNodes | LocalNodes
     job_id: str
     has_spares = False
     run = attempt = 0
@@ -74,7 +74,7 @@ class SetWork(Work):
     standing: Standing | None = None
 
     def __init__(
-        self, settings: Settings, scheduler: Slurm | Local, folder: Folder, environment: dict[str, str]
+        self, settings: Settings, scheduler: SlurmNodes | LocalNodes, folder: Folder, environment: dict[str, str]
     ) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, environment)
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id

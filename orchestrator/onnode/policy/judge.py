@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..events import number
-from .said import MOST_FACTS, OUTCOMES, Check, Report, line, place
+from .said import MOST_FACTS, OUTCOMES, Check, NodeReport, line, place
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -44,7 +44,7 @@ class Judgement:
     warnings: list[str] = field(default_factory=list)
 
 
-def judge_checks(reports: Mapping[str, Report], settings: Settings, *, rdma: bool) -> Judgement:
+def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma: bool) -> Judgement:
     """Return the judgement on the nodes that are compared with each other.
 
     A set leaves the network to `agree`, which knows what the site allows; what only the check `rdma` finds (all ports alike are
@@ -83,7 +83,7 @@ def _verdict(own: Mapping[str, Check], name: str) -> str:
     return own[name].verdict if name in own else ""
 
 
-def _markers(rows: Rows, reports: Mapping[str, Report], settings: Settings) -> None:
+def _markers(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -> None:
     text = f"what it writes to {settings.logdir or 'the log directory'} is not seen on the batch host"
     for node, report in reports.items():
         if report.unseen and _verdict(rows[node], "log_dir") == "pass":
@@ -98,7 +98,7 @@ def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
             own.update(failing(name, f"{own[name].words} (unlike node {told[-1]})", "", settings))
 
 
-def _data(rows: Rows, reports: Mapping[str, Report]) -> None:
+def _data(rows: Rows, reports: Mapping[str, NodeReport]) -> None:
     """A node with other data than most has a warning."""
     values = {node: report.same["data"] for node, report in reports.items() if report.same.get("data")}
     most = usual(values.values())
@@ -108,7 +108,7 @@ def _data(rows: Rows, reports: Mapping[str, Report]) -> None:
             rows[node]["data"] = Check("data", "warn", 0, text, "compare the folders, or prepare the data anew")
 
 
-def _clocks(rows: Rows, reports: Mapping[str, Report], settings: Settings) -> None:
+def _clocks(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) -> None:
     limit_ms = (number(settings.preflight_clock_s) or 0) * 1000
     remedy = "synchronise it (chronyc makestep, or systemctl restart systemd-timesyncd)"
     for node, report in reports.items():
@@ -151,7 +151,7 @@ class Agreement:
     rows: list[FactRow] = field(default_factory=list)
 
 
-def agree(reports: Mapping[str, Report], nodes: Sequence[str], settings: Settings, image: str | None) -> Agreement:
+def agree(reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings, image: str | None) -> Agreement:
     """Compare image, network and facts, up to the first in which the nodes differ. `image` is the set's ("" before it has one).
 
     With None images are not compared: no container has started yet.
@@ -181,7 +181,7 @@ def agree_on_image(images: Mapping[str, str], nodes: Sequence[str], digest: str,
     return Agreement(problem, {node: f"{cont} is {found[node]} there and {best} elsewhere" for node in others})
 
 
-def agree_on_network(reports: Mapping[str, Report], nodes: Sequence[str], settings: Settings) -> Agreement:
+def agree_on_network(reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings) -> Agreement:
     """Compare what the nodes use between them. `rdma_expected` says whether runs use RDMA."""
     if settings.fabric == "none" or len(nodes) < 2:
         return Agreement()
@@ -262,7 +262,7 @@ def _network_difference(mine: Mapping[str, list[str]], theirs: Mapping[str, list
     return "; ".join([*texts, *(f"{','.join(ports)}: {what}" for what, ports in alike.items())])
 
 
-def agree_on_facts(reports: Mapping[str, Report], nodes: Sequence[str], settings: Settings) -> Agreement:
+def agree_on_facts(reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings) -> Agreement:
     """Compare kernel, driver, firmware, settings: one set is one experiment."""
     rows, found = compare_facts(reports, nodes)
     rank_of = {node: rank for rank, node in enumerate(nodes)}
@@ -271,7 +271,9 @@ def agree_on_facts(reports: Mapping[str, Report], nodes: Sequence[str], settings
     return replace(differing, rows=rows)
 
 
-def compare_facts(reports: Mapping[str, Report], nodes: Sequence[str]) -> tuple[list[FactRow], list[tuple[str, str]]]:
+def compare_facts(
+    reports: Mapping[str, NodeReport], nodes: Sequence[str]
+) -> tuple[list[FactRow], list[tuple[str, str]]]:
     """Return the rows of start.tsv, where * has the value of most nodes, and (node, what differs) of the others."""
     facts = [reports[node].facts if node in reports else {} for node in nodes]
     if all(one == facts[0] for one in facts):

@@ -14,7 +14,7 @@ Blamed = tuple[tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptFacts:
     """What is known of an attempt when it is over. `ranks`: its nodes; `exits`: node -> exit code, absent where none was told."""
 
     run: int
@@ -51,14 +51,14 @@ class Outcome:
         return "success" if self.outcome == "success" else "failed"
 
 
-def result_rank(attempt: Attempt) -> int | None:
+def result_rank(attempt: AttemptFacts) -> int | None:
     """Return the rank whose log has the run's end: ranks of the program need not be ours (c10d sorts host names)."""
     found = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]
     good = [rank for rank in found if attempt.stops[attempt.ranks[rank]] == "success"]
     return next(iter(good or found), None)
 
 
-def decide(attempt: Attempt) -> Outcome:
+def decide(attempt: AttemptFacts) -> Outcome:
     """Return what became of an attempt. Only run_stop with success proves a good run; what went wrong after it is told."""
     if attempt.gate_problem:
         if attempt.ending:

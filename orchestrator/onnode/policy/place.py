@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..events import Event
-from .said import Report
+from .said import NodeReport
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Standing:
     ranks: list[str] = field(default_factory=list)
     """Node of each rank; "" where none has it yet."""
     waiting: list[str] = field(default_factory=list)
-    reports: dict[str, Report] = field(default_factory=dict)
+    reports: dict[str, NodeReport] = field(default_factory=dict)
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """In the present hold: node -> (kind, reason)."""
     aside: dict[str, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.generation += 1
         standing.failed, standing.silent, standing.releasing = {}, set(), False
         for one in event.names("nodes"):
-            standing.reports.setdefault(one, Report()).again()
+            standing.reports.setdefault(one, NodeReport()).again()
     elif word == "placed":
         standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
     elif word == "release":

@@ -58,7 +58,7 @@ def place(name: str) -> tuple[int, int, str]:
 
 
 @dataclass
-class Report:
+class NodeReport:
     """One node's words. `network` is "" as long as it has told none; `clock_off_ms` and `unseen` are the loop's findings.
 
     `unseen`: what the node wrote to shared storage was not seen on the batch host.
@@ -104,7 +104,7 @@ class Report:
     def again(self) -> None:
         """Forget everything but the bandwidth, which is measured once."""
         deep = self.checks.get("deep")
-        vars(self).update(vars(Report()))
+        vars(self).update(vars(NodeReport()))
         if deep is not None:
             self.checks["deep"] = deep
 

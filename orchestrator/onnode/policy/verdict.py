@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .judge import agree_on_facts, agree_on_network, failing, judge_checks
-from .said import Check, Report, line
+from .said import Check, NodeReport, line
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -144,7 +144,7 @@ class Verdicts:
 
 
 def judge_preflight(
-    given: Sequence[str], reports: Mapping[str, Report], untested: Mapping[str, str], settings: Settings
+    given: Sequence[str], reports: Mapping[str, NodeReport], untested: Mapping[str, str], settings: Settings
 ) -> Verdicts:
     """Return the verdicts of preflight.sh on the nodes `given`; `untested` says why some were not there, or went silent.
 
