@@ -18,6 +18,7 @@ from .node import Node, shortened
 from .waiting import Failed, Partner, Waiting
 
 ANSWER_S = 60
+_TRIES, _SIGNALLED = 3, (129, 130, 143)
 _HEADER = b"knob\twanted\tbefore\tafter\tresult\tneed\taction\ttime_ms\ttarget\n"
 _PIECE_BYTES = 700
 
@@ -99,7 +100,11 @@ class Tuning:
         words = [f"{name}={value}" for name, value in owner.items()]
         argv = [*self._node.settings.sudo, "env", *words, "bash", self._script, action, self._node.owner]
         with self._node.open_log() as errors:
-            status, told = self._waiting.call(argv, patient=True, errors=errors)
+            for _ in range(_TRIES):
+                status, told = self._waiting.call(argv, patient=True, errors=errors)
+                # A TERM to the whole job can end it before it has begun to ignore that; nothing was done then.
+                if action == "apply" or status not in _SIGNALLED:
+                    break
         self._keep(told)
         text = told.decode("utf-8", "replace")
         problems, notes = list[str](), list[str]()
