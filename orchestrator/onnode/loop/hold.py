@@ -102,6 +102,11 @@ class Group:
         elif self.attempt is not None:
             self.attempt.take(event)
 
+    def send(self, message: dict[str, Any]) -> None:
+        """Give all nodes of the step one line; none when it is gone, which shows elsewhere."""
+        if self.step is not None:
+            self.step.send(message)
+
     def _look_at_clock(self, event: Event) -> None:
         told = number(event.part(0))
         if told is not None:
@@ -267,8 +272,8 @@ class Group:
             if old and old != new:
                 self.job.log(f"node {new} takes rank {rank} of node {old}")
         self.note("placed", detail={**place.as_json(placement), "from": list(nodes), "first": first})
-        if tell and self.step is not None:
-            self.step.send({"do": "use", "nodes": list(placement.ranks)})
+        if tell:
+            self.send({"do": "use", "nodes": list(placement.ranks)})
             if placement.waiting:
                 self.job.log(f"nodes {' '.join(placement.ranks)}; waiting: {' '.join(placement.waiting)}")
         self.job.write()

@@ -87,14 +87,13 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         "port": port,
         "master": master,
     }
-    assert group.step is not None
-    group.step.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
+    group.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
     problem = yield from _gate(job, group, going)
     timed_out = False
     if not problem:
         _record_start(group, going)
         group.note("go", detail=going.id)
-        group.step.send({"do": "go", "id": going.id})
+        group.send({"do": "go", "id": going.id})
         timed_out = yield from _until_over(job, group, going)
     elif going.prepared:  # what waits for the word must not wait for ever
         yield from _stop(group, going, going.prepared)
@@ -179,7 +178,7 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
             return timed_out
         if now - asked >= silence_s / 4:
             asked = now
-            group.step.send({"do": "ping", "n": int(now - started)})
+            group.send({"do": "ping", "n": int(now - started)})
         until = group.look_again(min(deadline, grace or deadline, asked + silence_s / 4))
         yield until
 
@@ -188,7 +187,7 @@ def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
     """End the run on `nodes`, and wait for their word about it."""
     if group.step is not None:
         group.note("stop", detail=going.id)
-        group.step.send({"do": "stop", "id": going.id})
+        group.send({"do": "stop", "id": going.id})
     deadline = time.monotonic() + STOP_S
     while group.step is not None and group.step.alive and time.monotonic() < deadline:
         group.look_for_ended()

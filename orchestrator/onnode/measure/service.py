@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from queue import Queue
-from typing import Any, Callable
+from typing import IO, Any, Callable
 
 from . import rccl, ring
 
@@ -62,14 +62,14 @@ class Worker:
             argv, bufsize=0, stdin=subprocess.PIPE, stdout=sys.stderr, pass_fds=(write, *fds), start_new_session=True
         )
         os.close(write)
+        self.input: IO[bytes] = self.process.stdin  # type: ignore[assignment]
         self.name = f"process {index}"
         # Without a buffer: what it had read ahead, select would not tell.
         self.output = os.fdopen(read, "rb", 0)
 
     def ask(self, request: Request) -> None:
-        assert self.process.stdin
         with suppress(OSError):  # it has ended; the end of its output says so
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.input.write(json.dumps(request).encode() + b"\n")
 
     def answer(self) -> Answer:
         """Return its next answer; None when it has ended."""
@@ -80,8 +80,7 @@ class Worker:
         """End it and what it started; return how it ended."""
         if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        assert self.process.stdin
-        self.process.stdin.close()
+        self.input.close()
         self.output.close()
         status = self.process.wait()
         return f"signal {-status}" if status < 0 else f"exit status {status}"

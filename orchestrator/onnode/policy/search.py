@@ -113,9 +113,8 @@ class Search:
 
     def take(self, results: list[GroupResult]) -> None:
         """Take the results of the round, one for each of its groups."""
-        assert self._rounds
         try:
-            self._wanted = self._rounds.send(results)
+            self._wanted = self._rounds.send(results) if self._rounds else None
         except StopIteration:
             self._wanted = None
 
