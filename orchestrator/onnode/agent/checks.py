@@ -11,17 +11,15 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ..events import UNIT, now_ms
 from . import gpu, host
 from .leftovers import leftovers
-from .node import EngineState, Node, shortened
+from .node import EngineState, Node, Rows, shortened
 from .tools import MAX_BYTES, Smi
 from .waiting import stand_alone
 
-Rows = Iterator[tuple[str, str, str, str]]
-"""Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
 Check = Callable[[Node, EngineState], Rows]
 Jobs = dict[str, tuple[Check, ...]]
 """Functions that share a process, by the names of the checks that they tell of."""

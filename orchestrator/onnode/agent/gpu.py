@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from ..events import number
 from .kernel import amd_gpus, lines, names
-from .node import EngineState, Node, first_line, listed
+from .node import EngineState, Node, Rows, first_line, listed
 from .tools import Smi, Values, by_gpu
-
-if TYPE_CHECKING:
-    from .checks import Rows
 
 Verdict = tuple[str, str, str]
 """Verdict, text and remedy of one check."""

@@ -6,7 +6,6 @@ import os
 import re
 import stat
 import time
-from typing import TYPE_CHECKING
 
 from ..events import number
 from ..settings import rehearsed
@@ -14,11 +13,8 @@ from .container import folders
 from .gpu import Verdict, gib
 from .kernel import amd_gpus, entries, lines, names
 from .network import rdma_verdict
-from .node import EngineState, Node, first_line, listed
+from .node import EngineState, Node, Rows, first_line, listed
 from .tools import ask
-
-if TYPE_CHECKING:
-    from .checks import Rows
 
 MAX_ENTRIES = 2000
 """So many names of data are compared between the nodes."""

@@ -13,16 +13,12 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..events import number
 from ..records import write_bytes
 from .kernel import entries
-from .node import EngineState, Node, first_line, listed, process_start
+from .node import EngineState, Node, Rows, first_line, listed, process_start
 from .tools import ask
-
-if TYPE_CHECKING:
-    from .checks import Rows
 
 _ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 _DAY_S = 86400

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -16,6 +17,10 @@ from ..settings import Settings, rehearsed
 _LINE_BYTES = 960  # srun keeps a line whole only up to about a kilobyte
 _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160)), " ")
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+Rows = Iterator[tuple[str, str, str, str]]
+"""Check, verdict (pass, warn, fail, skip), text, remedy. Verdict `same`: text is a value that must be equal on all nodes."""
 
 
 class Node(NamedTuple):

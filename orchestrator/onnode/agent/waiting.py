@@ -158,8 +158,8 @@ class Waiting:
             )
         except OSError as error:
             return CANNOT_START, f"{argv[0]}: {error.strerror}".encode()
-        assert process.stdout is not None
-        fd, output = process.stdout.fileno(), bytearray()
+        pipe: IO[bytes] = process.stdout  # type: ignore[assignment]
+        fd, output = pipe.fileno(), bytearray()
         os.set_blocking(fd, False)
 
         def take() -> bytes | None:
@@ -180,7 +180,7 @@ class Waiting:
             while take():
                 pass
             self.forget(fd)
-            process.stdout.close()
+            pipe.close()
         return exit_code(process.returncode) if in_time else NOT_DONE, bytes(output)
 
 
@@ -201,9 +201,8 @@ class Partner:
         self.process = subprocess.Popen(
             argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
         )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.input = self.process.stdin
-        waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)
+        self.input: IO[bytes] = self.process.stdin  # type: ignore[assignment]
+        waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)  # type: ignore[union-attr]
 
     def tell(self, line: str) -> bool:
         """Write it a line; return False when it does not read any more."""
