@@ -33,7 +33,7 @@ sys.path[:0] = [str(TOP), str(TOP / "tests/tuning")]
 from tuning_parts import fill, snapshot
 
 from orchestrator.nodes.fanout import run_on_nodes
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.ssh import Ssh
 from orchestrator.tuning.hosts import Root, request, tune_hosts
 from orchestrator.tuning.profile import load_profile
@@ -54,9 +54,10 @@ class Hosts:
         return self.folder / "ssh_config"
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[NamedNode]:
         return [
-            Node(f"h{address.rpartition('.')[2]}", f"ssh://root@{address}:{self.port}") for address in self.addresses
+            NamedNode(f"h{address.rpartition('.')[2]}", f"ssh://root@{address}:{self.port}")
+            for address in self.addresses
         ]
 
     def root(self, address: str) -> Path:

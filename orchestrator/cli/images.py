@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.container.spread import NodeEngine, SpreadReport, Wanted
     from orchestrator.container.store import StoredImage
     from orchestrator.model import Site
-    from orchestrator.nodes.names import Node
+    from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
 
 NO_ANSWER = 3
@@ -124,8 +124,8 @@ class _Task:
         return load_entry(args.system, args.workload, round=args.round, site=find_site(args.site)).image
 
     @cached_property
-    def nodes(self) -> list[Node]:
-        from orchestrator.nodes.names import Node, expand_all, parse_nodes
+    def nodes(self) -> list[NamedNode]:
+        from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
 
         if self.args.nodes:
             return parse_nodes(self.args.nodes)
@@ -136,7 +136,7 @@ class _Task:
             raise UsageError(
                 "which nodes? this is no allocation, and the site file has no nodelist", hint="--nodes node[1-8]"
             )
-        return [Node(name) for name in names]
+        return [NamedNode(name) for name in names]
 
     @cached_property
     def folder(self) -> Path:
@@ -159,7 +159,7 @@ class _Task:
         container = self.site.container if self.site else None
         return list(container.command or [container.engine]) if container else ["docker"]
 
-    def open(self, node: Node, stopped: threading.Event) -> NodeEngine:
+    def open(self, node: NamedNode, stopped: threading.Event) -> NodeEngine:
         from orchestrator.container.local import SocketEngine
         from orchestrator.container.remote import RemoteEngine
 

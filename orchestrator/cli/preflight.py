@@ -32,7 +32,7 @@ from orchestrator.errors import ExitCode, SetError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
-    from orchestrator.nodes.names import Node
+    from orchestrator.nodes.names import NamedNode
     from orchestrator.onnode.policy.verdict import Verdicts
     from orchestrator.preflight.places import Request
 
@@ -159,15 +159,15 @@ def _names(text: str) -> list[str]:
     return [node.name for node in nodes]
 
 
-def _hosts(args: Namespace, entry: Entry) -> list[Node]:
-    from orchestrator.nodes.names import Node, expand_all, parse_nodes
+def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
+    from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
 
     if args.nodes:
         return parse_nodes(args.nodes)
     names = [name for name in expand_all(entry.site.nodelist) if name not in set(expand_all(entry.site.exclude))]
     if not names:
         raise UsageError("--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]")
-    return [Node(name) for name in names]
+    return [NamedNode(name) for name in names]
 
 
 def _of_allocation(names: list[str]) -> list[str]:

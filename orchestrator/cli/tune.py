@@ -28,7 +28,7 @@ from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.nodes.names import Node
+    from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
     from orchestrator.tuning.hosts import HostAnswer, Root
     from orchestrator.tuning.profile import TuningProfile
@@ -125,11 +125,11 @@ def run(args: Namespace) -> int:
 # ---- the request ----
 
 
-def _hosts(args: Namespace) -> tuple[list[Node], Transport]:
+def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
     import socket
 
     from orchestrator.nodes.fanout import choose_transport
-    from orchestrator.nodes.names import Node, parse_nodes
+    from orchestrator.nodes.names import NamedNode, parse_nodes
     from orchestrator.nodes.process import Here, Srun
     from orchestrator.nodes.ssh import Ssh
 
@@ -138,7 +138,7 @@ def _hosts(args: Namespace) -> tuple[list[Node], Transport]:
     if not names:
         if args.via in ("ssh", "srun"):
             raise UsageError(f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]")
-        return [Node(socket.gethostname().partition(".")[0] or "localhost")], Here()
+        return [NamedNode(socket.gethostname().partition(".")[0] or "localhost")], Here()
     nodes = parse_nodes(names)
     if args.via == "local":
         return nodes, Here()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.container.image import EngineError, Image, Look, images_in
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Transport, Until
 
 _ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
@@ -28,7 +28,7 @@ class RemoteEngine:
 
     def __init__(
         self,
-        node: Node,
+        node: NamedNode,
         transport: Transport,
         command: Sequence[str],
         stopped: threading.Event,

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from orchestrator.container.image import Image, Look, common, short
 from orchestrator.nodes.fanout import each
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 
 State = Literal["present", "missing", "other", "no answer"]
 
@@ -23,7 +23,7 @@ class NodeEngine(Protocol):
     def install(self, tar: Path, image: Image, reference: str) -> Look: ...
 
 
-Open = Callable[[Node, threading.Event], NodeEngine]
+Open = Callable[[NamedNode, threading.Event], NodeEngine]
 """Gives the image store of a node; the event is set when nobody wants its answer any more."""
 
 
@@ -86,7 +86,7 @@ class SpreadReport:
         }
 
 
-def look_at(nodes: Sequence[Node], reference: str, open_engine: Open, *, limit: int) -> list[Look]:
+def look_at(nodes: Sequence[NamedNode], reference: str, open_engine: Open, *, limit: int) -> list[Look]:
     """Ask every node which image `reference` means there; in the order of `nodes`."""
     looks = dict(each(nodes, lambda node, stopped: open_engine(node, stopped).look(reference), limit=limit))
     return [looks[node] for node in nodes]
@@ -111,7 +111,7 @@ def _judged(look: Look, wanted: Wanted | None) -> NodeImage:
 
 
 def install_on(
-    nodes: Sequence[Node], tar: Path, image: Image, reference: str, open_engine: Open, *, limit: int
+    nodes: Sequence[NamedNode], tar: Path, image: Image, reference: str, open_engine: Open, *, limit: int
 ) -> Iterator[Look]:
     """Bring the image in `tar` onto every node, at most `limit` at a time; yield each node's new look as it is done."""
     work = each(nodes, lambda node, stopped: open_engine(node, stopped).install(tar, image, reference), limit=limit)

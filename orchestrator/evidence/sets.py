@@ -11,14 +11,14 @@ from pathlib import Path
 from orchestrator.errors import SetError
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import SCHEMA, Finding, JobRecord, NodeRunRecord, Record, RunRecord, SetRecord, read
+from orchestrator.onnode.records import SCHEMA, Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, StateFile, read
 
 MOST_RUNS = 9999
 MOST_ATTEMPTS = 999
 
 
 @dataclass(frozen=True, slots=True)
-class SubmissionRecord(Record):
+class SubmissionRecord(StateFile):
     """submissions/<k>.json: one request to the scheduler, written before it is made and again with its outcome."""
 
     NEEDED = ("number", "state")

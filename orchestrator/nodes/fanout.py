@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from orchestrator.errors import UsageError
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Transport, Until
 
 LIMIT = 16
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 def run_on_nodes(
-    nodes: Iterable[str | Node],
+    nodes: Iterable[str | NamedNode],
     argv: Sequence[str],
     *,
     transport: Transport,
@@ -44,9 +44,9 @@ def run_on_nodes(
         raise UsageError(f"a command and a time-out of up to a week are needed, not {list(argv)!r} and {timeout_s!r} s")
     if any("\0" in word for word in argv):
         raise UsageError(f"a word of the command holds a zero byte: {list(argv)!r}")
-    wanted = [node if isinstance(node, Node) else Node(node) for node in nodes]
+    wanted = [node if isinstance(node, NamedNode) else NamedNode(node) for node in nodes]
 
-    def one(node: Node, stopped: threading.Event) -> NodeAnswer:
+    def one(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
         return transport.run(node, argv, stdin, timeout_s, Until(timeout_s + GRACE_S, stopped))
 
     for _, answer in each(wanted, one, limit=limit):

@@ -17,7 +17,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NamedNode:
     """A node by name. `address` says how to reach it, where that is not its name: `ssh://[user@]host[:port]` for a
     command, `unix:///socket` or `tcp://host:port` for its container engine; "" otherwise."""
 
@@ -28,7 +28,7 @@ class Node:
         return self.name
 
 
-def parse_nodes(text: str) -> list[Node]:
+def parse_nodes(text: str) -> list[NamedNode]:
     """Return the nodes that `text` names, in its order. Raises UsageError for a wrong, an empty or a repeated name."""
     nodes = [node for word in _words(text) for node in _nodes_of(word)]
     if not nodes:
@@ -76,16 +76,16 @@ def names_given(text: str, option: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _nodes_of(word: str) -> list[Node]:
+def _nodes_of(word: str) -> list[NamedNode]:
     name, equals, address = word.partition("=")
     if not equals:
-        return [Node(one) for one in _names_of(word)]
+        return [NamedNode(one) for one in _names_of(word)]
     if not _ADDRESS.fullmatch(address):
         raise UsageError(
             f"{word!r}: {address!r} is not an address",
             hint="accepted: NAME=ssh://[user@]host[:port], NAME=unix:///path/of/the/engine.sock",
         )
-    return [Node(_checked(name, word), address)]
+    return [NamedNode(_checked(name, word), address)]
 
 
 def _words(text: str) -> list[str]:

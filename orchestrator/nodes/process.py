@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import NodeAnswer, Until, bounded, too_slow
 
 SLICE_S = 0.25
@@ -26,7 +26,7 @@ class Here:
 
     env: Mapping[str, str] | None = None
 
-    def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
         return answer_of(node, bounded(argv, timeout_s), stdin, timeout_s, until, self.env)
 
 
@@ -37,7 +37,7 @@ class Srun:
     job: str
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
         answer = answer_of(node, self.command(node, bounded(argv, timeout_s)), stdin, timeout_s, until, self._env())
         said = answer.stderr.decode("utf-8", "replace")
         # The step's program and srun share one exit code. srun says so when the step itself could not be made.
@@ -45,7 +45,7 @@ class Srun:
             return NodeAnswer(node.name, -1, answer.stdout, answer.stderr, answer.seconds, f"srun: {_complaint(said)}")
         return answer
 
-    def command(self, node: Node, argv: Sequence[str]) -> list[str]:
+    def command(self, node: NamedNode, argv: Sequence[str]) -> list[str]:
         return [
             "srun",
             f"--jobid={self.job}",
@@ -72,7 +72,7 @@ def _complaint(said: str) -> str:
 
 
 def answer_of(
-    node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until, env: Mapping[str, str] | None
+    node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until, env: Mapping[str, str] | None
 ) -> NodeAnswer:
     """Run the process `argv` and return what it answered as the answer of `node`."""
     began = time.monotonic()

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.known_hosts import KnownHosts
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import NodeAnswer, Until, bounded, too_slow
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Ssh:
     config_file: str | None = None
     _files: _Files = field(default_factory=_Files, init=False, repr=False, compare=False)
 
-    def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
         began = time.monotonic()
         connection = None
         try:
@@ -80,7 +80,7 @@ class Ssh:
                 connection.close()
         return _answer(node, outcome, time.monotonic() - began, timeout_s, until)
 
-    def _connection(self, node: Node, timeout_s: float) -> Connection:
+    def _connection(self, node: NamedNode, timeout_s: float) -> Connection:
         """Return a connection of fabric's, which knows ssh's configuration (user, port, keys, jump hosts)."""
         from fabric import Connection
         from paramiko import RejectPolicy
@@ -120,7 +120,7 @@ def _failures() -> tuple[type[BaseException], ...]:
     return (SSHException, OSError, EOFError, UsageError, ValueError)
 
 
-def _problem(node: Node, error: BaseException, connection: Connection | None) -> str:
+def _problem(node: NamedNode, error: BaseException, connection: Connection | None) -> str:
     from paramiko import AuthenticationException, BadHostKeyException, PasswordRequiredException
 
     host = f"{connection.host}:{connection.port}" if connection else node.name
@@ -189,7 +189,7 @@ def _drain(channel: Channel, output: dict[str, bytearray]) -> bool:
 
 
 def _answer(
-    node: Node, outcome: tuple[int | None, bytes, bytes], seconds: float, timeout_s: float, until: Until
+    node: NamedNode, outcome: tuple[int | None, bytes, bytes], seconds: float, timeout_s: float, until: Until
 ) -> NodeAnswer:
     code, out, err = outcome
     if code is None or code < 0:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 
 GRACE_S = 10.0
 """How much longer than the command's own time-out a transport waits for its answer."""
@@ -68,7 +68,7 @@ class Until:
 class Transport(Protocol):
     """One way to run a command on a node."""
 
-    def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
         """Run `argv` on `node` with `stdin` and return its answer; never raises for what the node does.
 
         The command is ended after `timeout_s`, and no answer is awaited after `until`.

@@ -36,17 +36,17 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Record:
+class StateFile:
     """A kind of record: the file's members, each with its type in words (a key of _ACCEPTED); NEEDED must be there."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
 
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=StateFile)
 
 
 @dataclass(frozen=True)
-class SetRecord(Record):
+class SetRecord(StateFile):
     """set.json: what the set is. `created_ms` is Unix milliseconds, `run_timeout_s` seconds."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
@@ -78,7 +78,7 @@ class SetRecord(Record):
 
 
 @dataclass(frozen=True)
-class JobRecord(Record):
+class JobRecord(StateFile):
     """jobs/<job id>.json: the loop's own word on one job."""
 
     NEEDED = ("job_id", "state")
@@ -110,7 +110,7 @@ class JobRecord(Record):
 
 
 @dataclass(frozen=True)
-class RunRecord(Record):
+class RunRecord(StateFile):
     """runs/<i>/state.json, and the same of each attempt."""
 
     NEEDED = ("run", "state")
@@ -137,7 +137,7 @@ class RunRecord(Record):
 
 
 @dataclass(frozen=True)
-class NodeRunRecord(Record):
+class NodeRunRecord(StateFile):
     """node_<rank>.json of an attempt: one node's end of it. `exit` is its exit status, `drift` the knobs that did not hold."""
 
     NEEDED = ("node", "exit")
@@ -159,7 +159,7 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
     "list[dict[str, Any]]": (list,),
     "dict[str, int]": (dict,),
 }
-_SHAPES: dict[type[Record], dict[str, str]] = {}
+_SHAPES: dict[type[StateFile], dict[str, str]] = {}
 """Of each kind that was read: member -> what it must be."""
 
 
@@ -225,7 +225,7 @@ def read(kind: type[R], path: PathLike) -> R | Finding | None:
     return Finding(Path(path), problem) if problem else kind(**values)
 
 
-def _problem(kind: type[Record], shape: dict[str, str], values: dict[str, Any]) -> str:
+def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any]) -> str:
     """Why `values` are no record of a kind; "" when they are."""
     for name, value in values.items():
         if not (type(value) is str and shape[name] == "str") and (problem := _misfit(value, shape[name])):
@@ -252,7 +252,7 @@ def _misfit(value: Any, word: str) -> str:
     return ""
 
 
-def write(record: Record, path: PathLike, *, sync: bool = True) -> None:
+def write(record: StateFile, path: PathLike, *, sync: bool = True) -> None:
     """Write `record` to `path` through a temporary file in the same folder, renamed. Raises OSError."""
     write_bytes(path, (json.dumps(asdict(record), indent=1) + "\n").encode(), sync=sync)
 

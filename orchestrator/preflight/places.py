@@ -18,7 +18,7 @@ from orchestrator.onnode.policy.verdict import Row, Verdicts
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
-    from orchestrator.nodes.names import Node
+    from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
     from orchestrator.preflight.bundle import Bundle
 
@@ -168,7 +168,7 @@ def _not_allocated(done: subprocess.CompletedProcess[str]) -> SchedulerError:
 # ---- SSH ----
 
 
-def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, limit: int) -> Verdicts:
+def over_ssh(request: Request, nodes: Sequence[NamedNode], *, transport: Transport, limit: int) -> Verdicts:
     """Check `nodes`, which need not belong to a scheduler. Their lines go to the judge as they come."""
     from orchestrator.nodes.fanout import each
     from orchestrator.nodes.transport import GRACE_S, NodeAnswer, Until
@@ -187,7 +187,7 @@ def over_ssh(request: Request, nodes: Sequence[Node], *, transport: Transport, l
         **_marker(bundle),
     }
 
-    def check(node: Node, stopped: threading.Event) -> NodeAnswer:
+    def check(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
         own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
         words = ["env", *(f"{name}={value}" for name, value in own.items())]
         argv = [*words, "bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib)]

@@ -12,7 +12,7 @@ from orchestrator.tuning.rows import HostState, KnobRow, parse_rows, parse_statu
 from orchestrator.tuning.script import SCRIPT
 
 if TYPE_CHECKING:
-    from orchestrator.nodes.names import Node
+    from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import NodeAnswer, Transport
 
 ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
@@ -50,7 +50,7 @@ class HostAnswer:
 
 
 def tune_hosts(
-    nodes: Iterable[str | Node],
+    nodes: Iterable[str | NamedNode],
     script: bytes,
     action: str,
     *,

@@ -16,7 +16,7 @@ import pytest
 from controller_parts import Commands, until
 
 from orchestrator.evidence.checks import judge, parse_table
-from orchestrator.nodes.names import Node
+from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import NodeAnswer, Until
 from orchestrator.onnode.policy.verdict import Row
 
@@ -259,7 +259,7 @@ def test_without_a_system_only_hosts_are_checked(cli: Commands, place: Path, mon
 class Hosts:
     """A transport for hosts of this machine: `dark1` does not answer, `blind1` does not see the log directory."""
 
-    def run(self, node: Node, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
+    def run(self, node: NamedNode, argv: Sequence[str], stdin: bytes, timeout_s: float, until: Until) -> NodeAnswer:
         if node.name == "dark1":
             return NodeAnswer(node.name, -1, problem="SSH to dark1:22: no answer in time")
         words = [

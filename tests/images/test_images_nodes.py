@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import run_on_nodes
-from orchestrator.nodes.names import Node, expand, parse_nodes
+from orchestrator.nodes.names import NamedNode, expand, parse_nodes
 from orchestrator.nodes.process import Here
 from orchestrator.nodes.ssh import Ssh
 
@@ -37,10 +37,10 @@ def test_names_are_expanded_as_slurm_writes_them(text: str, names: list[str]) ->
 
 def test_a_node_may_have_an_address() -> None:
     assert parse_nodes("n1=unix:///run/a.sock,n[2-3],n4=ssh://me@host:2222") == [
-        Node("n1", "unix:///run/a.sock"),
-        Node("n2"),
-        Node("n3"),
-        Node("n4", "ssh://me@host:2222"),
+        NamedNode("n1", "unix:///run/a.sock"),
+        NamedNode("n2"),
+        NamedNode("n3"),
+        NamedNode("n4", "ssh://me@host:2222"),
     ]
 
 
@@ -148,7 +148,7 @@ def test_ssh_refuses_unknown_and_changed_host_keys(start_ssh: Callable[..., obje
 @pytest.mark.lab
 def test_one_ssh_node_that_hangs_or_is_away_does_not_stop_the_others(start_ssh: Callable[..., object]) -> None:
     hosts = start_ssh({"h1": "HANG=yes", "h2": ""})
-    nodes = ["h1", "h2", Node("away", "ssh://root@127.0.0.9:9")]
+    nodes = ["h1", "h2", NamedNode("away", "ssh://root@127.0.0.9:9")]
     answers = {
         one.node: one
         for one in run_on_nodes(

@@ -117,7 +117,7 @@ def remove(node: Node, name: str, waiting: Waiting) -> None:
     waiting.call([*node.settings.engine_command, "rm", "--force", name], _REMOVE_S)
 
 
-class Container(Place):
+class NodeContainer(Place):
     """A container that lives as long as its input is open. `used`: names of the node's RDMA ports that it should see.
 
     Raises Failed where a folder to mount is missing, OSError where its pipes cannot be made.

@@ -17,7 +17,7 @@ from ..records import read_bytes, write_bytes
 from ..settings import SettingsError, load
 from .leftovers import close_channel, open_channel
 from .node import EngineState, Node, own_name, say, this_node
-from .run import NO_CONTAINER, Order, Place, Run, keep_files
+from .run import NO_CONTAINER, NodeRun, Order, Place, keep_files
 from .tuning import Tuning, missing
 from .waiting import ENDS, Failed, LetGo, Waiting, failing
 
@@ -102,7 +102,7 @@ class Hold:
         self.checks: Checks | None = None
         self.place = Place()
         self.exports: list[tuple[str, str | None]] = []
-        self.run: Run | None = None
+        self.run: NodeRun | None = None
         self.requests: deque[dict[str, Any]] = deque()
         self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
 
@@ -114,10 +114,10 @@ class Hold:
         status = 1
         try:
             if not self.has_engine:
-                from .warden import Host
+                from .warden import NodeHost
 
                 # First: what is open now is all that its process inherits.
-                self.place = Host(self.node, self.waiting)
+                self.place = NodeHost(self.node, self.waiting)
             self.waiting.watch_lines(0, self._hear, self._end_of_input)
             self._get_ready(self._begin())
             self._serve()
@@ -230,11 +230,11 @@ class Hold:
             write_bytes(f"{node.channel}/environment.sh", read_bytes(node.layout.environment), sync=False)
             os.chmod(f"{node.channel}/environment.sh", 0o600)
         if self.has_engine:
-            from .container import Container
+            from .container import NodeContainer
 
             if self.engine.problem:
                 raise Failed(self.engine.kind, self.engine.problem)
-            container = self.place = Container(node, self.waiting, network.used, f"orch-{self.name}")
+            container = self.place = NodeContainer(node, self.waiting, network.used, f"orch-{self.name}")
         write_hardware(node)
         if note := self.tuning.apply():
             node.say("note", f"tunables: {note}")
@@ -268,7 +268,7 @@ class Hold:
         self.node.say("gone", container if self.has_engine else "the process that starts its runs was ended")
         raise LetGo(1)
 
-    def _await_run(self, run: Run) -> None:
+    def _await_run(self, run: NodeRun) -> None:
         """Take it as ended with its container, and wait until all is recorded and said; by force after a while."""
         run.ended(NO_CONTAINER)
         if not self.has_engine:
@@ -302,7 +302,7 @@ class Hold:
             self.waiting.wait(lambda: old.over or self.place.gone)
             if self.place.gone:
                 return
-        run = self.run = Run(node, self.waiting, self.tuning, self.place, order)
+        run = self.run = NodeRun(node, self.waiting, self.tuning, self.place, order)
         run.offer(self.exports)
         if self.tuning.on and (problem := missing(self.tuning.look())):
             run.withdraw()

@@ -115,7 +115,7 @@ class Place:
         """End it, with all that is left in it."""
 
 
-class Run:
+class NodeRun:
     """One run from `prepare` to its record. `over`: all of it is said."""
 
     def __init__(self, node: Node, waiting: Waiting, tuning: Tuning, place: Place, order: Order) -> None:

@@ -23,7 +23,7 @@ _HEADER = b"knob\twanted\tbefore\tafter\tresult\tneed\taction\ttime_ms\ttarget\n
 _PIECE_BYTES = 700
 
 
-class Knob(NamedTuple):
+class FoundKnob(NamedTuple):
     """One setting as it was found. `mode`: set or look; `need`: required or optional; `word`: holds, fails or unsupported."""
 
     name: str
@@ -34,7 +34,7 @@ class Knob(NamedTuple):
     word: str
 
 
-Answer = Optional[list[Knob]]
+Answer = Optional[list[FoundKnob]]
 """The knobs as they are; None when they cannot be looked at."""
 
 
@@ -66,10 +66,10 @@ class Tuning:
         if state := os.environ.get("ORCH_TUNABLES_STATE", ""):
             self._roots["ORCH_TUNABLES_STATE"] = state.replace("%n", node.name)
         self._watcher: Partner | None = None
-        self._heard: list[Knob] = []
+        self._heard: list[FoundKnob] = []
         self._asked: deque[Callable[[Answer], object]] = deque()
-        self._boot: list[Knob] = []
-        self._knobs: list[Knob] = []
+        self._boot: list[FoundKnob] = []
+        self._knobs: list[FoundKnob] = []
         self._told: list[str] = []
 
     # ---- setting and putting back
@@ -166,7 +166,7 @@ class Tuning:
     def _hear(self, line: str) -> None:
         cells = line.split("\t")
         if len(cells) == 6:
-            self._heard.append(Knob(*cells))
+            self._heard.append(FoundKnob(*cells))
         elif not line and self._asked:
             heard, self._heard = self._heard, []
             self._asked.popleft()(heard)

@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _END_S = 5
 
 
-class Host(Place):
+class NodeHost(Place):
     """The shell of runs without a container."""
 
     def __init__(self, node: Node, waiting: Waiting) -> None:
