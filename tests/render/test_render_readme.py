@@ -1,0 +1,41 @@
+"""What the bundle's README shows is what is executed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from orchestrator.model import Site, load_entry
+from orchestrator.onnode.agent.container import _volumes, run_argv
+from orchestrator.onnode.agent.node import this_node
+from orchestrator.onnode.settings import load
+from orchestrator.render import render_bundle, write_bundle
+
+
+def test_the_container_of_a_run_is_shown_as_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data it's"
+    data.mkdir()
+    site = Site(
+        log_dir=str(tmp_path), data={"flux1": {"DATADIR": str(data)}}, container={"command": ["sudo", "-n", "docker"]}
+    )
+    write_bundle(render_bundle(load_entry("MI325X_08x08x32", "flux1", site=site), nexp=10), tmp_path / "bundle")
+    names = {"ORCH_SET_DIR": str(tmp_path / "SET"), "ORCH_JOB_ID": "JOB", "ORCH_NODE": "NODE"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    node = this_node(tmp_path / "bundle", load(tmp_path / "bundle"))
+    argv = run_argv(node, f"orch-{node.owner}-1", _volumes(node), [])
+    executed = shlex.join(argv).replace(f"{tmp_path}/SET/", "SET/").replace(f"orch-{os.getuid()}-", "orch-UID-")
+    readme = (tmp_path / "bundle/README").read_text()
+    assert f"    {executed}\n" in readme
+    assert "    cd /workspace/code && bash ./run_and_time.sh\n" in readme
+    assert 20 <= readme.count("\n") <= 45
+
+
+def test_a_folder_that_is_not_known_yet_is_shown_by_its_name(tmp_path: Path) -> None:
+    readme = render_bundle(load_entry("MI325X_08x08x32", "flux1", site=Site(log_dir=str(tmp_path))), nexp=10)[
+        "README"
+    ].decode()
+    assert "--volume $DATADIR:/dataset:rw" in readme
