@@ -203,7 +203,8 @@ class Bundles:
         (self.code / "run_and_time.sh").write_text(f"{PROGRAM}\n{plan}\nstop success\n")
 
     def environment(self, **more: str) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"), **more}
+        own = {"HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"), "ORCH_CHANNELS": str(self.folder / "tmp")}
+        return {"PATH": os.environ["PATH"], **own, **more}
 
     def start(self, **env: str) -> Loop:
         process = subprocess.Popen(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from agent_parts import STOP, Agent, Bench, bench, processes_in, until
+
+from orchestrator.onnode.agent.leftovers import remove_folder
 
 # The training, a worker of it, and one that has left its session and its parent.
 TRAINING = "sleep 1000 & setsid sh -c 'sleep 1000 & exit' & echo up; wait; sleep 1000"
@@ -215,3 +219,16 @@ def test_check_says_and_ends_without_input(one: Bench) -> None:
     words = [word for word, _ in agent.words]
     assert words[-1] == "waits" and words.count("check") == 16 and "checked" in words and "network" in words
     gone(one, agent)
+
+
+def test_two_that_remove_the_same_folder_do_not_disturb_each_other(tmp_path: Path) -> None:
+    for number in range(20):
+        folder = tmp_path / str(number)
+        for name in range(60):
+            (folder / f"{name % 5}").mkdir(parents=True, exist_ok=True)
+            (folder / f"{name % 5}/{name}").touch()
+        with ThreadPoolExecutor() as pool:
+            for done in [pool.submit(remove_folder, str(folder)) for _ in range(3)]:
+                with contextlib.suppress(FileNotFoundError):  # it was gone before it was opened
+                    done.result()
+        assert not folder.exists()

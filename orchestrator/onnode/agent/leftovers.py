@@ -13,6 +13,7 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 
 from ..events import number
 from ..records import write_bytes
@@ -67,7 +68,7 @@ def holder(folder: str) -> tuple[str, bool]:
 
 def remove_folder(path: str, *, held: bool = False) -> None:
     """Remove a folder with what is in it, one whose holder lives only if `held`. What somebody makes anew under its name
-    meanwhile stays. Raises OSError.
+    meanwhile stays, and somebody else may be removing it, too. Raises OSError.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -75,10 +76,12 @@ def remove_folder(path: str, *, held: bool = False) -> None:
             return
         for _, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
             for name in (*files, *folders):
-                is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=inside).st_mode)
-                (os.rmdir if is_folder else os.unlink)(name, dir_fd=inside)
-        if os.path.samestat(os.fstat(fd), os.lstat(path)):
-            os.rmdir(path)
+                with suppress(FileNotFoundError):
+                    is_folder = stat.S_ISDIR(os.lstat(name, dir_fd=inside).st_mode)
+                    (os.rmdir if is_folder else os.unlink)(name, dir_fd=inside)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                os.rmdir(path)
     finally:
         os.close(fd)
 
