@@ -87,7 +87,7 @@ def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
         text = text.replace(before, after.replace("SLOW", slow))
     ring.write_text(text)
     nodes = [*lab.nodes[1:8], lab.nodes[0]]
-    status = lab.batch(*in_a_job(bundle, nodes), env=lab.env | {"ORCH_DEEP_PASS_S": "0.1"})
+    status = lab.batch(*in_a_job(bundle, nodes))
     output = (folder / "job.out").read_text()
     assert status == 1, output
     told = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
@@ -142,14 +142,14 @@ def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
             "--deep",
             "--json",
         ],
-        env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304", "ORCH_DEEP_PASS_S": "0.1"},
+        env=lab.env | {"PYTHONPATH": str(TOP), "ORCH_DEEP_BYTES": "4194304"},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr + done.stdout
     rows = [row for node in json.loads(done.stdout)["nodes"] for row in node["checks"] if row["check"] == "deep"]
     assert len(rows) == len(lab.nodes) and {row["verdict"] for row in rows} <= {"pass", "warn"}
     assert all("GB/s over 8 nodes" in row["text"] and row["ms"] > 0 for row in rows), rows
