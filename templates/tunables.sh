@@ -8,8 +8,8 @@
 # For tests: ORCH_TUNABLES_ROOT, a folder that stands for / of the host, and ORCH_TUNABLES_STATE; %a in them is the
 # address that an SSH login came in on.
 #
-# SC2034, SC2154: shared with the part above. SC2015: A && B || C is meant as it is.
-# shellcheck disable=SC2034,SC2154,SC2015
+# SC2034, SC2154: shared with the part above. SC2015: A && B || C is meant as it is. SC2317: functions are called by name.
+# shellcheck disable=SC2034,SC2154,SC2015,SC2317
 set -uo pipefail
 
 read -r _ _ tune_address _ <<<"${SSH_CONNECTION:-}"

@@ -42,7 +42,7 @@ _USAGE = """\
 #   runtime_tunables.sh status          owners, remembered values, watchdog
 #
 # apply and revert need root (or the site's sudo prefix). Formats and rules: docs/tuning.md.
-# shellcheck disable=SC2034,SC2154,SC2015
+# shellcheck disable=SC2034,SC2154,SC2015,SC2317
 """.splitlines()
 
 

@@ -238,9 +238,13 @@ class Service:
         self.tell("error", {}, reason)
 
 
+def _ended(*_: object) -> None:
+    raise SystemExit(143)
+
+
 def main() -> None:
     """Serve until the input ends, or a signal."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _ended)
     service = Service()
     try:
         service.open()
