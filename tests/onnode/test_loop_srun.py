@@ -1,4 +1,4 @@
-"""What SlurmNodes's own words on standard error mean for the nodes of a step: as SlurmNodes 22.05 writes them, from a script in its place."""
+"""What Slurm's own words on standard error mean for the nodes of a step: as 22.05 writes them, from a script in its place."""
 
 from __future__ import annotations
 
@@ -70,6 +70,25 @@ def failed(place: Path, words: str, *, over: bool, seconds: float = 20) -> dict[
 def test_a_node_whose_process_was_killed(place: Path) -> None:
     words = "srun: error: n2: task 1: Killed"
     assert failed(place, words, over=False) == {"n2": ("silent", f"its step ended: {words}")}
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_node_without_the_interpreter(place: Path, behind: bool) -> None:
+    words = [
+        "slurmstepd-n2: error: execve(): python3: No such file or directory",
+        "srun: error: n2: task 1: Exited with exit code 2",
+    ]
+    assert failed(place, "\n".join(reversed(words) if behind else words), over=False)["n2"][1] == (
+        "cannot start python3: No such file or directory; install python3 (3.9 or newer) there, or name another interpreter "
+        "(`python:` in the site file, PYTHON=... for this bundle)"
+    )
+
+
+def test_a_node_whose_interpreter_is_too_old(place: Path) -> None:
+    words = "orchestrator: /usr/bin/python3 on n3.cluster is Python 3.6; the bundle needs 3.9 or newer: install python3, or name ..."
+    assert failed(place, f"{words}\nsrun: error: n3: task 2: Exited with exit code 1", over=False) == {
+        "n3": ("silent", words)
+    }
 
 
 def test_several_at_once(place: Path) -> None:

@@ -144,7 +144,7 @@ class Folder:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this job still has the set. A loop that SlurmNodes has given up may live on, its successor may be done."""
+        """Whether this job still has the set. A loop that Slurm has given up may live on, its successor may be done."""
         return _first_word(self.layout.loop_lock) == self.job_id
 
     def check_mine(self) -> None:

@@ -25,6 +25,8 @@ MAX_GARBLED = 100
 MAX_WORDS = 5000
 """Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
 BEHIND_S = 0.5
+NO_PYTHON = re.compile(r"slurmstepd-([\w.-]+): error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python")
+OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
 
 
 class Listener(Protocol):
@@ -122,6 +124,12 @@ class Group:
         if self._cancelled:  # srun ends all the others then, and says so
             return
         self._cancelled = "launch failed" in text
+        if told := NO_PYTHON.match(text):  # the cause, which comes before or after its consequence
+            reason = (
+                text if told[3] else f"cannot start {told[2]}; install python3 (3.9 or newer) there, or {OTHER_PYTHON}"
+            )
+            self._named[told[1] or told[3].partition(".")[0]] = (time.monotonic() + BEHIND_S, reason)
+            return
         # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
         for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
             for name in self.job.scheduler.names(one or several):

@@ -1,4 +1,4 @@
-"""Processes on nodes: started by srun, or here where there is no SlurmNodes; lines to them and lines from them."""
+"""Processes on nodes: started by srun, or here where there is no Slurm; lines to them and lines from them."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class SlurmNodes:
         """Raises LookupError, with what is missing, outside of an allocation."""
         if not environment.get("SLURM_JOB_ID"):
             raise LookupError(
-                "this is not inside a SlurmNodes allocation; use: sbatch job.sh (or run_with_docker.sh on one node)"
+                "this is not inside a Slurm allocation; use: sbatch job.sh (or run_with_docker.sh on one node)"
             )
         self.job_id = environment["SLURM_JOB_ID"]
         try:
@@ -253,7 +253,7 @@ class SlurmNodes:
         return [([*srun, f"--nodelist={','.join(nodes)}", "--quiet", "--kill-on-bad-exit=0", "--no-kill", *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Return the nodes that SlurmNodes has lost, with their state. No answer: none."""
+        """Return the nodes that Slurm has lost, with their state. No answer: none."""
         command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
         try:
             text = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20).stdout
@@ -265,7 +265,7 @@ class SlurmNodes:
         return {node: state for node, state in states.items() if state.startswith(bad) or state.endswith("*")}
 
     def names(self, words: str) -> list[str]:
-        """Return the nodes that SlurmNodes means by `n1` or `n[1-3,5]`; none when it does not say."""
+        """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""
         if "[" not in words:
             return [words]
         try:
@@ -279,7 +279,7 @@ class SlurmNodes:
         return ranks[0]
 
     def is_live(self, job_id: str) -> bool:
-        """Whether SlurmNodes still has the job. No answer counts as yes: a set must never be worked on twice."""
+        """Whether Slurm still has the job. No answer counts as yes: a set must never be worked on twice."""
         return _slurm_has(job_id) if job_id.isdecimal() else _lives_here(job_id)
 
 
@@ -294,7 +294,7 @@ class LocalNodes:
         self.job_id = environment.get("ORCH_JOB_ID") or f"local-{pid}-{process_start(pid)}"
         host = os.uname().nodename.split(".")[0]
         self.allocated = [host] if count == 1 else [f"local{rank}" for rank in range(count)]
-        # A shell inside an allocation has SlurmNodes's variables; runs get their own.
+        # A shell inside an allocation has Slurm's variables; runs get their own.
         for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
             environment.pop(name, None)
 
@@ -312,7 +312,7 @@ class LocalNodes:
         return "127.0.0.1"
 
     def is_live(self, job_id: str) -> bool:
-        """Whether the loop of that job still runs; a job of SlurmNodes can hold a set, too."""
+        """Whether the loop of that job still runs; a job of Slurm can hold a set, too."""
         return _slurm_has(job_id) if job_id.isdecimal() else _lives_here(job_id)
 
 
