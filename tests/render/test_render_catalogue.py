@@ -65,7 +65,8 @@ def test_every_bundle_has_the_promised_files(bundles: Bundles) -> None:
             "settings.sh",
             "manifest.json",
             "origins.tsv",
-            "lib/set_loop.sh",
+            "README",
+            "lib/loop/job.py",
             entry.config_file,
         } <= set(files)
         assert f"config_{entry.published_as}.sh" in files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,6 +27,10 @@ from render_parts import (
 
 from orchestrator.errors import RenderError
 from orchestrator.model import Minutes, Mount, Origin, Text, Unique, quoting
+from orchestrator.onnode.agent.node import Node
+from orchestrator.onnode.agent.run import NodeRun, Order, Place
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.settings import evaluate_config, load
 from orchestrator.render import bundle as rendering
 from orchestrator.render import render_bundle
 
@@ -189,21 +194,6 @@ def test_the_callers_value_wins_only_where_documented(tmp_path: Path) -> None:
 
 
 # The way of a value into a run, without the set around it: config -> environment.sh -> script of the run -> program.
-RUN = r"""
-BUNDLE=$1 SET_DIR=$2 NEXP=7 PATH=$PATH:/nowhere
-. "$BUNDLE/lib/common.sh"
-. "$BUNDLE/settings.sh"
-. "$BUNDLE/lib/set_loop.sh"
-evaluate_config
-export ORCH_SET_DIR=$SET_DIR ORCH_JOB_ID=1 SEED=5 MASTER_ADDR=h MASTER_PORT=1 ORCH_RUN=1 ORCH_ATTEMPT=1
-# What `hold` would have opened, with the loop's word in it.
-export ORCH_NODE=n ORCH_CHANNELS=$SET_DIR/channels
-mkdir -p "$ORCH_CHANNELS/orch-$UID-1-n" && cd "$ORCH_CHANNELS/orch-$UID-1-n" && mkfifo go && echo $$ >hold_pid
-exec {go}<>go && echo 1.1 >&$go
-cd "$SET_DIR" || exit
-bash "$BUNDLE/lib/node.sh" run "$SET_DIR/attempt"
-exec cat "$SET_DIR/attempt/node_0.log"
-"""
 PROGRAM = r"""printf '%s\0' "$#" "$@"; exec env -0"""
 OF_THE_RUN = {
     "SEED",
@@ -218,6 +208,22 @@ OF_THE_RUN = {
 }
 
 
+def run(bundle: Path, folder: Path) -> bytes:
+    """What a run's program prints when a node starts it."""
+    path = {"PATH": f"{os.environ['PATH']}:/nowhere"}
+    told = load(bundle, {**path, "NEXP": "7"})
+    node = Node("n", told, bundle, Layout(folder), "1", "", "/sys", "/proc", "/dev", "/run", str(folder))
+    inside = folder / "inside"
+    inside.mkdir()
+    (inside / "environment.sh").write_bytes(evaluate_config(bundle, told, 7))
+    place = Place(str(inside), str(inside))
+    begun = NodeRun(node, None, None, place, Order("1.1", ["n"], 1, 1, 5, 1, "h"))  # type: ignore[arg-type]
+    script = begun._lines([]) + begun._last_line()
+    (inside / "script").write_bytes(script.encode("utf-8", "surrogateescape"))
+    subprocess.run(["bash", inside / "script"], env=path, check=True, stdin=subprocess.DEVNULL)
+    return (inside / "out.1.1").read_bytes()
+
+
 def arrive(values: dict[str, str], words: list[str], folder: Path) -> tuple[list[str], dict[str, str]]:
     """The arguments and the environment that a run's program sees."""
     entry = dataclasses.replace(
@@ -225,9 +231,7 @@ def arrive(values: dict[str, str], words: list[str], folder: Path) -> tuple[list
         env={name: Text(text) for name, text in values.items()},
         rccl_env={},
     ).with_document("workload", command=["bash", "-c", PROGRAM, "program", *words])
-    bundle = rendered(entry, folder / "bundle")
-    (folder / "set/attempt").mkdir(parents=True)
-    texts = zero_separated(bash(RUN, bundle, folder / "set"))
+    texts = zero_separated(run(rendered(entry, folder / "bundle"), folder))
     count = 1 + int(texts[0])
     found = pairs(texts[count:])
     assert set(found) == OF_THE_RUN | set(values)

@@ -154,8 +154,8 @@ def test_the_difference_in_lines(tmp_path: Path) -> None:
     write_bundle(OTHER, tmp_path / "b")
     assert list(diff_bundle(OTHER, tmp_path / "b")) == []
     lines = list(diff_bundle(FILES, tmp_path / "b"))
-    assert "-RUNS_REQUIRED=5" in lines
-    assert "+RUNS_REQUIRED=10" in lines
+    assert "-use NEXP 5" in lines
+    assert "+use NEXP 10" in lines
     assert [line for line in lines if line.startswith("--- ")] == [
         "--- set/job.sh",
         "--- set/manifest.json",
@@ -213,7 +213,7 @@ def test_the_exit_code_of_diff(site: Path, capsys: pytest.CaptureFixture[str], t
         assert run("--site", site, "--diff", place) == ExitCode.OK
         assert capsys.readouterr().out == f"no difference from {bundle}\n"
     assert run("--site", site, "--diff", "local-1", "--nexp", "3") == ExitCode.NO_SCORE
-    assert "-RUNS_REQUIRED=10\n+RUNS_REQUIRED=3\n" in capsys.readouterr().out
+    assert "-use NEXP 10\n+use NEXP 3\n" in capsys.readouterr().out
     assert run("--site", site, "--diff", "local-1", "--nexp", "3", "--json") == ExitCode.NO_SCORE
     assert json.loads(capsys.readouterr().out)["equal"] is False
     assert run("--site", site, "--diff", "nothing") == ExitCode.BAD_INPUT

@@ -186,6 +186,9 @@ class NodeRun:
         ]
         return "\n".join([*lines, ""])
 
+    def _last_line(self) -> str:
+        return "exec " + " ".join(map(_quoted, self._node.settings.command)) + "\n"
+
     def _write(self, text: str) -> None:
         words = text.encode("utf-8", "surrogateescape")
         try:
@@ -199,7 +202,7 @@ class NodeRun:
         """Let it begin."""
         if self._code is None and not (self._begun or self._stopped or self._withdrawn):
             self._begun, self._start_ms = True, now_ms()
-            self._write("exec " + " ".join(map(_quoted, self._node.settings.command)) + "\n")
+            self._write(self._last_line())
 
     def withdraw(self) -> None:
         """It will not begin: nothing is recorded or said of it."""
