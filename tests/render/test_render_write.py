@@ -157,6 +157,7 @@ def test_the_difference_in_lines(tmp_path: Path) -> None:
     assert "-use NEXP 5" in lines
     assert "+use NEXP 10" in lines
     assert [line for line in lines if line.startswith("--- ")] == [
+        "--- set/README",
         "--- set/job.sh",
         "--- set/manifest.json",
         "--- set/settings.sh",
