@@ -13,7 +13,7 @@ from typing import Any
 from ..settings import rehearsed
 from .node import Node
 
-MAX_BYTES = 16 << 20
+MAX_BYTES = 4 << 20
 """More than this no program has to say."""
 MAX_VALUES, MAX_PATH = 500_000, 500
 

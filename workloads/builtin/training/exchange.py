@@ -38,7 +38,7 @@ from training.wire import (
 
 REFUSE_GRACE_S = 1.0
 FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.02
-LAST_WORDS_S = 0.5
+LAST_WORDS_S = 5.0
 
 
 class Alone:
