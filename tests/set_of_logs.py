@@ -107,7 +107,7 @@ def make_set(
 
 def _tunables(folder: Path, before: str) -> None:
     folder.mkdir(parents=True)
-    """As lib/node_tuning.sh writes it: a header, what `apply` did, and what `revert` put back."""
+    """As the node's process writes it: a header, what `apply` did, and what `revert` put back."""
     (folder / "tunables.tsv").write_text(
         "knob\twanted\tbefore\tafter\tresult\tneed\taction\ttime_ms\ttarget\n"
         f"thp_enabled\talways\t{before}\talways\tok\trequired\tapply\t1777000000000\n"
