@@ -113,6 +113,41 @@ def require_lab() -> None:
         pytest.skip(problem)
 
 
+# What sets change on the machine itself when they apply the tuning profile for real, and where they note it meanwhile.
+TUNABLES_STATE = Path("/run/orchestrator-tunables")
+KNOBS = tuple(
+    path
+    for path in map(
+        Path,
+        (
+            "/proc/sys/kernel/nmi_watchdog",
+            "/proc/sys/kernel/numa_balancing",
+            "/proc/sys/kernel/randomize_va_space",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "/sys/kernel/mm/transparent_hugepage/defrag",
+        ),
+    )
+    if path.exists()
+)
+
+
+def knobs() -> dict[str, bytes]:
+    """The values of `KNOBS` now."""
+    return {str(path): path.read_bytes() for path in KNOBS}
+
+
+@pytest.fixture(autouse=True)
+def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test that has the machine to itself leaves its settings as they were, so the next one cannot be blamed for them."""
+    if not needs_whole_machine(request.node):
+        yield
+        return
+    assert not TUNABLES_STATE.exists()
+    before = knobs()
+    yield
+    assert (knobs(), TUNABLES_STATE.exists()) == (before, False)
+
+
 # Files with tests that run whole sets, build the wheel or check every bundle: seconds each, so not for `make unit`.
 WHOLE = (
     "bundle/",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 CODE = Path(__file__).parents[2] / "workloads" / "builtin"
 LIMIT_S = 120
@@ -59,9 +60,7 @@ class Launcher:
         self.processes: list[subprocess.Popen[str]] = []
 
     def port(self) -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
+        return free_port("0.0.0.0")
 
     def connect(self, port: int) -> socket.socket:
         """A connection to `port`, as soon as somebody listens there."""

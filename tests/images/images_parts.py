@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import json
-import socket
 import subprocess
 import tarfile
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from shutil import which
 
 import docker
+from ports import free_port
 
 
 def tiny_tar(text: str) -> bytes:
@@ -74,12 +74,6 @@ class SshHosts:
     @property
     def known_hosts(self) -> Path:
         return self.folder / "known_hosts"
-
-
-def free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
 
 
 def sshd_of(folder: Path, name: str, address: str, port: int, setenv: str) -> subprocess.Popen[str]:

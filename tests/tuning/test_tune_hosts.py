@@ -13,6 +13,7 @@ from shutil import which
 from typing import Any
 
 import pytest
+from ports import free_port
 from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
 
 from orchestrator.errors import UsageError
@@ -142,9 +143,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     folder = tmp_path_factory.mktemp("ssh")
     made = not Path("/run/sshd").exists()
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port("0.0.0.0")
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / f"{name}.key"], check=True)
     key = (folder / "host.key.pub").read_text()
