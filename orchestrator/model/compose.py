@@ -284,7 +284,8 @@ class _Composition:
             **self.chosen.mine.container.model_dump(exclude_none=True),
         }
         part, site = ContainerPart.model_validate(merged), self.site.container
-        rdma = self.chosen.fabric.devices if self.chosen.system.nodes > 1 else []
+        wanted = self.chosen.system.nodes > 1 and self.site.network.rdma != "off"
+        rdma = self.chosen.fabric.devices if wanted else []
         devices = dict.fromkeys([*self.chosen.accelerator.devices, *rdma, *(part.devices or []), *site.devices])
         caps, ulimits = dict.fromkeys(part.caps or []), dict(part.ulimits or {})
         if rdma:
@@ -305,6 +306,7 @@ class _Composition:
             ipc=part.ipc or "host",
             uts=part.uts or "host",
             pull=site.pull,
+            options=(*(f"--env-file={path}" for path in site.env_files), *site.options),
         )
 
     def _files(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from orchestrator.model.fields import (
     PassedName,
     RelativePath,
     Round,
+    RunOption,
     SbatchLine,
     Size,
     TimeLimit,
@@ -221,6 +222,15 @@ class SiteNetwork(DocumentPart):
     env: Env = {}
 
 
+class SiteMount(DocumentPart):
+    """A file or folder of the nodes that every container of the site sees, such as the host's RDMA libraries."""
+
+    host: AbsolutePath
+    container: AbsolutePath | None = None
+    """Where it is in the container; null: at the same path."""
+    read_only: bool = True
+
+
 class SiteContainer(DocumentPart):
     """How containers are started on the site."""
 
@@ -228,7 +238,21 @@ class SiteContainer(DocumentPart):
     command: Lines | None = Field(default=None, min_length=1)
     privileged: bool = False
     devices: list[AbsolutePath] = []
+    mounts: list[SiteMount] = []
+    options: list[RunOption] = []
+    """Further options of the engine's `run`."""
+    env_files: list[AbsolutePath] = []
+    """Files of the nodes with NAME=VALUE lines that the engine reads; the values of the config win."""
+    scratch: AbsolutePath | None = None
+    """A local folder of the nodes for temporary files and compile caches that outlive containers and sets."""
+    results: Literal["shared", "local"] = "shared"
+    """Where /results of a running container lies: on shared storage, or on the node until the run is over."""
+    channel_dir: AbsolutePath = "/tmp"
+    """Where a node and its container meet: a local folder that the engine sees, too."""
     pull: Literal["never", "missing"] = "missing"
+    pull_minutes: Annotated[int, Field(ge=1, le=10_000)] = 120
+    pull_at_once: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """So many nodes pull at the same time: they share one registry, and the way to it."""
 
 
 class SiteLimits(DocumentPart):
@@ -302,6 +326,10 @@ class Site(DocumentPart):
     exclude: Lines = []
     nodelist: Lines = []
     time_limit: TimeLimit | None = None
+    exclusive: bool = True
+    """Ask for whole nodes with all their memory: a set tunes them, and drops their caches."""
+    gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
+    """How sbatch is asked for GPUs; none: where the partition gives whole nodes and knows no GPUs."""
     log_dir: AbsolutePath | None = None
     systems_dirs: list[AbsolutePath] = []
     data: dict[Name, DataFolders] = {}

@@ -73,6 +73,8 @@ class Container:
     ipc: str
     uts: str
     pull: str
+    options: tuple[str, ...] = ()
+    """Further options of the engine's `run`, of the site."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,21 @@ _SBATCH_OWNED = (
 )
 
 
+# A container lives as long as its input is open, is found by its name and labels, and is removed when it ends.
+_RUN_OWNED = (
+    "--name",
+    "--detach",
+    "--interactive",
+    "--tty",
+    "--rm",
+    "--entrypoint",
+    "--restart",
+    "--cidfile",
+    "--init",
+)
+_RUN_FLAGS = ("--privileged", "--read-only", "--oom-kill-disable", "--no-healthcheck", "--no-hosts")
+
+
 def refuse(what: str) -> PydanticCustomError:
     """Return the error for a value that is not accepted; braces in `what` are text."""
     return PydanticCustomError("refused", "{what}", {"what": what})
@@ -112,6 +127,21 @@ def _passed(text: str) -> str:
     return _variable(text)
 
 
+def _run_option(text: str) -> str:
+    """An option of the engine's `run` in one word. What ties a container to its job cannot be changed."""
+    _line(text)
+    option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
+    if not option:
+        raise refuse(f"{text!r} is not an option of the engine's `run`; write it as one word, such as --cpus=32")
+    if option[0] in ("--env", "--env-file"):
+        raise refuse("variables have keys of their own: `env`, `network.env`, `pass_env` and `container.env_files`")
+    if option[0] in _RUN_OWNED or not text.startswith("--"):
+        raise refuse(f"{option[0]} cannot be set by a site: it is part of how containers live and end with their job")
+    if "=" not in text and option[0] not in _RUN_FLAGS:
+        raise refuse(f"{text!r} has no value; write it as one word: {option[0]}=VALUE")
+    return text
+
+
 def _time_limit(raw: object) -> object:
     if type(raw) is int:
         if not 1 <= raw <= 525_600:
@@ -184,6 +214,7 @@ Lines = Annotated[
     list[Line], BeforeValidator(_listed), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
 ]
 SbatchLine = Annotated[str, AfterValidator(_sbatch)]
+RunOption = Annotated[str, AfterValidator(_run_option)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
 ENV_SCHEMA: dict[str, Any] = {

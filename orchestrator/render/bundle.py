@@ -21,6 +21,7 @@ from orchestrator.tuning.script import SCRIPT, profile_for, tunables_script
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from orchestrator.model.documents import SiteMount
     from orchestrator.model.entry import Entry, Mount
 
 Files = dict[str, bytes]
@@ -130,6 +131,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "engine": container.engine,
         "engine_command": container.command or ((container.engine,) if container.engine != "none" else ()),
         "pull": container.pull,
+        "site_mounts": [_site_mount(mount) for mount in site.container.mounts],
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
@@ -144,8 +146,10 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
 def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
     site = entry.site
     options = [f"--time={site.time_limit or entry.job_minutes(nexp)}", "--output=job_%j.out"]
-    if entry.gfx:
-        options.append(f"--gres=gpu:{entry.gpus_per_node}")
+    options += ["--exclusive", "--mem=0"] if site.exclusive else []
+    if entry.gfx and site.gpu_request != "none":
+        request = "--gres=gpu:" if site.gpu_request == "gres" else "--gpus-per-node="
+        options.append(f"{request}{entry.gpus_per_node}")
     for name in ("partition", "account", "qos", "reservation", "constraint"):
         if value := getattr(site, name):
             options.append(f"--{name}={value}")
@@ -165,11 +169,15 @@ def _container_options(entry: Entry) -> list[str]:
     options += [f"--security-opt={option}" for option in container.security_opt]
     options += [f"--ulimit={name}={limit}" for name, limit in container.ulimits]
     options += [f"--shm-size={container.shm_size}"] if container.shm_size else []
-    return options
+    return [*options, *container.options]
 
 
 def _mount_line(mount: Mount) -> str:
     return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
+
+
+def _site_mount(mount: SiteMount) -> str:
+    return "\t".join((mount.host, mount.container or mount.host, "ro" if mount.read_only else "rw"))
 
 
 def _package() -> Files:

@@ -260,6 +260,23 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
     "sbatch line of two lines": (SITE, '"--mem=0"', r'"--mem=0\nrm -rf /"', 13, "sbatch[0]", "line break"),
     "sbatch line that is ours": (SITE, '"--mem=0"', '"--job-name=x"', 13, "sbatch[0]", "is set by orchestrator"),
     "sbatch line without option": (SITE, '"--mem=0"', '"mem=0"', 13, "sbatch[0]", "is not an sbatch option"),
+    **{
+        f"container option {option}": (
+            SITE,
+            "engine: docker",
+            f"options: [{option}]",
+            10,
+            "container.options[0]",
+            text,
+        )
+        for option, text in (
+            ("--name=mine", "is part of how containers live"),
+            ("-i", "is part of how containers live"),
+            ("--env=A=b", "variables have keys of their own"),
+            ("--cpus", "write it as one word: --cpus=VALUE"),
+            ("cpus=3", "is not an option of the engine's `run`"),
+        )
+    },
     "too many attempts": (SITE, "attempts: 3", "attempts: 300", 12, "limits.attempts", "at most 20"),
     "yes is not true": (
         SITE,

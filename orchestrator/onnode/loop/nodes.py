@@ -249,6 +249,7 @@ class SlurmNodes:
             f"--ntasks={count}",
             "--ntasks-per-node=1",
             "--mpi=none",
+            "--cpu-bind=none",
         ]
         return [([*srun, f"--nodelist={','.join(nodes)}", "--quiet", "--kill-on-bad-exit=0", "--no-kill", *argv], {})]
 
@@ -276,7 +277,8 @@ class SlurmNodes:
         return done.stdout.split()
 
     def master(self, ranks: Sequence[str]) -> str:
-        return ranks[0]
+        """Return the address of the first rank. A single node needs no name: it may resolve nowhere."""
+        return ranks[0] if len(ranks) > 1 else "127.0.0.1"
 
     def is_live(self, job_id: str) -> bool:
         """Whether Slurm still has the job. No answer counts as yes: a set must never be worked on twice."""
