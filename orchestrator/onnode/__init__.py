@@ -8,5 +8,5 @@ elsewhere.
     policy/                               decisions: pure functions of events and settings
     loop/                                 on the batch host: the job, its nodes, its runs
     agent/                                on a node: one process that holds it for the life of the job
-    measure/                              in the container: bandwidth of an all-reduce
+    deep/                                 the bandwidth between the nodes, carried where the site wants it measured
 """

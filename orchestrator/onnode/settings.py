@@ -122,6 +122,13 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
     return Settings(**values)  # type: ignore[arg-type]
 
 
+def need_deep(bundle: Path, what: str) -> None:
+    """Raise SettingsError for a bundle that cannot measure the bandwidth between nodes, which `what` asks for."""
+    if not (bundle / "lib/deep").is_dir():
+        hint = "render it with `preflight: {deep: true}` in the site file"
+        raise SettingsError(f"{what}: this bundle was rendered without the deep step; {hint}")
+
+
 def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:
     """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
 

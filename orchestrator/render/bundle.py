@@ -53,7 +53,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
     files[SCRIPT] = tunables_script(profile_for(entry))
     files.update({name: (templates / name).read_bytes() for name in _PLAIN})
-    files.update(_package())
+    files.update(_package(deep=entry.site.preflight.deep))
     files.update(_code(entry.workload))
     names = _input_names(entry)
     files[ORIGINS] = origins_table(entry, names)
@@ -172,12 +172,16 @@ def _mount_line(mount: Mount) -> str:
     return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
 
 
-def _package() -> Files:
-    """Return lib/: what runs on the nodes and the batch host, the package `orchestrator.onnode` as it is."""
+def _package(*, deep: bool) -> Files:
+    """Return lib/: what runs on the nodes and the batch host, the package `orchestrator.onnode` as it is.
+
+    The bandwidth between nodes is measured by its folder `deep`, which is there where the site wants that.
+    """
     from orchestrator import onnode
 
     folder = Path(onnode.__path__[0])
-    return {f"lib/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
+    return {f"lib/{name}": (folder / name).read_bytes() for name in names if deep or not name.startswith("deep/")}
 
 
 def _code(workload: str) -> Files:

@@ -17,7 +17,7 @@ from render_parts import NEXP, an_entry
 import orchestrator
 from orchestrator.errors import RenderError
 from orchestrator.model import load_entry
-from orchestrator.render import manifest_hash, render_bundle
+from orchestrator.render import manifest_hash, render_bundle, write_bundle
 from orchestrator.render.files import read_bundle
 from orchestrator.resources import data_dir
 
@@ -245,3 +245,29 @@ def test_the_site_says_how_nodes_are_checked_and_how_many_wait() -> None:
         assert f"\n{line}\n".encode() in files["settings.sh"], line
     host_only = render_bundle(an_entry("local_2x2x8", "builtin"), nexp=1)["settings.sh"]
     assert b"\nGPU_MODEL=''\nGPU_GFX=''\n" in host_only
+
+
+def test_only_a_site_that_wants_the_bandwidth_measured_gets_the_programs_for_it() -> None:
+    without, with_it = render_bundle(an_entry(), nexp=1), render_bundle(an_entry(preflight={"deep": True}), nexp=1)
+    assert {name for name in with_it if name not in without} >= {"lib/deep/loop.py", "lib/deep/measure/__main__.py"}
+    assert all(name.startswith("lib/deep/") for name in with_it if name not in without)
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "status"),
+    [(["preflight.sh", "--deep"], {}, 3), (["run_with_docker.sh"], {"PREFLIGHT_DEEP": "1"}, 1)],
+)
+def test_a_bundle_without_them_says_how_to_have_them(
+    tmp_path: Path, script: list[str], env: dict[str, str], status: int
+) -> None:
+    write_bundle(render_bundle(an_entry("local_2x2x8", "builtin", log_dir=str(tmp_path)), nexp=1), tmp_path / "bundle")
+    done = subprocess.run(
+        ["bash", *script],
+        cwd=tmp_path / "bundle",
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status and "rendered without the deep step; render it with" in done.stderr, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]

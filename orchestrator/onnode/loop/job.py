@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 
 from ..events import EventLog
-from ..settings import Settings, SettingsError, load
+from ..settings import Settings, SettingsError, load, need_deep
 from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
 from .nodes import Flow, LocalNodes, SlurmNodes
@@ -20,6 +20,8 @@ def main(bundle: Path, kind: str) -> int:
     environment = dict(os.environ)
     try:
         settings = load(bundle)
+        if settings.preflight_deep == 1:
+            need_deep(bundle, "PREFLIGHT_DEEP=1")
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)
         gone = folder.take(scheduler)

@@ -8,7 +8,6 @@ import selectors
 import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -182,34 +181,6 @@ class NodeStep:
                 process.wait()
         for lines in self._outputs:
             lines.close()
-
-
-class DeepStep:
-    """A step as the bandwidth search wants it: its words in a queue."""
-
-    def __init__(
-        self, start: Callable[[Callable[[bytes], None], Callable[[bytes], None]], NodeStep], known: frozenset[str]
-    ) -> None:
-        from ..events import parse_word
-
-        self.words: deque[tuple[str, str, str]] = deque()
-        self.last_words = ""
-
-        def take(line: bytes) -> None:
-            word = parse_word(line, known)
-            if word is not None:
-                self.words.append(word)
-
-        def complain(line: bytes) -> None:
-            self.last_words = (self.last_words + " " + line.decode("utf-8", "replace"))[-400:].strip()
-
-        self.step = start(take, complain)
-        self.send = self.step.send
-        self.close = self.step.end_input
-
-    @property
-    def alive(self) -> bool:
-        return self.step.alive
 
 
 class SlurmNodes:
