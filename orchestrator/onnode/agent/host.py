@@ -9,12 +9,11 @@ import time
 
 from ..events import number
 from ..settings import rehearsed
+from ..system import amd_gpus, ask, entries, first_line, lines, names
 from .container import folders
 from .gpu import Verdict, gib
-from .kernel import amd_gpus, entries, lines, names
 from .network import rdma_verdict
-from .node import EngineState, Node, Rows, first_line, listed
-from .tools import ask
+from .node import EngineState, Node, Rows, listed
 
 MAX_ENTRIES = 2000
 """So many names of data are compared between the nodes."""

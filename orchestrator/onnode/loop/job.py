@@ -10,7 +10,7 @@ from ..events import EventLog
 from ..settings import Settings, SettingsError, load, need_deep
 from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
-from .nodes import Flow, LocalNodes, SlurmNodes
+from .nodes import Flow, LocalNodes, Nodes, SlurmNodes
 from .run import try_run
 from .work import SetWork, log
 
@@ -33,8 +33,8 @@ def main(bundle: Path, kind: str) -> int:
     return SetJob(settings, scheduler, folder, environment).work()
 
 
-def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> SlurmNodes | LocalNodes:
-    scheduler: SlurmNodes | LocalNodes
+def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:
+    scheduler: Nodes
     if kind == "slurm":
         scheduler = SlurmNodes(environment)
     else:

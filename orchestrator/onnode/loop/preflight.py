@@ -47,7 +47,7 @@ class NotRun(Exception):
         self.status = status
 
 
-def main(bundle: Path, argv: Sequence[str]) -> int:
+def main(bundle: Path, *argv: str) -> int:
     """Check nodes and print the verdicts; the exit status."""
     try:
         words = _words(argv)
