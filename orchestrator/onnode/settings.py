@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -126,11 +126,24 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
     return Settings(**values)  # type: ignore[arg-type]
 
 
-def need_deep(bundle: Path, what: str) -> None:
-    """Raise SettingsError for a bundle that cannot measure the bandwidth between nodes, which `what` asks for."""
-    if not (bundle / "lib/deep").is_dir():
-        hint = "render it with `preflight: {deep: true}` in the site file"
-        raise SettingsError(f"{what}: this bundle was rendered without the deep step; {hint}")
+def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
+    """Raise SettingsError for a bundle that was rendered without a part of lib/ that is needed now."""
+    for name, needed, site in (
+        ("deep", deep, "`preflight: {deep: true}`"),
+        ("agent/warden.py", settings.engine == "none", "`container: {engine: none}`"),
+        ("agent/container.py", settings.engine != "none", f"`container: {{engine: {settings.engine}}}`"),
+    ):
+        if needed and not (bundle / "lib" / name).exists():
+            raise SettingsError(f"this bundle was rendered without lib/{name}; render it with {site} in the site file")
+
+
+def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (variable, folder of the host or "", place in the container with its mode) for the MOUNTS of settings.sh."""
+    found = []
+    for variable, below, target, mode in (mount.split("\t") for mount in mounts):
+        source = data.get(variable, "")
+        found.append((variable, source if below == "." or not source else f"{source}/{below}", f"{target}:{mode}"))
+    return found
 
 
 def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:

@@ -53,7 +53,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
     files[SCRIPT] = tunables_script(profile_for(entry))
     files.update({name: (templates / name).read_bytes() for name in _PLAIN})
-    files.update(_package(deep=entry.site.preflight.deep))
+    files.update(_package(entry))
     files.update(_code(entry.workload))
     names = _input_names(entry)
     files[ORIGINS] = origins_table(entry, names)
@@ -172,16 +172,18 @@ def _mount_line(mount: Mount) -> str:
     return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
 
 
-def _package(*, deep: bool) -> Files:
+def _package(entry: Entry) -> Files:
     """Return lib/: what runs on the nodes and the batch host, the package `orchestrator.onnode` as it is.
 
-    The bandwidth between nodes is measured by its folder `deep`, which is there where the site wants that.
+    Without what this entry cannot use: runs are in a container or on the host itself, and few sites measure bandwidth.
     """
     from orchestrator import onnode
 
+    unused = ["agent/container.py" if entry.container.engine == "none" else "agent/warden.py"]
+    unused += [] if entry.site.preflight.deep else ["deep/"]
     folder = Path(onnode.__path__[0])
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
-    return {f"lib/{name}": (folder / name).read_bytes() for name in names if deep or not name.startswith("deep/")}
+    return {f"lib/{name}": (folder / name).read_bytes() for name in names if not name.startswith(tuple(unused))}
 
 
 def _code(workload: str) -> Files:

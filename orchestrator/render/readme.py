@@ -14,7 +14,8 @@ _LABELS = {"set": "SET", "job": "JOB", "node": "NODE"}
 
 def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for folders that are not known yet."""
-    from orchestrator.onnode.agent.container import client_argv, folders
+    from orchestrator.onnode.agent.container import client_argv
+    from orchestrator.onnode.settings import folders
 
     volumes = ["SET/nodes/NODE/scratch:/results", "/tmp/orch-UID-JOB-NODE:/orch"]
     data = dict(values["mount_values"])

@@ -247,27 +247,39 @@ def test_the_site_says_how_nodes_are_checked_and_how_many_wait() -> None:
     assert b"\nGPU_MODEL=''\nGPU_GFX=''\n" in host_only
 
 
-def test_only_a_site_that_wants_the_bandwidth_measured_gets_the_programs_for_it() -> None:
-    without, with_it = render_bundle(an_entry(), nexp=1), render_bundle(an_entry(preflight={"deep": True}), nexp=1)
-    assert {name for name in with_it if name not in without} >= {"lib/deep/loop.py", "lib/deep/measure/__main__.py"}
-    assert all(name.startswith("lib/deep/") for name in with_it if name not in without)
+def test_lib_is_without_what_its_bundle_cannot_use() -> None:
+    def lib(**site: object) -> set[str]:
+        return {name[4:] for name in render_bundle(an_entry(**site), nexp=1) if name.startswith("lib/")}
+
+    plain, deep, on_host = lib(), lib(preflight={"deep": True}), lib(container={"engine": "none"})
+    assert deep - plain >= {"deep/loop.py", "deep/measure/__main__.py"} and plain < deep
+    assert all(name.startswith("deep/") for name in deep - plain)
+    assert (plain - on_host, on_host - plain) == ({"agent/container.py"}, {"agent/warden.py"})
 
 
 @pytest.mark.parametrize(
-    ("script", "env", "status"),
-    [(["preflight.sh", "--deep"], {}, 3), (["run_with_docker.sh"], {"PREFLIGHT_DEEP": "1"}, 1)],
+    ("script", "env", "edit", "status"),
+    [
+        (["preflight.sh", "--deep"], {}, "", 3),
+        (["run_with_docker.sh"], {"PREFLIGHT_DEEP": "1"}, "", 1),
+        (["run_with_docker.sh"], {}, "ENGINE=docker\nENGINE_COMMAND=(docker)\n", 1),
+    ],
 )
-def test_a_bundle_without_them_says_how_to_have_them(
-    tmp_path: Path, script: list[str], env: dict[str, str], status: int
+def test_a_bundle_without_it_says_how_to_have_it(
+    tmp_path: Path, script: list[str], env: dict[str, str], edit: str, status: int
 ) -> None:
-    write_bundle(render_bundle(an_entry("local_2x2x8", "builtin", log_dir=str(tmp_path)), nexp=1), tmp_path / "bundle")
+    entry = an_entry("local_2x2x8", "builtin", log_dir=str(tmp_path), container={"engine": "none"})
+    write_bundle(render_bundle(entry, nexp=1), tmp_path / "bundle")
+    with (tmp_path / "bundle/settings.sh").open("a") as settings:
+        settings.write(edit)
     done = subprocess.run(
         ["bash", *script],
         cwd=tmp_path / "bundle",
-        env={**os.environ, **env},
+        env={**os.environ, "ALLOW_MANY_ON_ONE_HOST": "1", **env},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == status and "rendered without the deep step; render it with" in done.stderr, done.stderr
+    assert done.returncode == status and "this bundle was rendered without lib/" in done.stderr, done.stderr
+    assert ("`container: {engine: docker}`" if edit else "`preflight: {deep: true}`") in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]

@@ -8,9 +8,8 @@ import stat
 import time
 
 from ..events import number
-from ..settings import rehearsed
+from ..settings import folders, rehearsed
 from ..system import amd_gpus, ask, entries, first_line, lines, names
-from .container import folders
 from .gpu import Verdict, gib
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed

@@ -13,7 +13,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from ..agent import container, network
+from ..agent import network
 from ..agent.node import Node, host_environment
 from ..agent.waiting import Failed, Partner, Waiting, exit_code
 
@@ -63,6 +63,8 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     name, log = "", node.folder / "deep.log"
     argv, environment = ["bash", "-c", START, str(folder)], host_environment()
     if node.settings.engine != "none":
+        from ..agent import container
+
         state = container.look_for_image(node, waiting)
         if state.problem:
             raise Failed(state.kind, state.problem)
@@ -116,5 +118,7 @@ def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
             os.killpg(process.pid, number)
     status = exit_code(process.wait())
     if name and status:
+        from ..agent import container
+
         container.remove(node, name, waiting)
     return status

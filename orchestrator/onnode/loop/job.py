@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 
 from ..events import EventLog
-from ..settings import Settings, SettingsError, load, need_deep
+from ..settings import Settings, SettingsError, check_parts, load
 from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
 from .nodes import Flow, LocalNodes, Nodes, SlurmNodes
@@ -20,8 +20,7 @@ def main(bundle: Path, kind: str) -> int:
     environment = dict(os.environ)
     try:
         settings = load(bundle)
-        if settings.preflight_deep == 1:
-            need_deep(bundle, "PREFLIGHT_DEEP=1")
+        check_parts(bundle, settings, deep=settings.preflight_deep == 1)
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)
         gone = folder.take(scheduler)

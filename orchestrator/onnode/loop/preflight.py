@@ -18,7 +18,7 @@ from ..layout import Layout
 from ..policy.place import lost_reason
 from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
-from ..settings import SettingsError, evaluate_config, load, need_deep
+from ..settings import SettingsError, check_parts, evaluate_config, load
 from .hold import Group
 from .nodes import Flow, Lines, LocalNodes, SlurmNodes, node_command
 from .work import Work, log
@@ -93,8 +93,7 @@ class Preflight(Work):
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
         # No container is started here: the checks' own limit is enough, and some time for the step.
         limit_s = 2 * settings.preflight_check_s
-        if words.deep:
-            need_deep(bundle, "--deep")
+        check_parts(bundle, settings, deep=words.deep)
         settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
         super().__init__(bundle, settings, layout, environment)
         self.words, self.made = words, not named
