@@ -4,7 +4,7 @@
 #   bash preflight.sh [--deep] [--nodes A,B,C] [--tsv FILE] [--exclude-file FILE] [--json]
 #   ... | bash preflight.sh --judge --nodes A,B,C [...]
 #
-#   --deep          measure the bandwidth between the nodes too (docs/deep.md)
+#   --deep          measure the bandwidth between the nodes too, where the site has preflight.deep (docs/deep.md)
 #   --nodes         only these
 #   --tsv           all rows: node, check, verdict, ms, text, remedy
 #   --exclude-file  the nodes that failed, one a line (sbatch --exclude=FILE takes it, unless it is empty)

@@ -73,10 +73,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.preflight.bundle import temporary_bundle
+    from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
 
-    entry = _entry(args)
+    entry = with_deep(_entry(args)) if args.deep else _entry(args)
     log_dir = site_log_dir(entry.site)
     if not log_dir.is_dir():
         raise SetError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.environment import parse, shown
+from orchestrator.onnode.settings import declared, shown
 
 LARGEST = 1 << 20
 
@@ -11,4 +11,4 @@ LARGEST = 1 << 20
 def evaluated(evidence: SetEvidence) -> dict[str, str]:
     """Return the values in a set's environment.sh; {} when there is none."""
     text = evidence.findings.text(evidence.layout.environment, LARGEST)
-    return {name: shown(value) for name, value in parse(text).items()}
+    return {name: shown(value) for name, value in declared(text).items()}

@@ -5,8 +5,9 @@ controller imports it as `orchestrator.onnode`. So every import in here is relat
 elsewhere.
 
     layout, records, events, settings     files: where, what is in them, reading and writing
+    system                                the host: files of the kernel, programs within a limit
     policy/                               decisions: pure functions of events and settings
     loop/                                 on the batch host: the job, its nodes, its runs
     agent/                                on a node: one process that holds it for the life of the job
-    measure/                              in the container: bandwidth of an all-reduce
+    deep/                                 the bandwidth between the nodes, carried where the site wants it measured
 """

@@ -1,4 +1,4 @@
-"""Entry of a bundle's lib/: `python3 -I -S -B lib loop|node|preflight ...`."""
+"""Entry of a bundle's lib/: which part of the package this process is."""
 
 import os
 import sys
@@ -10,10 +10,31 @@ if sys.version_info < (3, 9):  # before anything is imported that an older one c
         % (sys.executable, os.uname()[1], sys.version_info[0], sys.version_info[1])
     )
 
-if __name__ == "__main__":
-    HERE = os.path.dirname(os.path.abspath(__file__))
+from importlib import import_module
+from pathlib import Path
+
+USAGE = """usage: python3 -I -S -B lib loop slurm|local       the runs of a set (job.sh, run_with_docker.sh)
+       python3 -I -S -B lib node hold|check|deep   one node (started by the loop)
+       python3 -I -S -B lib preflight ...          the checks alone (preflight.sh)"""
+PARTS = {"loop": (".loop.job", "slurm local"), "node": (".agent.hold", "hold check deep")}
+
+
+def main(part: str = "", *words: str) -> int:
+    """Run one part of the package; return its exit status. Every part imports only what it needs."""
+    lib = Path(os.path.abspath(__file__)).parent
     # Python has put this folder first; the package is found in the one above, behind all of the standard library.
     sys.path[0:1] = []
-    sys.path.append(os.path.dirname(HERE))
-    main = __import__(os.path.basename(HERE) + ".main", fromlist=["main"]).main
-    sys.exit(main(sys.argv[1:]))
+    sys.path.append(str(lib.parent))
+    sys.dont_write_bytecode = True
+    # A locale that is missing on a node must not decide how a file is read.
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    module, known = PARTS.get(part, (".loop.preflight", ""))
+    if part != "preflight" and (len(words) != 1 or words[0] not in known.split()):
+        print(USAGE, file=sys.stderr)
+        return 2
+    return int(import_module(module, lib.name).main(lib.parent, *words))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -13,8 +13,8 @@ from typing import Any
 from .records import PathLike, open_regular
 
 TOKEN = b":::MLLOG "
-LINE_BYTES = 64 * 1024
-"""What is kept of a line whose other part is not there yet."""
+MAX_LINE = 1 << 20
+"""A longer line is none."""
 SEARCH_BYTES = 256 << 20
 """How far from its end a log is searched for its run_stop."""
 _BLOCK = 1024 * 1024
@@ -44,6 +44,34 @@ def status_of(record: dict[str, Any]) -> str:
     return status[:40] if isinstance(status, str) else ""
 
 
+def _last_stop(chunk: bytes) -> str | None:
+    """Return the status of the last run_stop in a chunk, None without one."""
+    stops = [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
+    return status_of(stops[-1]) if stops else None
+
+
+class StopFinder:
+    """Finds the status of the last run_stop in a log that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.status = ""
+        self._rest = bytearray()
+        """What came since the last line end; of a long line only so much that it is seen to be too long."""
+
+    def feed(self, piece: bytes) -> None:
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            found = _last_stop(bytes((self._rest if len(self._rest) <= MAX_LINE else b"") + piece[:cut]))
+            self.status = self.status if found is None else found
+            self._rest.clear()
+        if len(self._rest) <= MAX_LINE:
+            self._rest += piece[cut:]
+
+    def finish(self) -> None:
+        """Take what came since the last line end as a line."""
+        self.feed(b"\n")
+
+
 def last_status(path: PathLike, limit: int = SEARCH_BYTES) -> str:
     """Return the status of the last run_stop in a log, "" without one in its last `limit` bytes."""
     try:
@@ -54,11 +82,11 @@ def last_status(path: PathLike, limit: int = SEARCH_BYTES) -> str:
                 begin = max(lowest, end - _BLOCK)
                 file.seek(begin)
                 chunk = file.read(end - begin) + begun
-                stops = [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
-                if stops:
-                    return status_of(stops[-1])
+                found = _last_stop(chunk)
+                if found is not None:
+                    return found
                 # The line that is cut at the beginning of this block ends the next one.
-                begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:LINE_BYTES], begin
+                begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:MAX_LINE], begin
     except OSError:
         pass
     return ""

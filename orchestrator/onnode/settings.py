@@ -1,10 +1,14 @@
-"""The values of a bundle: settings.sh evaluated once by bash, where the caller's environment may override them."""
+"""The values of a bundle: settings.sh evaluated once by bash, where the caller's environment may override them.
+
+The environment of the runs likewise, as `declare -px` prints it, and reading that without a shell.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -130,6 +134,26 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
     return Settings(**values)  # type: ignore[arg-type]
 
 
+def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
+    """Raise SettingsError for a bundle that was rendered without a part of lib/ that is needed now."""
+    for name, needed, site in (
+        ("deep", deep, "`preflight: {deep: true}`"),
+        ("agent/warden.py", settings.engine == "none", "`container: {engine: none}`"),
+        ("agent/container.py", settings.engine != "none", f"`container: {{engine: {settings.engine}}}`"),
+    ):
+        if needed and not (bundle / "lib" / name).exists():
+            raise SettingsError(f"this bundle was rendered without lib/{name}; render it with {site} in the site file")
+
+
+def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return (variable, folder of the host or "", place in the container with its mode) for the MOUNTS of settings.sh."""
+    found = []
+    for variable, below, target, mode in (mount.split("\t") for mount in mounts):
+        source = data.get(variable, "")
+        found.append((variable, source if below == "." or not source else f"{source}/{below}", f"{target}:{mode}"))
+    return found
+
+
 def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:
     """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
 
@@ -164,3 +188,41 @@ def _number(name: str, text: str) -> int:
 def rehearsed(name: str, default: str, node: str) -> str:
     """Return a folder that stands for one of the host's in rehearsals (ORCH_SYS_ROOT and the like); %n is the node's name."""
     return os.environ.get(name, default).replace("%n", node)
+
+
+# ---- the environment of the runs ----
+
+_WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
+# Arrays cannot be exported; bash prints them all the same, and what looks like a line in one of their values is none.
+_DECLARED = re.compile(
+    rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$" % (_WORDS, _WORDS)
+)
+_IN_DOUBLE = re.compile(rb'\\([\\"$`])')
+_IN_ANSI = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|([abeEfnrtv\\'\"?]))")
+_LETTERS = dict(zip(b"abeEfnrtv", b"\a\b\x1b\x1b\f\n\r\t\v"))
+
+
+def declared(text: str) -> dict[str, str]:
+    """Return the variables of `declare -x` lines by name, byte for byte; what is no such line is passed over.
+
+    Bytes that are no UTF-8 are surrogates, in `text` and in values (errors="surrogateescape"); see `shown`. A variable that
+    is exported without a value, and an array, is not in the environment of any process, and not here.
+    """
+    found = {}
+    for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
+        if word and not set(flags) & set(b"aAn"):
+            raw = _IN_ANSI.sub(_ansi, word[2:-1]) if word[:1] == b"$" else _IN_DOUBLE.sub(rb"\1", word[1:-1])
+            found[name.decode()] = raw.decode("utf-8", "surrogateescape")
+    return found
+
+
+def _ansi(match: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, letter = match.groups()
+    if letter:
+        return bytes([_LETTERS.get(letter[0], letter[0])])
+    return bytes([int(octal, 8) & 255 if octal else int(hexadecimal, 16)])
+
+
+def shown(value: str) -> str:
+    """Return a value with what is no UTF-8 replaced, so that it can be printed and written."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

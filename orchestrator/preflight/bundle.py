@@ -44,6 +44,12 @@ class Bundle:
         return self.folder / "preflight.tsv"
 
 
+def with_deep(entry: Entry) -> Entry:
+    """`entry` with what measures the bandwidth between nodes."""
+    preflight = entry.site.preflight.model_copy(update={"deep": True})
+    return replace(entry, site=entry.site.model_copy(update={"preflight": preflight}))
+
+
 def without_image(entry: Entry) -> Entry:
     """`entry` with the checks of hosts alone: what belongs to a workload is not known."""
     site = entry.site

@@ -54,7 +54,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files[entry.config_file] = _render(environment, "config.sh.j2", values)
     files[SCRIPT] = tunables_script(profile_for(entry))
     files.update({name: (templates / name).read_bytes() for name in _PLAIN})
-    files.update(_package())
+    files.update(_package(entry))
     files.update(_code(entry.workload))
     names = _input_names(entry)
     files[ORIGINS] = origins_table(entry, names)
@@ -180,12 +180,18 @@ def _site_mount(mount: SiteMount) -> str:
     return "\t".join((mount.host, mount.container or mount.host, "ro" if mount.read_only else "rw"))
 
 
-def _package() -> Files:
-    """Return lib/: what runs on the nodes and the batch host, the package `orchestrator.onnode` as it is."""
+def _package(entry: Entry) -> Files:
+    """Return lib/: what runs on the nodes and the batch host, the package `orchestrator.onnode` as it is.
+
+    Without what this entry cannot use: runs are in a container or on the host itself, and few sites measure bandwidth.
+    """
     from orchestrator import onnode
 
+    unused = ["agent/container.py" if entry.container.engine == "none" else "agent/warden.py"]
+    unused += [] if entry.site.preflight.deep else ["deep/"]
     folder = Path(onnode.__path__[0])
-    return {f"lib/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
+    return {f"lib/{name}": (folder / name).read_bytes() for name in names if not name.startswith(tuple(unused))}
 
 
 def _code(workload: str) -> Files:

@@ -148,7 +148,7 @@ def test_the_bandwidth_between_the_nodes_is_measured_once(bundles: Bundles) -> N
 
 def test_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
     make(bundles, nexp=1, preflight={"deep": True})
-    search = bundles.bundle / "lib/policy/search.py"
+    search = bundles.bundle / "lib/deep/search.py"
     # What a measurement of a slow link says is tested in tests/deep; here it is who gets the ranks then.
     search.write_text(
         search.read_text()

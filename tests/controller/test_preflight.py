@@ -250,6 +250,8 @@ def test_without_a_system_only_hosts_are_checked(cli: Commands, place: Path, mon
     cli("preflight", "--site", place / "site.yaml", "--via", "local")
     assert cli.code == 0 and "hosts only" in cli.err and re.search("^here +pass", cli.out, re.MULTILINE)
     assert seen[0].gfx == "" and seen[0].site.preflight.skip == ["image"] and seen[0].fabric_kind == "none"
+    cli("preflight", "--site", place / "site.yaml", "--via", "local", "--deep")
+    assert [entry.site.preflight.deep for entry in seen] == [False, True], "the bundle has what measures"
     cli("preflight", "MI325X_08x08x32", "--site", place / "site.yaml")
     assert cli.code == 2 and "SYSTEM and WORKLOAD belong together" in cli.err
     cli("preflight", "--site", place / "site.yaml", "--via", "local", "--nodes", "a")

@@ -20,9 +20,9 @@ import pytest
 
 import orchestrator.onnode
 from orchestrator.onnode import settings as bundle_settings
+from orchestrator.onnode.deep.loop import deep_step
+from orchestrator.onnode.deep.search import DeepVerdict, Search
 from orchestrator.onnode.events import parse_word
-from orchestrator.onnode.loop.deep import deep_step
-from orchestrator.onnode.policy.search import DeepVerdict, Search
 
 PACKAGE = Path(orchestrator.onnode.__file__).parent
 TABLE = "preflight/deep-test.tsv"

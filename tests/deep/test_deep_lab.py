@@ -47,6 +47,7 @@ def site(lab: Lab, folder: Path) -> Path:
     path.write_text(
         f"kind: site\nname: lab\nscheduler: slurm\nlog_dir: {folder}\ndata: {{flux1: {{DATADIR: {data}}}}}\n"
         "network: {socket_ifname: lo, gloo_socket_ifname: lo}\ncontainer: {engine: docker, pull: never}\n"
+        "preflight: {deep: true}\n"
     )
     return path
 
@@ -80,7 +81,7 @@ def _eight_nodes(lab: Lab) -> None:
 
 def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
     slow, bundle = lab.nodes[4], bundle_of(lab, folder)
-    ring = bundle / "lib/measure/ring.py"
+    ring = bundle / "lib/deep/measure/ring.py"
     text = ring.read_text()
     for before, after in SLOWED.items():
         assert before in text
@@ -123,7 +124,7 @@ def test_manifest_has_the_programs(lab: Lab, folder: Path) -> None:
     entry = load_entry("MI325X_08x08x32", "flux1", site=site(lab, folder))
     outputs = json.loads(render_bundle(entry, nexp=1)["manifest.json"])["outputs"]
 
-    assert {"lib/measure/__main__.py", "lib/measure/rccl.py", "lib/loop/deep.py"} <= set(outputs)
+    assert {"lib/deep/measure/__main__.py", "lib/deep/measure/rccl.py", "lib/deep/loop.py"} <= set(outputs)
 
 
 def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:

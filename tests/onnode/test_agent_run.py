@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from agent_parts import STOP, Agent, Bench, bench, processes_in, until
 
-from orchestrator.onnode.agent.run import MAX_LINE, Order, StopFinder
+from orchestrator.onnode.agent.run import Order
+from orchestrator.onnode.mllog_tail import MAX_LINE, StopFinder
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_a_request_that_cannot_be_read_changes_nothing(one) -> None:
 
 
 def test_stop_finder_at_every_cut() -> None:
-    text = f'noise run_stop\n{STOP}\n\xff:::MLLOG "key": "run_stop"'.encode("latin-1")
+    text = f'noise run_stop\n{STOP}\n\xff:::MLLOG {{"key": "run_stop", "metadata": {{}}}}'.encode("latin-1")
     for cut in range(len(text)):
         finder = StopFinder()
         finder.feed(text[:cut])

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.onnode.environment import parse, shown
+from orchestrator.onnode.settings import declared as parse
+from orchestrator.onnode.settings import shown
 
 VALUES = st.lists(st.binary(max_size=40).map(lambda value: value.replace(b"\0", b"")), min_size=1, max_size=12)
 HARD = st.lists(

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import settings, unit
 
-from orchestrator.onnode.loop.deep import deep_step
-from orchestrator.onnode.policy.search import DeepVerdict, Search
+from orchestrator.onnode.deep.loop import deep_step
+from orchestrator.onnode.deep.search import DeepVerdict, Search
 
 FOUR = ["n1", "n2", "n3", "n4"]
 READY = unit(0, 0, "10.0.0.1", 4000, 5000, "")

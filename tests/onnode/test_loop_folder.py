@@ -14,11 +14,11 @@ import pytest
 from policy_parts import settings
 
 from orchestrator.onnode import records
-from orchestrator.onnode.agent.node import process_start
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord
+from orchestrator.onnode.system import process_start
 
 DAMAGE = {
     "gone": lambda path: path.unlink(),

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from preflight_parts import FIXTURES, Node, recorded, repeated
 
 from orchestrator.onnode.agent import gpu
-from orchestrator.onnode.agent.kernel import amd_gpus
-from orchestrator.onnode.agent.tools import ask, by_gpu, read_json
+from orchestrator.onnode.agent.tools import by_gpu, read_json
+from orchestrator.onnode.system import amd_gpus, ask
 
 GPU_ROWS = ("gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links")
 STATIC = recorded("amd-smi-rocm6.4/static.json")[0]

@@ -17,7 +17,7 @@ from render_parts import NEXP, an_entry
 import orchestrator
 from orchestrator.errors import RenderError
 from orchestrator.model import load_entry
-from orchestrator.render import manifest_hash, render_bundle
+from orchestrator.render import manifest_hash, render_bundle, write_bundle
 from orchestrator.render.files import read_bundle
 from orchestrator.resources import data_dir
 
@@ -276,3 +276,41 @@ def test_what_the_site_adds_to_containers() -> None:
 def test_rdma_devices_are_not_asked_for_where_rdma_is_off() -> None:
     assert b"--device=/dev/infiniband" in render_bundle(an_entry(), nexp=1)["settings.sh"]
     assert b"/dev/infiniband" not in render_bundle(an_entry(network={"rdma": "off"}), nexp=1)["settings.sh"]
+
+
+def test_lib_is_without_what_its_bundle_cannot_use() -> None:
+    def lib(**site: object) -> set[str]:
+        return {name[4:] for name in render_bundle(an_entry(**site), nexp=1) if name.startswith("lib/")}
+
+    plain, deep, on_host = lib(), lib(preflight={"deep": True}), lib(container={"engine": "none"})
+    assert deep - plain >= {"deep/loop.py", "deep/measure/__main__.py"} and plain < deep
+    assert all(name.startswith("deep/") for name in deep - plain)
+    assert (plain - on_host, on_host - plain) == ({"agent/container.py"}, {"agent/warden.py"})
+
+
+@pytest.mark.parametrize(
+    ("script", "env", "edit", "status"),
+    [
+        (["preflight.sh", "--deep"], {}, "", 3),
+        (["run_with_docker.sh"], {"PREFLIGHT_DEEP": "1"}, "", 1),
+        (["run_with_docker.sh"], {}, "ENGINE=docker\nENGINE_COMMAND=(docker)\n", 1),
+    ],
+)
+def test_a_bundle_without_it_says_how_to_have_it(
+    tmp_path: Path, script: list[str], env: dict[str, str], edit: str, status: int
+) -> None:
+    entry = an_entry("local_2x2x8", "builtin", log_dir=str(tmp_path), container={"engine": "none"})
+    write_bundle(render_bundle(entry, nexp=1), tmp_path / "bundle")
+    with (tmp_path / "bundle/settings.sh").open("a") as settings:
+        settings.write(edit)
+    done = subprocess.run(
+        ["bash", *script],
+        cwd=tmp_path / "bundle",
+        env={**os.environ, "ALLOW_MANY_ON_ONE_HOST": "1", **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status and "this bundle was rendered without lib/" in done.stderr, done.stderr
+    assert ("`container: {engine: docker}`" if edit else "`preflight: {deep: true}`") in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]

@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 
 from ..events import UNIT, now_ms
+from ..system import MAX_BYTES
 from . import gpu, host
 from .leftovers import leftovers
 from .node import EngineState, Node, Rows, shortened
-from .tools import MAX_BYTES, Smi
+from .tools import Smi
 from .waiting import stand_alone
 
 Check = Callable[[Node, EngineState], Rows]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ..settings import rehearsed
+from ..settings import folders, rehearsed
 from .node import EngineState, Node
 from .run import Place
 from .waiting import Failed, Partner, Waiting, failing
@@ -71,15 +71,6 @@ def look_for_image(node: Node, waiting: Waiting, *, pull: bool = True) -> Engine
         return EngineState("up", "", f"image {settings.cont} is not on this node; pull or load it there")
     engine = " ".join(settings.engine_command)
     return EngineState("silent", "", f"the container engine ({engine}) does not answer on this node")
-
-
-def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (variable, folder of the host or "", place in the container with its mode) for the MOUNTS of settings.sh."""
-    found = []
-    for variable, below, target, mode in (mount.split("\t") for mount in mounts):
-        source = data.get(variable, "")
-        found.append((variable, source if below == "." or not source else f"{source}/{below}", f"{target}:{mode}"))
-    return found
 
 
 def bind(source: str, target: str, mode: str = "rw") -> str:

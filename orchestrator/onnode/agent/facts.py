@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from .. import records
 from ..events import number
-from .kernel import amd_gpus, entries, lines, names
-from .node import Node, first_line, shortened
+from ..system import amd_gpus, entries, first_line, lines, names
+from .node import Node, shortened
 
 Pairs = Iterator[tuple[str, str]]
 """Names with values; "" where the kernel does not tell."""

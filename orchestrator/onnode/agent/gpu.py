@@ -7,8 +7,8 @@ import re
 from collections import defaultdict
 
 from ..events import number
-from .kernel import amd_gpus, lines, names
-from .node import EngineState, Node, Rows, first_line, listed
+from ..system import amd_gpus, first_line, lines, names
+from .node import EngineState, Node, Rows, listed
 from .tools import Smi, Values, by_gpu
 
 Verdict = tuple[str, str, str]

@@ -45,7 +45,7 @@ def main(bundle: Path, action: str) -> int:
     try:
         if action == "check":
             return check(node)
-        from .deep import main as measure
+        from ..deep.node import main as measure
 
         return measure(node)
     except LetGo as order:

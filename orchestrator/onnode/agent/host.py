@@ -8,13 +8,11 @@ import stat
 import time
 
 from ..events import number
-from ..settings import rehearsed
-from .container import folders
+from ..settings import folders, rehearsed
+from ..system import amd_gpus, ask, entries, first_line, lines, names
 from .gpu import Verdict, gib
-from .kernel import amd_gpus, entries, lines, names
 from .network import rdma_verdict
-from .node import EngineState, Node, Rows, first_line, listed
-from .tools import ask
+from .node import EngineState, Node, Rows, listed
 
 MAX_ENTRIES = 2000
 """So many names of data are compared between the nodes."""

@@ -17,9 +17,8 @@ from contextlib import suppress
 
 from ..events import number
 from ..records import write_bytes
-from .kernel import entries
-from .node import EngineState, Node, Rows, first_line, listed, process_start
-from .tools import ask
+from ..system import ask, entries, first_line, job_state, process_start
+from .node import EngineState, Node, Rows, listed
 
 _ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 _DAY_S = 86400
@@ -193,19 +192,14 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
     source = re.sub("-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip())
     if os.path.basename(source) != os.path.basename(node._replace(job_id=job).channel):
         left[_FOREIGN].append(f"container {name} of another user's job {job}")
-    elif holder(source)[1] or _job_lives(node, job):
+    elif holder(source)[1] or not _has_ended(node, job):
         left[_IN_USE].append(f"container {name}")
     else:
         removed = _ask_engine(node, "rm", "--force", identity)[0] == 0
         left[_CLEANED if removed else _STUCK].append(f"container {name}")
 
 
-def _job_lives(node: Node, job: str) -> bool:
-    """Return whether its scheduler still knows it. Who cannot be asked is taken for alive."""
-    if local := re.fullmatch(r"local-([0-9]{1,9})-([0-9]+)", job):
-        return process_start(int(local[1])) == local[2]
-    argv = ["squeue", "-h", "-j", re.split("[^0-9]", job)[0], "-o", "%T"]
-    status, text = ask(argv, (node.settings.preflight_check_s + 1) // 2, errors=True)
-    # Slurm forgets a job some minutes after its end, and calls its id invalid then.
-    ended = text.strip() == "" or text.strip().startswith(_ENDED)
-    return "Invalid job id" not in text and (status != 0 or not ended)
+def _has_ended(node: Node, job: str) -> bool:
+    """Return whether its scheduler says so, or has forgotten it as Slurm does after some minutes; who cannot be asked is alive."""
+    state = job_state(job, (node.settings.preflight_check_s + 1) // 2)
+    return not state or state.startswith(_ENDED)

@@ -8,10 +8,11 @@ import re
 from collections import Counter, defaultdict
 from fnmatch import fnmatchcase
 
-from .. import environment, records
+from .. import records
 from ..events import now_ms, number
-from .kernel import names
-from .node import Node, first_line
+from ..settings import declared, shown
+from ..system import first_line, names
+from .node import Node
 from .ports import NO_GID, Port, devices, route
 
 _VARIABLES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
@@ -49,7 +50,7 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
         text = records.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
     except OSError:
         text = ""
-    found, values = environment.parse(text), {}
+    found, values = declared(text), {}
     rendered = {name: rest for name, _, rest in (line.partition("\t") for line in node.settings.network_origins)}
     for name in dict.fromkeys((*_VARIABLES, *rendered)):
         if name in found:
@@ -57,7 +58,7 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
             values[name] = found[name], origin if origin and value == found[name] else "user"
     passed = [name for name in node.settings.pass_env if name in _VARIABLES and os.environ.get(name)]
     values.update({name: (os.environ[name], "user") for name in passed})
-    return {name: (environment.shown(value), origin) for name, (value, origin) in values.items()}
+    return {name: (shown(value), origin) for name, (value, origin) in values.items()}
 
 
 def takes(listed: str, name: str) -> bool:

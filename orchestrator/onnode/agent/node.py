@@ -150,25 +150,3 @@ def shortened(text: str, limit: int) -> str:
 def listed(words: list[str], most: int = 6) -> str:
     """Return the first words with commas between them, and how many more there are."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
-
-
-def first_line(path: str | os.PathLike[str]) -> str:
-    """Return the first line of a small file without blanks around it; "" when there is none, or it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.readline(4096).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
-
-
-def process_start(pid: int) -> str:
-    """Return the start time of a process in clock ticks since boot, which tells a recycled pid; "" when it is gone.
-
-    A process that has ended and that nobody has waited for is gone.
-    """
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().decode("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]

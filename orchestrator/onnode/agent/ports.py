@@ -6,9 +6,8 @@ import os
 import re
 from dataclasses import dataclass
 
-from .kernel import lines, names
-from .node import Node, first_line
-from .tools import ask
+from ..system import ask, first_line, lines, names
+from .node import Node
 
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 _IPV4_GID = "0000:0000:0000:0000:0000:ffff:"

@@ -11,11 +11,11 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..events import now_ms
+from ..mllog_tail import MAX_LINE, StopFinder
 from ..records import NodeRunRecord, write
 from .node import Node
 from .tuning import Answer, Tuning, drift
@@ -23,42 +23,8 @@ from .waiting import Failed, Waiting, read_piece
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
 OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 5, 10, 5, 10
-MAX_LINE = 1 << 20
 _PIECE = 1 << 18
 _SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python knows from 3.10 on
-
-
-class StopFinder:
-    """Finds the status of the last run_stop among MLLOG lines that come in pieces; a line above `MAX_LINE` is none."""
-
-    def __init__(self) -> None:
-        self.status = ""
-        self._rest = bytearray()
-        """What came since the last line end; of a long line only so much that it is seen to be too long."""
-
-    def feed(self, piece: bytes) -> None:
-        cut = piece.rfind(b"\n") + 1
-        if cut:
-            self._look_at(bytes(self._rest + piece[:cut]))
-            self._rest.clear()
-        if len(self._rest) <= MAX_LINE:
-            self._rest += piece[cut:]
-
-    def finish(self) -> None:
-        """Take what came since the last line end as a line."""
-        self.feed(b"\n")
-
-    def _look_at(self, lines: bytes) -> None:
-        """Look for the last run_stop in whole lines."""
-        end = len(lines)
-        while (at := lines.rfind(b"run_stop", 0, end)) >= 0:
-            end = lines.rfind(b"\n", 0, at) + 1
-            line = lines[end : lines.find(b"\n", at)]
-            mark = line.find(b":::MLLOG ")
-            if mark >= 0 and len(line) <= MAX_LINE and re.search(rb'"key": *"run_stop"', line[mark:]):
-                found = re.search(rb'"status": *"([a-z_]{1,40})"', line)
-                self.status = found[1].decode() if found else ""
-                return
 
 
 class Order(NamedTuple):

@@ -1,49 +1,22 @@
-"""Programs of a host, run within a limit: amd-smi and rocm-smi and the JSON that they print, the engine, Slurm."""
+"""The tools amd-smi and rocm-smi, and the JSON that they print."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import signal
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ..settings import rehearsed
+from ..system import ask
 from .node import Node
 
-MAX_BYTES = 4 << 20
-"""More than this no program has to say."""
 MAX_VALUES, MAX_PATH = 500_000, 500
 
 Values = list[tuple[str, str]]
 """Values of a JSON text in its order: (/gpu_data/0/mem_usage/used_vram/value, 297). Keys in small letters, blanks as _."""
 
-
-def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
-    """Run a program with nothing to read; return its exit status and output, with what it says on standard error if wanted.
-
-    The status is negative when it did not end within `seconds`, and 127 when it cannot be started. It writes to memory, not to a
-    pipe: a child that it leaves behind holds nobody up.
-    """
-    with os.fdopen(os.memfd_create("answer"), "rb") as answer:
-        streams: dict[str, Any] = {"stdout": answer, "stderr": answer if errors else subprocess.DEVNULL}
-        try:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, **streams)
-        except (OSError, ValueError) as error:
-            return 127, str(error)
-        for limit in (seconds, 0.2):  # what the kernel does not let go of is not waited for
-            try:
-                process.wait(limit)
-                break
-            except subprocess.TimeoutExpired:
-                process.kill()
-        status = -signal.SIGKILL if process.returncode is None else process.returncode
-        return status, os.pread(answer.fileno(), MAX_BYTES, 0).decode("utf-8", "replace")
-
-
-# ---- JSON ------------------------------------------------------------------------------------------------------------
 
 _BEGIN = r'[\[{]\s*(?:[\]}\[{"]|\Z)'  # a line `[WARNING] ...` in front of it is none
 _HERE, _LINE = re.compile(rf"\s*(?={_BEGIN})"), re.compile(f"^(?={_BEGIN})", re.MULTILINE)

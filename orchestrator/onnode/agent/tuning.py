@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 from ..events import number
-from .kernel import lines
+from ..system import lines
 from .node import Node, shortened
 from .waiting import Failed, Partner, Waiting
 

@@ -19,7 +19,7 @@ from ..layout import Layout
 from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..settings import Settings
-from .nodes import LocalNodes, SlurmNodes
+from .nodes import Nodes
 
 MAX_SEED = 2_145_483_646
 NO_ROOM = "disk full, quota, or the folder is gone"
@@ -103,7 +103,7 @@ class Folder:
 
     # ---- one job at a time ----
 
-    def take(self, scheduler: SlurmNodes | LocalNodes) -> str:
+    def take(self, scheduler: Nodes) -> str:
         """Take the set for this job; return the id of one that had it and is gone. Raises FolderError when another works on it."""
         lock = self.layout.loop_lock
         mine, gone = lock.with_name(f".{lock.name}.{self.job_id}.{os.getpid()}"), ""
@@ -125,7 +125,7 @@ class Folder:
                 mine.unlink()
         raise FolderError(f"{lock} is taken again and again by other jobs")
 
-    def _drop(self, holder: str, mine: Path, scheduler: SlurmNodes | LocalNodes) -> None:
+    def _drop(self, holder: str, mine: Path, scheduler: Nodes) -> None:
         """Remove the lock of a job that is gone, but not one that another job has made since it was read."""
         if not holder:  # without hard links it is there a moment before its content
             time.sleep(1)
@@ -268,9 +268,7 @@ def seed_of(root: int, run: int, attempt: int) -> int:
     return root + 1000 * (run - 1) + attempt
 
 
-def open_folder(
-    bundle: Path, settings: Settings, scheduler: SlurmNodes | LocalNodes, environment: dict[str, str]
-) -> Folder:
+def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment: dict[str, str]) -> Folder:
     """Find or make the set folder. The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
 
     Raises FolderError.
@@ -322,9 +320,7 @@ def _first_reason(error: OSError) -> str:
     return str(error.strerror or error)
 
 
-def _describe(
-    bundle: Path, settings: Settings, scheduler: SlurmNodes | LocalNodes, layout: Layout, environment: dict[str, str]
-) -> None:
+def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout, environment: dict[str, str]) -> None:
     given = environment.get("ROOT_SEED", "")
     seed = number(given, 10) if given else int.from_bytes(os.urandom(8), "big") % MAX_SEED + 1
     if seed is None or not 1 <= seed <= MAX_SEED:

@@ -6,9 +6,8 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 from ..events import UNIT, Event, clean, now_ms, number, parse_word
@@ -17,7 +16,7 @@ from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
-from .nodes import DeepStep, Flow, NodeStep, node_command
+from .nodes import Flow, NodeStep, node_command
 from .work import Work
 
 LET_GO_S = 20.0
@@ -419,7 +418,9 @@ class Group:
         """Measure the bandwidth between the nodes. Slow ones get a rank last, and none where others can take all."""
         if "deep" in self.settings.preflight_skip or not nodes:
             return True
-        verdict = yield from measure(self.job, nodes, lambda: bool(self.job.ending))
+        from ..deep.loop import measure
+
+        verdict = yield from measure(self.job, nodes)
         if self.job.ending:
             return False
         self.job.log(f"deep: {verdict.summary}")
@@ -499,25 +500,3 @@ class Group:
                 yield deadline
         step.kill()
         self.step = None
-
-
-def measure(job: Work, nodes: Sequence[str], ended: Callable[[], bool], table: Path | None = None) -> Flow:
-    """Measure the bandwidth between `nodes` in a step of its own; the verdict of policy/search.py."""
-    from ..policy.search import Search
-    from .deep import deep_step
-
-    known = frozenset(nodes)
-    environment = {
-        **job.environment,
-        "ORCH_SET_DIR": str(job.layout.root),
-        "ORCH_JOB_ID": job.job_id,
-        "MASTER_ADDR": nodes[0],
-    }
-    environment["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
-    argv = node_command(job.settings.python, job.bundle, "deep")
-    step = DeepStep(lambda take, say: NodeStep(job.reactor, job.scheduler, nodes, argv, environment, take, say), known)
-    search = Search(list(nodes), job.settings)
-    try:
-        return (yield from deep_step(step, search, table or job.layout.bandwidth(job.job_id), ended=ended))
-    finally:
-        step.step.kill()

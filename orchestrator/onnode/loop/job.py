@@ -7,10 +7,10 @@ from collections import deque
 from pathlib import Path
 
 from ..events import EventLog
-from ..settings import Settings, SettingsError, load
+from ..settings import Settings, SettingsError, check_parts, load
 from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
-from .nodes import Flow, LocalNodes, SlurmNodes
+from .nodes import Flow, LocalNodes, Nodes, SlurmNodes
 from .run import try_run
 from .work import SetWork, log
 
@@ -20,6 +20,7 @@ def main(bundle: Path, kind: str) -> int:
     environment = dict(os.environ)
     try:
         settings = load(bundle)
+        check_parts(bundle, settings, deep=settings.preflight_deep == 1)
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)
         gone = folder.take(scheduler)
@@ -31,8 +32,8 @@ def main(bundle: Path, kind: str) -> int:
     return SetJob(settings, scheduler, folder, environment).work()
 
 
-def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> SlurmNodes | LocalNodes:
-    scheduler: SlurmNodes | LocalNodes
+def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:
+    scheduler: Nodes
     if kind == "slurm":
         scheduler = SlurmNodes(environment)
     else:

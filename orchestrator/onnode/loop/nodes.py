@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..agent.node import process_start
+from ..system import ask, job_state, process_start
 
 Flow = Generator[float, None, Any]
 """Something that waits: it yields the time.monotonic() value at which it wants to look again, and is resumed then, or sooner."""
@@ -99,7 +99,7 @@ class NodeStep:
     def __init__(
         self,
         reactor: Reactor,
-        scheduler: SlurmNodes | LocalNodes,
+        scheduler: Nodes,
         nodes: Sequence[str],
         argv: Sequence[str],
         environment: Mapping[str, str],
@@ -184,35 +184,34 @@ class NodeStep:
             lines.close()
 
 
-class DeepStep:
-    """A step as the bandwidth search wants it: its words in a queue."""
+class Nodes:
+    """The nodes of a job: what is the same with and without Slurm."""
 
-    def __init__(
-        self, start: Callable[[Callable[[bytes], None], Callable[[bytes], None]], NodeStep], known: frozenset[str]
-    ) -> None:
-        from ..events import parse_word
+    name: str
+    job_id: str
+    allocated: list[str]
 
-        self.words: deque[tuple[str, str, str]] = deque()
-        self.last_words = ""
+    def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
+        """Return the commands that start `argv` on `nodes`, each with more environment."""
+        raise NotImplementedError
 
-        def take(line: bytes) -> None:
-            word = parse_word(line, known)
-            if word is not None:
-                self.words.append(word)
+    def lost(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Return the nodes that Slurm has lost, with their state. No answer: none."""
+        return {}
 
-        def complain(line: bytes) -> None:
-            self.last_words = (self.last_words + " " + line.decode("utf-8", "replace"))[-400:].strip()
+    def names(self, words: str) -> list[str]:
+        """Return the nodes that are meant by words of srun."""
+        return [words]
 
-        self.step = start(take, complain)
-        self.send = self.step.send
-        self.close = self.step.end_input
+    def master(self, ranks: Sequence[str]) -> str:
+        return "127.0.0.1"
 
-    @property
-    def alive(self) -> bool:
-        return self.step.alive
+    def is_live(self, job_id: str) -> bool:
+        """Whether that job still runs. No answer of Slurm counts as yes: a set must never be worked on twice."""
+        return bool(re.match("[0-9]|local-[0-9]{1,9}-[0-9]", job_id)) and job_state(job_id, 120) != ""
 
 
-class SlurmNodes:
+class SlurmNodes(Nodes):
     """The nodes of the allocation that this process is in."""
 
     name = "slurm"
@@ -224,13 +223,10 @@ class SlurmNodes:
                 "this is not inside a Slurm allocation; use: sbatch job.sh (or run_with_docker.sh on one node)"
             )
         self.job_id = environment["SLURM_JOB_ID"]
-        try:
-            names = ["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")]
-            self.allocated = subprocess.run(
-                names, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-            ).stdout.split()
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise LookupError(f"scontrol show hostnames: {error}") from error
+        status, names = ask(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], 60)
+        if status < 0 or status == 127:
+            raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
+        self.allocated = names.split()
         # The batch script's own limits must not shape the steps: each step says what it needs.
         # And every node has its own name.
         for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_EXPORT_ENV", "ORCH_NODE"):
@@ -240,27 +236,27 @@ class SlurmNodes:
 
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
         """Return the one command that starts `argv` on each of `nodes`; one that fails, or is lost, does not end the others."""
-        count = str(len(nodes))
-        srun = [
-            "srun",
+        size = [
+            f"--nodes={len(nodes)}",
+            f"--ntasks={len(nodes)}",
+            "--ntasks-per-node=1",
+            f"--nodelist={','.join(nodes)}",
+        ]
+        how = [
             "--overlap",
             "--export=ALL",
-            f"--nodes={count}",
-            f"--ntasks={count}",
-            "--ntasks-per-node=1",
             "--mpi=none",
             "--cpu-bind=none",
+            "--quiet",
+            "--kill-on-bad-exit=0",
+            "--no-kill",
         ]
-        return [([*srun, f"--nodelist={','.join(nodes)}", "--quiet", "--kill-on-bad-exit=0", "--no-kill", *argv], {})]
+        return [(["srun", *how, *size, *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
         """Return the nodes that Slurm has lost, with their state. No answer: none."""
-        command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
-        try:
-            text = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            return {}
-        rows = (line.split() for line in text.splitlines())
+        status, text = ask(["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"], 20)
+        rows = (line.split() for line in text.splitlines() if status >= 0)
         states = {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in nodes}
         bad = ("down", "fail", "unknown", "power")
         return {node: state for node, state in states.items() if state.startswith(bad) or state.endswith("*")}
@@ -269,23 +265,15 @@ class SlurmNodes:
         """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""
         if "[" not in words:
             return [words]
-        try:
-            argv = ["scontrol", "show", "hostnames", words]
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
-        except (OSError, subprocess.TimeoutExpired):
-            return []
-        return done.stdout.split()
+        status, names = ask(["scontrol", "show", "hostnames", words], 20)
+        return names.split() if status == 0 else []
 
     def master(self, ranks: Sequence[str]) -> str:
         """Return the address of the first rank. A single node needs no name: it may resolve nowhere."""
         return ranks[0] if len(ranks) > 1 else "127.0.0.1"
 
-    def is_live(self, job_id: str) -> bool:
-        """Whether Slurm still has the job. No answer counts as yes: a set must never be worked on twice."""
-        return _slurm_has(job_id) if job_id.isdecimal() else _lives_here(job_id)
 
-
-class LocalNodes:
+class LocalNodes(Nodes):
     """This host: one node as in the published single-node flow, or several as processes side by side."""
 
     name = "local"
@@ -303,35 +291,6 @@ class LocalNodes:
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
         """Return a command for each node."""
         return [(list(argv), {"ORCH_NODE": node}) for node in nodes]
-
-    def lost(self, nodes: Sequence[str]) -> dict[str, str]:
-        return {}
-
-    def names(self, words: str) -> list[str]:
-        return [words]
-
-    def master(self, ranks: Sequence[str]) -> str:
-        return "127.0.0.1"
-
-    def is_live(self, job_id: str) -> bool:
-        """Whether the loop of that job still runs; a job of Slurm can hold a set, too."""
-        return _slurm_has(job_id) if job_id.isdecimal() else _lives_here(job_id)
-
-
-def _slurm_has(job_id: str) -> bool:
-    command = ["squeue", "--noheader", f"--jobs={job_id}", "--format=%T"]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-    except (OSError, subprocess.TimeoutExpired):
-        return True
-    if done.returncode:
-        return "Invalid job id" not in done.stderr
-    return bool(done.stdout.strip())
-
-
-def _lives_here(job_id: str) -> bool:
-    name, pid, start = [*job_id.split("-"), "", ""][:3]
-    return name == "local" and pid.isdecimal() and len(pid) < 10 and bool(start) and process_start(int(pid)) == start
 
 
 def node_command(python: str, bundle: Path, action: str) -> list[str]:

@@ -18,8 +18,8 @@ from ..layout import Layout
 from ..policy.place import lost_reason
 from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
-from ..settings import SettingsError, evaluate_config, load
-from .hold import Group, measure
+from ..settings import SettingsError, check_parts, evaluate_config, load
+from .hold import Group
 from .nodes import Flow, Lines, LocalNodes, SlurmNodes, node_command
 from .work import Work, log
 
@@ -47,7 +47,7 @@ class NotRun(Exception):
         self.status = status
 
 
-def main(bundle: Path, argv: Sequence[str]) -> int:
+def main(bundle: Path, *argv: str) -> int:
     """Check nodes and print the verdicts; the exit status."""
     try:
         words = _words(argv)
@@ -93,6 +93,7 @@ class Preflight(Work):
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
         # No container is started here: the checks' own limit is enough, and some time for the step.
         limit_s = 2 * settings.preflight_check_s
+        check_parts(bundle, settings, deep=words.deep)
         settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
         super().__init__(bundle, settings, layout, environment)
         self.words, self.made = words, not named
@@ -203,7 +204,9 @@ class Preflight(Work):
         """Measure the bandwidth between `nodes`; a row for each. Whoever is slow has failed: no rank is given here."""
         if not nodes or "deep" in self.settings.preflight_skip:
             return {}
+        from ..deep.loop import measure
+
         table = Path(f"{self.words.tsv}.deep") if self.words.tsv else None
-        verdict = yield from measure(self, nodes, lambda: bool(self.ending), table)
+        verdict = yield from measure(self, nodes, table)
         self.summary = verdict.summary
         return {node: Check("deep", row[0], verdict.ms, row[1], row[2]) for node, row in verdict.rows.items()}

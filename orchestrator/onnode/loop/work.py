@@ -16,7 +16,7 @@ from ..policy.place import Standing, waiting_now
 from ..records import JobRecord
 from ..settings import Settings, evaluate_config
 from .folder import Folder
-from .nodes import LocalNodes, Reactor, SlurmNodes
+from .nodes import Nodes, Reactor
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
@@ -33,7 +33,7 @@ class Work:
     """What a group of nodes needs of who holds it. Without a set there is nothing to keep a record of."""
 
     events: EventLog
-    scheduler: SlurmNodes | LocalNodes
+    scheduler: Nodes
     job_id: str
     has_spares = False
     run = attempt = 0
@@ -73,9 +73,7 @@ class SetWork(Work):
     state = reason = ending_reason = ""
     standing: Standing | None = None
 
-    def __init__(
-        self, settings: Settings, scheduler: SlurmNodes | LocalNodes, folder: Folder, environment: dict[str, str]
-    ) -> None:
+    def __init__(self, settings: Settings, scheduler: Nodes, folder: Folder, environment: dict[str, str]) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, environment)
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
         self.started_ms = now_ms()

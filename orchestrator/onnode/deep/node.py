@@ -13,9 +13,9 @@ import shutil
 import signal
 from pathlib import Path
 
-from . import container, network
-from .node import Node, host_environment
-from .waiting import Failed, Partner, Waiting, exit_code
+from ..agent import network
+from ..agent.node import Node, host_environment
+from ..agent.waiting import Failed, Partner, Waiting, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -38,7 +38,7 @@ def main(node: Node) -> int:
         folder.mkdir(mode=0o700)
         # Whoever finds the folder behind a killed process removes it.
         (folder / "hold_pid").write_text(f"{os.getpid()}\n")
-        shutil.copytree(Path(__file__).parent.parent / "measure", folder / "measure")
+        shutil.copytree(Path(__file__).parent / "measure", folder / "measure")
         (folder / "environment.sh").write_bytes(_environment(node))
         return _measure(node, folder, waiting)
     finally:
@@ -63,6 +63,8 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     name, log = "", node.folder / "deep.log"
     argv, environment = ["bash", "-c", START, str(folder)], host_environment()
     if node.settings.engine != "none":
+        from ..agent import container
+
         state = container.look_for_image(node, waiting)
         if state.problem:
             raise Failed(state.kind, state.problem)
@@ -116,5 +118,7 @@ def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
             os.killpg(process.pid, number)
     status = exit_code(process.wait())
     if name and status:
+        from ..agent import container
+
         container.remove(node, name, waiting)
     return status

@@ -1,22 +1,59 @@
-"""The deep step on the batch host: has the nodes measure what policy/search.py wants, and writes their table."""
+"""The deep step on the batch host: has the nodes measure what search.py wants, and writes their table."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..events import UNIT, clean, number
-from ..policy.search import DeepVerdict, GroupResult, Round, Search
-from .nodes import DeepStep
+from ..events import UNIT, clean, number, parse_word
+from ..loop.nodes import Flow, NodeStep, node_command
+from ..loop.work import Work
+from .search import DeepVerdict, GroupResult, Round, Search
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
 """Takes the word of a node, the node and the fields; whether that is its answer."""
 NUMBERS = {"deep-ready": (0, 1, 3, 4), "deep": (3, 4, 5, 6, 7)}
 """Which fields of a word must be numbers."""
+
+
+class DeepStep:
+    """A step as the search wants it: one process on each of `nodes`, their words in a queue."""
+
+    def __init__(self, job: Work, nodes: Sequence[str]) -> None:
+        self.words: deque[tuple[str, str, str]] = deque()
+        self.last_words = ""
+        self._known = frozenset(nodes)
+        own = {"ORCH_SET_DIR": str(job.layout.root), "ORCH_JOB_ID": job.job_id, "MASTER_ADDR": nodes[0]}
+        own["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
+        argv, environment = node_command(job.settings.python, job.bundle, "deep"), {**job.environment, **own}
+        self.step = NodeStep(job.reactor, job.scheduler, nodes, argv, environment, self._take, self._complain)
+        self.send, self.close = self.step.send, self.step.end_input
+
+    def _take(self, line: bytes) -> None:
+        if word := parse_word(line, self._known):
+            self.words.append(word)
+
+    def _complain(self, line: bytes) -> None:
+        self.last_words = (self.last_words + " " + line.decode("utf-8", "replace"))[-400:].strip()
+
+    @property
+    def alive(self) -> bool:
+        return self.step.alive
+
+
+def measure(job: Work, nodes: Sequence[str], table: Path | None = None) -> Flow:
+    """Measure the bandwidth between `nodes` in a step of its own; the DeepVerdict."""
+    step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
+    table = table or job.layout.bandwidth(job.job_id)
+    try:
+        return (yield from deep_step(step, search, table, ended=lambda: bool(job.ending)))
+    finally:
+        step.step.kill()
 
 
 def deep_step(

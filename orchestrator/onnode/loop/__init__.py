@@ -1,1 +1,0 @@
-"""On the batch host: the job, the nodes that it holds, and its runs."""

@@ -1,1 +1,0 @@
-"""Decisions: pure functions of events and settings. No clock, no file, no process in here."""
