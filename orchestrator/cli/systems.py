@@ -27,6 +27,11 @@ from orchestrator.errors import DescriptorError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Entry, System
+    from orchestrator.model.documents import SystemRound
+    from orchestrator.published import PublishedResult
+
+ENV_FROM = {"config": "published config", "logs": "logs, the rest assumed", "assumed": "assumed"}
+"""What `env_from` of a descriptor means, for people."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -157,27 +162,64 @@ def _show(args: Namespace) -> ExitCode:
 
 def _show_system(args: Namespace) -> ExitCode:
     _, system = _catalogue(args).system(args.name)
+    rounds = [(workload, *one) for workload, rounds in system.workloads.items() for one in rounds.items()]
     if args.json:
-        print_json(_system_json(system))
+        entries = [_round_json(system, *one) for one in rounds]
+        print_json({**_system_json(system), "entries": entries})
         return ExitCode.OK
     print(f"{system.name}: {system.title}")
     rows = [
         (
             workload,
-            one,
+            name,
             str(part.micro_batch or "-"),
             str(part.global_batch or "-"),
             part.submitter or "-",
-            "results" if part.submitted else "configuration only",
-            part.note,
+            _result_text(system, workload, name, part),
+            ENV_FROM[part.env_from] if part.submitter else "-",
         )
-        for workload, rounds in system.workloads.items()
-        for one, part in rounds.items()
+        for workload, name, part in rounds
     ]
-    print_table(
-        ("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "PUBLISHED", "NOTE"), rows, right=("MICRO", "GLOBAL")
-    )
+    header = ("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "RESULT", "VARIABLES FROM")
+    print_table(header, rows, right=("MICRO", "GLOBAL"))
+    for workload, name, part in rounds:
+        if part.note:
+            print(f"{workload} {name}: {part.note}")
     return ExitCode.OK
+
+
+def _published(system: System, workload: str, name: str) -> PublishedResult | None:
+    from orchestrator.published import find
+
+    return next((one for one in find(benchmark=workload, round=name) if one.system == system.name), None)
+
+
+def _result_text(system: System, workload: str, name: str, part: SystemRound) -> str:
+    if part.submitted == "unknown":
+        return "not known"
+    if not part.submitted:
+        return "configuration only" if part.submitter else "-"
+    found = _published(system, workload, name)
+    if found is None:
+        return "yes, minutes not known"
+    return f"{found.minutes:.2f} min{', from the logs' if found.basis == 'computed' else ''}"
+
+
+def _round_json(system: System, workload: str, name: str, part: SystemRound) -> dict[str, Any]:
+    found = _published(system, workload, name)
+    return {
+        "workload": workload,
+        "round": name,
+        "micro_batch": part.micro_batch,
+        "global_batch": part.global_batch,
+        "submitter": part.submitter,
+        "submitted": part.submitted,
+        "minutes": found.minutes if found else None,
+        "basis": found.basis if found else None,
+        "env_from": part.env_from,
+        "source": part.source,
+        "note": part.note,
+    }
 
 
 def _entry(

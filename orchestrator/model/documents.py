@@ -26,6 +26,7 @@ from orchestrator.model.fields import (
     SbatchLine,
     Size,
     TimeLimit,
+    TrueFalseUnknown,
     Variable,
     refuse,
 )
@@ -135,8 +136,12 @@ class SystemRound(DocumentPart):
     env: Env = {}
     whole_env: bool = False
     """`env` stands here in full: nothing is taken from the workload's round."""
+    env_from: Literal["config", "logs", "assumed"] = "config"
+    """What `env` was taken from: the config that was published; what the published logs show, with the round's values for
+    the rest; nothing of this entry."""
     submitter: Line | None = None
-    submitted: bool = False
+    submitted: TrueFalseUnknown = False
+    """Whether results were published with it."""
     source: str = ""
     note: str = ""
 

@@ -122,6 +122,12 @@ def _time_limit(raw: object) -> object:
     return raw
 
 
+def _true_false_unknown(raw: object) -> object:
+    if raw is True or raw is False or raw == "unknown":
+        return raw
+    raise refuse(f"{raw!r} is not accepted; accepted: true, false, unknown")
+
+
 def _joined(raw: object) -> object:
     return ",".join(raw) if isinstance(raw, list) and raw and all(isinstance(one, str) for one in raw) else raw
 
@@ -177,6 +183,9 @@ Image = Annotated[str, AfterValidator(_image)]
 Variable = Annotated[str, AfterValidator(_variable)]
 PassedName = Annotated[str, AfterValidator(_passed)]
 TimeLimit = Annotated[str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})]
+TrueFalseUnknown = Annotated[
+    bool | str, BeforeValidator(_true_false_unknown), WithJsonSchema({"enum": [True, False, "unknown"]})
+]
 Joined = Annotated[
     Line, BeforeValidator(_joined), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
 ]

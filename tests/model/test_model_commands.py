@@ -63,6 +63,22 @@ def test_show_without_workload(capsys: pytest.CaptureFixture[str]) -> None:
     assert "llama2_70b_lora" in out and "5.1" in out and "6.0" in out
 
 
+def test_show_says_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = systems(capsys, "show", "MI355X_1x8x1_Dell_XE9785")
+    first, second = (next(line for line in out.splitlines() if line.startswith(name)) for name in ("llama2", "llama31"))
+    assert "8.59 min, from the logs  assumed" in first
+    assert "not known" in second and "assumed" in second
+    assert "llama31_8b 6.0: neither a config nor a result of it is stored" in out
+    _, out, _ = systems(capsys, "show", "MI355X_1x8x1_HPE", "--json")
+    entries = json.loads(out)["entries"]
+    assert [(one["env_from"], one["minutes"], one["basis"]) for one in entries] == [
+        ("logs", 8.61, "computed"),
+        ("logs", 91.94, "computed"),
+    ]
+    _, out, _ = systems(capsys, "show", "MI355X_1x8x1_HPE", "--workload", "llama31_8b")
+    assert "env_from           logs" in out
+
+
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "diff", "MI325X_08x08x32", "MI325X_08x08x32_Dell", "--json")
     changed = {
