@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.arguments import SITE_HELP, assignment, positive
+from orchestrator.cli.arguments import SITE_HELP, add_systems_dir, assignment, positive
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site
 from orchestrator.cli.output import note, print_json, print_table
@@ -64,14 +64,7 @@ def _action(actions: Any, name: str, text: str) -> ArgumentParser:
 def _add_common(parser: ArgumentParser, *, json: object = False, site: object = None, dirs: object = ()) -> None:
     parser.add_argument("--json", action="store_true", default=json, help="print JSON instead of text")
     parser.add_argument("--site", metavar="FILE", default=site, help=SITE_HELP)
-    parser.add_argument(
-        "--systems-dir",
-        metavar="DIR",
-        action="append",
-        type=Path,
-        default=list(dirs) if isinstance(dirs, tuple) else dirs,
-        help="a further folder with descriptors; searched first; may be repeated",
-    )
+    add_systems_dir(parser, dirs)
 
 
 def _add_new(parser: ArgumentParser) -> None:
