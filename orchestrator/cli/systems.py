@@ -72,7 +72,9 @@ def _add_new(parser: ArgumentParser) -> None:
     parser.add_argument("--accelerator", metavar="GPU", required=True)
     parser.add_argument("--nodes", metavar="N", type=positive, required=True)
     parser.add_argument("--gpus-per-node", metavar="N", type=positive, default=8)
-    parser.add_argument("--fabric", metavar="NAME", default="none")
+    parser.add_argument(
+        "--fabric", metavar="NAME", help="default: none for one node, else that of the nearest system of the same GPU"
+    )
     parser.add_argument("--workload", metavar="W", required=True)
     parser.add_argument("--round", metavar="R")
     parser.add_argument("--micro-batch", metavar="N", type=positive, required=True)
@@ -342,7 +344,7 @@ def _print_fine(fine: Sequence[tuple[str, str, list[str]]]) -> None:
 def _new(args: Namespace) -> ExitCode:
     from orchestrator.model.draft import draft_system
 
-    text = draft_system(
+    draft = draft_system(
         _catalogue(args),
         args.name,
         accelerator=args.accelerator,
@@ -354,14 +356,16 @@ def _new(args: Namespace) -> ExitCode:
         micro_batch=args.micro_batch,
         accumulation=args.accumulation,
     )
+    for warning in draft.warnings:
+        note(f"warning: {warning}")
     if args.output is None:
-        print(text, end="")
+        print(draft.text, end="")
         return ExitCode.OK
     path = args.output / f"{args.name}.yaml"
     try:
         args.output.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            file.write(draft.text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     print(path)

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from orchestrator.model.fields import (
     AbsolutePath,
+    Batch,
     Count,
     DataFolders,
     Env,
@@ -186,6 +187,8 @@ class WorkloadRound(DocumentPart):
     """None: it was run without a container; the site gives the code, and the container engine is `none`."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
     env: Env = {}
+    reference: dict[Batch, Env] = {}
+    """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
     container: ContainerPart = ContainerPart()
     command: list[str] | None = Field(default=None, min_length=1)
     mounts: list[MountPart] | None = None

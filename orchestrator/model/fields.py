@@ -78,6 +78,12 @@ def _round(text: str) -> str:
     return text
 
 
+def _batch(text: str) -> str:
+    if not (text.isascii() and text.isdecimal()) or text.startswith("0"):
+        raise refuse(f'{text!r} is not a global batch; accepted: a whole number in quotes such as "512"')
+    return text
+
+
 def _absolute(text: str) -> str:
     if not text.startswith("/"):
         raise refuse(f"{text!r} is not an absolute path; write it from / on")
@@ -177,6 +183,7 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
 Line = Annotated[str, AfterValidator(_line)]
 Name = Annotated[str, AfterValidator(_name)]
 Round = Annotated[str, AfterValidator(_round)]
+Batch = Annotated[str, AfterValidator(_batch)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Image = Annotated[str, AfterValidator(_image)]
