@@ -124,9 +124,23 @@ def test_the_command() -> None:
     assert "* computed from the published logs" in text and "training_results_v6.0" in text
 
 
+def test_times_of_others_are_kept_apart() -> None:
+    rows = json.loads(call("--others", "--round", "5.1", "--json").stdout)
+    assert [(one["benchmark"], one["accelerator"], one["minutes"]) for one in rows] == [
+        ("llama2_70b_lora", "B300", 9.59),
+        ("llama2_70b_lora", "B200", 9.85),
+        ("llama31_8b", "B200", 93.69),
+        ("llama31_8b", "B300", 95.1),
+    ]
+    assert "5.0-0076" in call("--others").stdout
+    assert not {"B200", "B300", "GB200"} & {one.accelerator for one in load()}
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("--others", "--round", "6.0"), "no time of another maker's GPU is quoted"),
+        (("--others", "--system", "MI355X"), "--others goes with"),
         (("--system", "MI355X_1x8"), "did you mean MI355X_1x8x1"),
         (("--benchmark", "gpt"), "benchmarks: bert, flux1"),
         (("--round", "4.1"), "rounds: 5.0, 5.1, 6.0"),
