@@ -109,11 +109,18 @@ def _set_folder(name: str, site: str | None) -> str:
 # ---- what to run, and where ----
 
 
-def load_asked(args: Namespace) -> Entry:
-    """The entry that the arguments of add_entry() describe; its warnings go to standard error."""
+def load_named(args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None) -> Entry:
+    """The entry on `site` that the arguments of add_system() name."""
     from orchestrator.model import load_entry
 
-    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
+    return load_entry(
+        args.system, args.workload, round=args.round, site=site, env=env or {}, systems_dirs=args.systems_dir
+    )
+
+
+def load_asked(args: Namespace) -> Entry:
+    """The entry that the arguments of add_entry() describe; its warnings go to standard error."""
+    entry = load_named(args, need_site(args.site), dict(args.env))
     for warning in entry.warnings:
         note(f"warning: {warning}")
     return with_allocation(entry, args)

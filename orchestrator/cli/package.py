@@ -16,6 +16,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.arguments import add_systems_dir
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode
 
@@ -49,6 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
+    add_systems_dir(parser)
     parser.add_argument(
         "--verify", action="store_true", help="run the official package checker first; needs mlperf-logging"
     )
@@ -91,7 +93,7 @@ def _options(args: Namespace) -> Options:
         implementation=args.implementation,
         ruleset=args.ruleset,
         given=given,
-        systems_dirs=_systems_dirs(args.site),
+        systems_dirs=[*args.systems_dir, *_systems_dirs(args.site)],
     )
 
 

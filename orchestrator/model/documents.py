@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from orchestrator.model.fields import (
     AbsolutePath,
+    Batch,
     Count,
     DataFolders,
     Env,
@@ -27,6 +28,7 @@ from orchestrator.model.fields import (
     SbatchLine,
     Size,
     TimeLimit,
+    TrueFalseUnknown,
     Variable,
     refuse,
 )
@@ -136,8 +138,12 @@ class SystemRound(DocumentPart):
     env: Env = {}
     whole_env: bool = False
     """`env` stands here in full: nothing is taken from the workload's round."""
+    env_from: Literal["config", "logs", "assumed"] = "config"
+    """What `env` was taken from: the config that was published; what the published logs show, with the round's values for
+    the rest; nothing of this entry."""
     submitter: Line | None = None
-    submitted: bool = False
+    submitted: TrueFalseUnknown = False
+    """Whether results were published with it."""
     source: str = ""
     note: str = ""
 
@@ -182,6 +188,8 @@ class WorkloadRound(DocumentPart):
     """None: it was run without a container; the site gives the code, and the container engine is `none`."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
     env: Env = {}
+    reference: dict[Batch, Env] = {}
+    """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
     container: ContainerPart = ContainerPart()
     command: list[str] | None = Field(default=None, min_length=1)
     mounts: list[MountPart] | None = None

@@ -143,6 +143,7 @@ class Facts:
     """Name of the config file in the bundle."""
     submitter = Fact(lambda of: of.mine.submitter or "", compared=True)
     submitted = Fact(lambda of: of.mine.submitted, shown=False, compared=True)
+    env_from = Fact(lambda of: of.mine.env_from)
     source = Fact(lambda of: of.mine.source)
     note = Fact(lambda of: of.mine.note)
     nodes = Fact(lambda of: of.system.nodes, compared=True)

@@ -93,6 +93,12 @@ def _round(text: str) -> str:
     return text
 
 
+def _batch(text: str) -> str:
+    if not (text.isascii() and text.isdecimal()) or text.startswith("0"):
+        raise refuse(f'{text!r} is not a global batch; accepted: a whole number in quotes such as "512"')
+    return text
+
+
 def _absolute(text: str) -> str:
     if not text.startswith("/"):
         raise refuse(f"{text!r} is not an absolute path; write it from / on")
@@ -152,6 +158,12 @@ def _time_limit(raw: object) -> object:
     return raw
 
 
+def _true_false_unknown(raw: object) -> object:
+    if raw is True or raw is False or raw == "unknown":
+        return raw
+    raise refuse(f"{raw!r} is not accepted; accepted: true, false, unknown")
+
+
 def _joined(raw: object) -> object:
     return ",".join(raw) if isinstance(raw, list) and raw and all(isinstance(one, str) for one in raw) else raw
 
@@ -201,12 +213,16 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
 Line = Annotated[str, AfterValidator(_line)]
 Name = Annotated[str, AfterValidator(_name)]
 Round = Annotated[str, AfterValidator(_round)]
+Batch = Annotated[str, AfterValidator(_batch)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Image = Annotated[str, AfterValidator(_image)]
 Variable = Annotated[str, AfterValidator(_variable)]
 PassedName = Annotated[str, AfterValidator(_passed)]
 TimeLimit = Annotated[str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})]
+TrueFalseUnknown = Annotated[
+    bool | str, BeforeValidator(_true_false_unknown), WithJsonSchema({"enum": [True, False, "unknown"]})
+]
 Joined = Annotated[
     Line, BeforeValidator(_joined), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
 ]
