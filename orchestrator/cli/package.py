@@ -48,6 +48,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="members of the system description that win over what is known",
     )
     parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
+    parser.add_argument(
+        "--allow-differences",
+        action="store_true",
+        help="hand in logs that tell other values than the environment, the descriptor or --submitter: notes, not refusals",
+    )
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
     parser.add_argument(
         "--verify", action="store_true", help="run the official package checker first; needs mlperf-logging"
@@ -92,6 +97,7 @@ def _options(args: Namespace) -> Options:
         ruleset=args.ruleset,
         given=given,
         systems_dirs=_systems_dirs(args.site),
+        allow_differences=args.allow_differences,
     )
 
 
