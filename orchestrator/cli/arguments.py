@@ -25,6 +25,26 @@ def add_set(parser: ArgumentParser) -> None:
     add_site(parser)
 
 
+RULESET_HELP = "round whose rules count, such as 6.0.0, or own: the workload's own, no MLPerf benchmark"
+
+
+def add_rules(parser: ArgumentParser) -> None:
+    """By which rules logs are judged."""
+    parser.add_argument(
+        "--ruleset",
+        metavar="ROUND",
+        default="",
+        help=f"{RULESET_HELP} (default: what the set says, else by the date of the runs)",
+    )
+    parser.add_argument(
+        "--workload",
+        metavar="NAME|FILE",
+        default="",
+        help="logs of a workload that is no MLPerf benchmark: the document with its target and number of runs "
+        "(default: what the set says)",
+    )
+
+
 def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 

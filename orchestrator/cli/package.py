@@ -49,6 +49,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="members of the system description that win over what is known",
     )
     parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
+    parser.add_argument(
+        "--allow-differences",
+        action="store_true",
+        help="hand in logs that tell other values than the environment, the descriptor or --submitter: notes, not refusals",
+    )
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
     add_systems_dir(parser)
     parser.add_argument(
@@ -94,6 +99,7 @@ def _options(args: Namespace) -> Options:
         ruleset=args.ruleset,
         given=given,
         systems_dirs=[*args.systems_dir, *_systems_dirs(args.site)],
+        allow_differences=args.allow_differences,
     )
 
 

@@ -6,16 +6,18 @@ Unknown keys are errors, types are exact (a number is not text), and every defau
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from orchestrator.errors import did_you_mean
 from orchestrator.model.fields import (
     AbsolutePath,
     Batch,
     Count,
     DataFolders,
     Env,
+    Form,
     Image,
     Joined,
     Line,
@@ -25,6 +27,7 @@ from orchestrator.model.fields import (
     RelativePath,
     Round,
     RunOption,
+    Ruleset,
     SbatchLine,
     Size,
     TimeLimit,
@@ -33,6 +36,7 @@ from orchestrator.model.fields import (
     refuse,
 )
 from orchestrator.model.part import DocumentPart, NameOr
+from orchestrator.model.values import OWNED_BY_THE_LOOP, REFS, name_problem
 
 
 class Accelerator(DocumentPart):
@@ -180,10 +184,39 @@ class DataPart(DocumentPart):
     what: str = ""
 
 
-class WorkloadRound(DocumentPart):
-    """A workload in one round of MLPerf Training."""
+def _logged_variable(text: str) -> str:
+    if text not in OWNED_BY_THE_LOOP and (problem := name_problem(text)):
+        raise refuse(problem)
+    return text
 
-    ruleset: Line
+
+def _fact(text: str) -> str:
+    if text not in REFS:
+        raise refuse(f"{text!r} is no fact; accepted: {', '.join(REFS)}{did_you_mean(text, REFS)}")
+    return text
+
+
+class LoggedPart(DocumentPart):
+    """Where a value in the log comes from: a variable of the runs' environment, a fact of the descriptor, or both."""
+
+    env: Annotated[str, AfterValidator(_logged_variable)] | None = None
+    """`SEED` is the seed of the run."""
+    ref: Annotated[str, AfterValidator(_fact)] | None = None
+    form: Form = "{}"
+    """How the log writes the value, which stands at {}: "{nodes}x{}"."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.env is None and self.ref is None:
+            raise refuse("needs `env` (a variable), `ref` (a fact), or both")
+        return self
+
+
+class WorkloadRound(DocumentPart):
+    """A workload in one round of MLPerf Training, or in a version of its own."""
+
+    ruleset: Ruleset
+    """The round whose rules count, or `own`: no MLPerf benchmark."""
     image: Image | None = None
     """None: it was run without a container; the site gives the code, and the container engine is `none`."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
@@ -194,6 +227,8 @@ class WorkloadRound(DocumentPart):
     command: list[str] | None = Field(default=None, min_length=1)
     mounts: list[MountPart] | None = None
     data_tree: list[DataPart] | None = None
+    logged: dict[Name, LoggedPart | None] = {}
+    """Over the workload's own, key by key; null takes one away."""
     source: str = ""
     note: str = ""
 
@@ -213,6 +248,8 @@ class Workload(DocumentPart):
     command: list[str] = Field(min_length=1)
     mounts: list[MountPart] = []
     data_tree: list[DataPart] = []
+    logged: dict[Name, LoggedPart] = {}
+    """Key in the log -> what its value was given by: what is compared with what ran."""
     rounds: dict[Round, WorkloadRound] = Field(min_length=1)
 
 

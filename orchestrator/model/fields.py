@@ -13,8 +13,13 @@ from orchestrator.model import values
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ROUND = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}")
+_BRACED = re.compile(r"\{(\w+)\}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _TIME = re.compile(r"[0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]{1,2}(:[0-5]?[0-9]){0,2}")
+OWN = "own"
+"""The ruleset of a workload that is no MLPerf benchmark: it is scored by what its own document says."""
+
 _SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
 
 # The job's name, output, shape and signal are part of how sets work; a site cannot change them.
@@ -97,6 +102,24 @@ def _batch(text: str) -> str:
     if not (text.isascii() and text.isdecimal()) or text.startswith("0"):
         raise refuse(f'{text!r} is not a global batch; accepted: a whole number in quotes such as "512"')
     return text
+
+
+def _ruleset(text: str) -> str:
+    if text != OWN and not _VERSION.fullmatch(text):
+        raise refuse(
+            f'{text!r} is no ruleset; accepted: the round whose MLPerf rules count, such as "6.0.0", '
+            f"or {OWN} for a workload that is no MLPerf benchmark (docs/scoring.md)"
+        )
+    return text
+
+
+def _form(text: str) -> str:
+    if text.count("{}") != 1:
+        raise refuse(f"{text!r} must have {{}} once: where the value stands")
+    unknown = [name for name in _BRACED.findall(text) if name not in values.REFS]
+    if unknown:
+        raise refuse(f"{{{unknown[0]}}} is no fact; accepted: {', '.join(values.REFS)}")
+    return _line(text)
 
 
 def _absolute(text: str) -> str:
@@ -214,6 +237,8 @@ Line = Annotated[str, AfterValidator(_line)]
 Name = Annotated[str, AfterValidator(_name)]
 Round = Annotated[str, AfterValidator(_round)]
 Batch = Annotated[str, AfterValidator(_batch)]
+Ruleset = Annotated[str, AfterValidator(_ruleset)]
+Form = Annotated[str, AfterValidator(_form)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Image = Annotated[str, AfterValidator(_image)]

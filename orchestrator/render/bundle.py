@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Files = dict[str, bytes]
 
 MANIFEST = "manifest.json"
+WORKLOAD = "workload.json"
 _PLAIN = ("preflight.sh",)
 _RENDERED = ("README", "job.sh", "run_with_docker.sh", "run_with_docker_slurm.sh", "settings.sh", "rccl_env.sh")
 
@@ -57,6 +59,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files.update(_package(entry))
     files.update(_code(entry.workload))
     names = _input_names(entry)
+    files[WORKLOAD] = _workload(entry)
     files[ORIGINS] = origins_table(entry, names)
     files[MANIFEST] = _manifest(entry, nexp, files, templates, names)
     return dict(sorted(files.items()))
@@ -204,6 +207,17 @@ def _code(workload: str) -> Files:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def _workload(entry: Entry) -> bytes:
+    """Return `workload.json`: what the workload's document says that scores and checks of the set's logs need."""
+    described = {
+        "schema": 1,
+        "workload": entry.workload,
+        "runs_required": entry.runs_required,
+        "logged": [asdict(one) for one in entry.logged],
+    }
+    return (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _manifest(entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]) -> bytes:

@@ -162,7 +162,12 @@ def test_nothing_grows_with_the_nodes() -> None:
     sizes = {n: {name: len(content) for name, content in files.items()} for n, files in many.items()}
     assert sizes[8] == sizes[1]
     # One more digit, where the number itself stands.
-    assert {name for name in sizes[1] if sizes[64][name] != sizes[1][name]} == {"README", "job.sh", "settings.sh"}
+    assert {name for name in sizes[1] if sizes[64][name] != sizes[1][name]} == {
+        "README",
+        "job.sh",
+        "settings.sh",
+        "workload.json",
+    }
     assert sizes[64]["job.sh"] - sizes[1]["job.sh"] == 1
 
 
