@@ -66,7 +66,9 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
         problems.append(f"the sets are of different rounds: {', '.join(sorted({one.score.ruleset for one in sets}))}")
     problems += tree_problems(package.files)
     if problems:
-        raise Refused(list(dict.fromkeys(problems)), hint=_hint(directories, problems))
+        own = all(one.own for one in sets)
+        hint = "docs/scoring.md: a benchmark of your own; `orchestrator report` makes a page of it"
+        raise Refused(list(dict.fromkeys(problems)), hint=hint if own else _hint(directories, problems))
     return package
 
 
