@@ -11,7 +11,7 @@ import math
 import os
 
 from orchestrator.mllog.compliance import LogFinding
-from orchestrator.onnode.environment import parse, shown
+from orchestrator.onnode.settings import declared, shown
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -99,6 +99,6 @@ def _environment(path: str) -> dict[str, str]:
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
             return {}
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return {name: shown(value) for name, value in parse(file.read()).items()}
+            return {name: shown(value) for name, value in declared(file.read()).items()}
     except OSError:
         return {}
