@@ -73,6 +73,7 @@ def headline(one: SetPicture) -> str:
     nexp = one.record.nexp if one.record else 0
     parts = [one.state, f"{one.done}/{nexp} done"]
     parts += [f"{one.failed} failed"] if one.failed else []
+    parts += [one.pulling] if one.pulling else []
     parts += [now_text(one)] if one.current else []
     parts += [f"eval {evaluation_text(one)}"] if one.evaluation else []
     parts += [f"projected {minutes(one.projected)} min"] if one.projected is not None else []
@@ -98,6 +99,8 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
             ("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs, engine {record.engine}"),
         ]
     pairs.append(("job", job_text(one)))
+    if one.pulling:
+        pairs.append(("image", one.pulling))
     if one.current:
         pairs.append(("now", f"{now_text(one)}, evaluation {evaluation_text(one)}"))
     if one.started_ms:

@@ -1,7 +1,7 @@
 """Make the decisions of a job again from its event file, and compare them with those on record.
 
 The same events give the same decisions: who may work (`hold`), who gets which rank (`placed`), what became of an attempt and whose
-fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`).
+fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`), who pulls the image (`pull`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from orchestrator.onnode.events import Event
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
+from orchestrator.onnode.policy.pull import next_to_pull
 from orchestrator.onnode.settings import Settings
 
 
@@ -102,4 +103,15 @@ def _free(standing: place.Standing, event: Event, _: Settings | None) -> tuple[A
     return True, place.is_free(standing, event.node)
 
 
-_DECISIONS = {"hold": _hold, "placed": _placed, "outcome": _outcome, "judged": _judged, "free": _free}
+def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+    return event.node, settings and next(iter(next_to_pull(standing, settings.pull_at_once)), "")
+
+
+_DECISIONS = {
+    "hold": _hold,
+    "placed": _placed,
+    "outcome": _outcome,
+    "judged": _judged,
+    "free": _free,
+    "pull": _pull,
+}

@@ -37,6 +37,8 @@ class Standing:
     silent: set[str] = field(default_factory=set)
     """Of the present hold: they do not answer any more, and are not waited for."""
     slow: set[str] = field(default_factory=set)
+    pulling: set[str] = field(default_factory=set)
+    """Of the present hold: they were told to pull the image."""
     generation: int = 0
     releasing: bool = False
     """The nodes were told to let go."""
@@ -85,7 +87,7 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.ranks = [""] * standing.need
     elif word == "hold":  # a new step on the nodes: what was said in the last one is forgotten
         standing.generation += 1
-        standing.failed, standing.silent, standing.releasing = {}, set(), False
+        standing.failed, standing.silent, standing.pulling, standing.releasing = {}, set(), set(), False
         for one in event.names("nodes"):
             standing.reports.setdefault(one, NodeReport()).again()
     elif word == "placed":
@@ -103,8 +105,9 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.lost[node] = event.detail
     elif word == "back":
         standing.lost.pop(node, None)
-    elif word in ("free", "silent", "slow"):
-        {"free": standing.freed, "silent": standing.silent, "slow": standing.slow}[word].add(node)
+    elif word in ("free", "silent", "slow", "pull"):
+        sets = {"free": standing.freed, "silent": standing.silent, "slow": standing.slow, "pull": standing.pulling}
+        sets[word].add(node)
     elif word in ("clock", "unseen", "deep") and node in standing.reports:
         standing.reports[node].take(word, event.detail)
 

@@ -70,6 +70,8 @@ class NodeReport:
     network: str = ""
     troubles: list[str] = field(default_factory=list)
     image: str = ""
+    lacks: bool = False
+    """It has to pull the image yet."""
     clock_off_ms: int = 0
     unseen: bool = False
     words: set[str] = field(default_factory=set)
@@ -93,6 +95,8 @@ class NodeReport:
             self.network = line(detail, 4 * MOST_CHARACTERS)
         elif word == "trouble" and len(self.troubles) < MOST_ITEMS:
             self.troubles.append(line(detail))
+        elif word in ("lacks", "pulled"):
+            self.lacks = word == "lacks"
         elif word == "ready":
             self.image = line(detail)
         elif word == "clock":
