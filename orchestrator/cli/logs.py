@@ -1,4 +1,4 @@
-"""Show or follow the logs of a set's runs: by default rank 0 of the newest attempt.
+"""Show or follow the logs of a set's runs: by default rank 0 of the newest attempt; of each run that goes on side by side.
 
 With --follow and no --run, the view goes on with the next run when one ends, until the set ends.
 
@@ -42,9 +42,10 @@ def run(args: Namespace) -> int:
     run_set = chosen_set(args)
     if args.follow:
         return _follow(run_set, args)
-    path = logs.job_log(run_set.layout) if args.job else logs.run_log(run_set, args.run, args.attempt, args.node)
-    note(f"==> {path} <==")
-    _copy(path)
+    paths = [logs.job_log(run_set.layout)] if args.job else logs.run_logs(run_set, args.run, args.attempt, args.node)
+    for path in paths:
+        note(f"==> {path} <==")
+        _copy(path)
     return ExitCode.OK
 
 

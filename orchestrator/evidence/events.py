@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.layout import group_name
 from orchestrator.onnode.records import LIMIT, JobRecord, PathLike, open_regular
 
 MOST_BYTES = 64 << 20
@@ -51,7 +52,7 @@ def read_told(evidence: SetEvidence) -> Told:
     for job in evidence.jobs:
         noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
         known = set()
-        for event in _events(evidence.layout.events(job.job_id), evidence.findings) if _plain(job.job_id) else ():
+        for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
             one = _noted(event)
             if one is not None:
                 noted[event.word].append(one)
@@ -63,6 +64,14 @@ def read_told(evidence: SetEvidence) -> Told:
             if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
         ]
     return told
+
+
+def _of_job(evidence: SetEvidence, job_id: str) -> Iterator[Event]:
+    """Yield the events of a job with one of _WORDS, group by group."""
+    if _plain(job_id):
+        more = evidence.findings.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
+        for number in (1, *more):
+            yield from _events(evidence.layout.events(group_name(job_id, number)), evidence.findings)
 
 
 def _plain(job_id: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,9 @@ class RunPicture:
     minutes: float | None = None
     seconds: float | None = None
     done: bool = False
+    nodes: tuple[str, ...] = ()
+    evaluation: Evaluation | None = None
+    """The last one, while the run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class SetPicture:
     failed: int = 0
     current: int = 0
     attempt: int = 0
+    going: tuple[RunPicture, ...] = ()
+    """The runs that go on; several where they do so side by side."""
     attempts: int = 0
     """All attempts so far, of all runs."""
     evaluation: Evaluation | None = None
@@ -111,7 +116,8 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
     state, reason, job = judge(files, jobs)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
-    running = [run for run in runs if run.state == "running"] if working else []
+    running = [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
+    runs = tuple({run.run: run for run in (*runs, *running)}.values())
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
     misses = sum(run.done and run.state == "failed" for run in runs)
@@ -128,8 +134,9 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         failed=sum(run.state == "failed" for run in runs),
         current=running[-1].run if running else 0,
         attempt=running[-1].attempt if running else 0,
+        going=tuple(running),
         attempts=sum(run.attempt for run in runs),
-        evaluation=_evaluation(files, running, logs),
+        evaluation=running[-1].evaluation if running else None,
         started_ms=files.jobs[0].started_ms if files.jobs else 0,
         ended_ms=ended,
         projected=projected(files.record.benchmark, times_known, misses),
@@ -155,13 +162,12 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         minutes=logs.minutes(files.layout.result(run)) if found.state == "success" else None,
         seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None,
         done=found.done,
+        nodes=tuple(filter(is_node_name, found.nodes)),
     )
 
 
-def _evaluation(files: SetEvidence, running: list[RunPicture], logs: Logs) -> Evaluation | None:
-    if not running:
-        return None
-    return logs.evaluation(files.layout.node_log(running[-1].run, running[-1].attempt, 0))
+def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
+    return replace(run, evaluation=logs.evaluation(files.layout.node_log(run.run, run.attempt, 0)))
 
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
@@ -199,6 +205,7 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "job_state": one.job_state,
         "current_run": one.current,
         "current_attempt": one.attempt,
+        "current_runs": [run.run for run in one.going],
         "evaluation": asdict(one.evaluation) if one.evaluation else None,
         "target": record.target if record else None,
         "started_ms": one.started_ms,

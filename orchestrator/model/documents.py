@@ -393,6 +393,8 @@ class Site(DocumentPart):
     preflight: SitePreflight = SitePreflight()
     spares: Annotated[int, Field(ge=0, le=1000)] = 0
     """Nodes that a job asks for beyond those that the system needs: one takes the place of a node that fails."""
+    side_by_side: Annotated[int, Field(ge=1, le=999)] = 1
+    """Runs of a set that go on at once, each on nodes of its own."""
 
 
 class Accelerators(DocumentPart):

@@ -263,5 +263,5 @@ class Entry(Facts):
         return replace(self, documents=replace(self.documents, **{name: changed}))
 
     def job_minutes(self, nexp: int) -> int:
-        """Return the job's time limit for `nexp` runs, as published: 5 + NEXP x (minutes_per_run + 5)."""
+        """Return the job's time limit for `nexp` runs one after the other, as published: 5 + NEXP x (minutes_per_run + 5)."""
         return 5 + nexp * (self.minutes_per_run + 5)

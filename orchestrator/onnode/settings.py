@@ -98,6 +98,7 @@ class Settings:
     code_source: str
     command: tuple[str, ...]
     pass_env: tuple[str, ...]
+    side_by_side: int = 1
     data: dict[str, str] = field(default_factory=dict)
     """The folders of MOUNTS by the variable that names them."""
 
@@ -112,6 +113,7 @@ _LIMITS = {
     "preflight_check_s": 999,
     "pull_minutes": 9999,
     "pull_at_once": 9999,
+    "side_by_side": 999,
 }
 """Numbers that the caller's environment may give, from 1 to these."""
 

@@ -148,7 +148,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
 
 def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
     site = entry.site
-    options = [f"--time={site.time_limit or entry.job_minutes(nexp)}", "--output=job_%j.out"]
+    options = [f"--time={site.time_limit or entry.job_minutes(-(-nexp // site.side_by_side))}", "--output=job_%j.out"]
     options += ["--exclusive", "--mem=0"] if site.exclusive else []
     if entry.gfx and site.gpu_request != "none":
         request = "--gres=gpu:" if site.gpu_request == "gres" else "--gpus-per-node="

@@ -18,7 +18,9 @@ from orchestrator.onnode.policy.place import (
     as_json,
     candidates,
     choose,
+    groups,
     is_free,
+    of_good_repute,
     tell_failed,
     waiting_now,
 )
@@ -283,3 +285,28 @@ def test_no_word_of_a_node_raises_or_reaches_a_rank(word: bytes, detail: bytes) 
     one = standing(ABC)
     apply(one, Event(1, "node", word.decode("latin-1"), "a", detail.decode("latin-1")))
     assert one.ranks == ["a", "b", "c"] and one.waiting == ["d", "e"] and not one.aside and not one.blamed
+
+
+@pytest.mark.parametrize(
+    ("need", "most", "each", "left"),
+    [
+        (1, 1, [["a", "b", "c", "d", "e"]], []),
+        (1, 3, [["a"], ["b"], ["c"]], ["d", "e"]),
+        (1, 9, [["a"], ["b"], ["c"], ["d"], ["e"]], []),
+        (2, 2, [["a", "b"], ["c", "d"]], ["e"]),
+        (2, 3, [["a", "b"], ["c", "d"]], ["e"]),
+        (3, 2, [["a", "b", "c", "d", "e"]], []),
+        (5, 0, [["a", "b", "c", "d", "e"]], []),
+    ],
+)
+def test_nodes_are_divided_for_runs_side_by_side(need: int, most: int, each: list[list[str]], left: list[str]) -> None:
+    assert groups(FIVE, need, most) == (each, left), "a single group has all of them, and chooses"
+
+
+def test_a_node_that_joined_is_one_of_the_group() -> None:
+    short = (ABC, loop("blamed", "b", "exit", "died", "1", "1"), loop("aside", "c", "check", "no"))
+    assert of_good_repute(standing(*short, allocated=("a", "b", "c"))) == ["a"]
+    assert not is_free(standing(*short, allocated=("a", "b", "c")), "b")
+    more = standing(*short, loop("joined", "x"), loop("joined", "y"), allocated=("a", "b", "c"))
+    assert of_good_repute(more) == ["a", "x", "y"] == candidates(more)
+    assert is_free(more, "b")

@@ -8,9 +8,11 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
-from ..events import UNIT, Event, clean, now_ms, number, parse_word
+from ..events import UNIT, Event, EventLog, clean, now_ms, number, parse_word
+from ..layout import group_name
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.said import OUTCOMES, Check
@@ -35,9 +37,13 @@ class Listener(Protocol):
 class Group:
     """Nodes that work together on one run at a time. Everything that they say and what is decided goes through `note`."""
 
-    def __init__(self, job: Work, allocated: Sequence[str]) -> None:
-        self.job, self.settings = job, job.settings
+    def __init__(self, job: Work, allocated: Sequence[str], number: int = 1, events: EventLog | None = None) -> None:
+        """`events` is the event file of a group; the job's own where there is only one."""
+        self.job, self.settings, self.number, self.events = job, job.settings, number, events or job.events
+        self.name = group_name(job.job_id, number)
         self.standing = place.Standing()
+        self.at = 0, 0
+        """The last run and attempt that began."""
         self.known = frozenset(allocated)
         self.step: NodeStep | None = None
         self.attempt: Listener | None = None
@@ -49,7 +55,7 @@ class Group:
         self.problem = ""
         """Why the nodes could not be made ready."""
         self.too_few = False
-        self.rows: dict[str, dict[str, Check]] = {}
+        self.rows = job.rows
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
@@ -63,6 +69,7 @@ class Group:
         self._cancelled = False
         self.marker = self.marker_text = ""
         settings = {**vars(self.settings), "data": {}}  # what decisions are made from, without the site's folders
+        del settings["side_by_side"]  # a group's decisions are its own
         about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": settings}
         self.note("begin", detail=about)
 
@@ -70,7 +77,11 @@ class Group:
 
     def note(self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop") -> None:
         """Put an event on record and let it count."""
-        place.apply(self.standing, self.job.events.append(source, word, node, detail))
+        place.apply(self.standing, self.events.append(source, word, node, detail))
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.attempt is not None
 
     def fail(self, node: str, kind: str, reason: str) -> None:
         if node not in self.standing.failed:
@@ -82,7 +93,7 @@ class Group:
         if said is None:
             self._garbled += 1
             if self._garbled <= MAX_GARBLED:
-                self.job.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
+                self.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
             return
         word, node, detail = said
         self.heard[node] = time.monotonic()
@@ -92,7 +103,7 @@ class Group:
         if self.said[node] > MAX_WORDS:
             self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
             return
-        event = self.job.events.append("node", word, node, detail)
+        event = self.events.append("node", word, node, detail)
         place.apply(self.standing, event)
         if word in ("note", "trouble"):
             if event.detail not in self._noted:  # what all nodes say is told once, of the first
@@ -195,6 +206,7 @@ class Group:
         again = True
         while True:
             self._ask_for_lost()
+            self._reinforce()
             found = place.candidates(self.standing)
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
@@ -223,6 +235,14 @@ class Group:
                 self.note("lost", node, lost[node], "slurm")
             elif node in self.standing.lost and node not in lost:
                 self.note("back", node, source="slurm")
+
+    def _reinforce(self) -> None:
+        """Take nodes that are left for all groups, as long as there are too few here."""
+        while self.job.pool and len(place.of_good_repute(self.standing)) < self.settings.nnodes:
+            node = self.job.pool.pop(0)
+            self.known |= {node}
+            self.note("joined", node)
+            self._ask_for_lost()
 
     def _hold(self, nodes: Sequence[str]) -> Flow:
         """Start the step that holds the nodes, and get those ready that are chosen."""
@@ -297,6 +317,7 @@ class Group:
                     return False
                 yield from self._judge(workers)
             if not self._any_failed(workers):
+                yield from self.job.meet(self.number)
                 if self._agree(workers):
                     break
                 if not self._any_failed(workers):  # nobody can be replaced, or nobody in particular is to blame
@@ -322,7 +343,7 @@ class Group:
         if self.settings.preflight_run != 1:
             return
         folder = self.job.layout.preflight
-        marker = folder / f".seen-{self.job.job_id}-{self.standing.generation}"
+        marker = folder / f".seen-{self.name}-{self.standing.generation}"
         self.marker_text = os.urandom(8).hex()
         try:
             folder.mkdir(exist_ok=True)
@@ -392,8 +413,14 @@ class Group:
         return "" if found.differing else found.problem
 
     def _agree(self, nodes: Sequence[str]) -> bool:
-        """Whether the nodes in use are one experiment: the same image, network and facts."""
-        found = agree(self.standing.reports, nodes, self.settings, self.image)
+        """Whether the nodes in use, those of other groups included, are one experiment: the same image, network and facts."""
+        found, others = agree(self.standing.reports, nodes, self.settings, self.image), self.job.others(self.number)
+        if others and not found.problem:
+            everyone = [node for node in self.job.scheduler.allocated if node in others or node in nodes]
+            among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
+            own = {node: text for node, text in among.differing.items() if node in nodes}
+            told = "; ".join(f"node {node}: {text}" for node, text in own.items())
+            found = replace(found, problem=told, differing=own, warnings=among.warnings or found.warnings)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
         self.job.image = self.image
@@ -403,7 +430,7 @@ class Group:
     def _differ(self, found: Agreement) -> None:
         for warning in found.warnings:
             self.job.warn(warning)
-        if self.choosing:  # where nodes can be replaced, one that is not like the others is
+        if self.choosing or self.job.pool:  # where nodes can be replaced, one that is not like the others is
             for node, text in found.differing.items():
                 self.fail(node, "versions", text)
 
@@ -420,7 +447,7 @@ class Group:
             return True
         from ..deep.loop import measure
 
-        verdict = yield from measure(self.job, nodes)
+        verdict = yield from measure(self.job, nodes, self.job.layout.bandwidth(self.name))
         if self.job.ending:
             return False
         self.job.log(f"deep: {verdict.summary}")
@@ -455,8 +482,8 @@ class Group:
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
-                self.note("aside", node, UNIT.join((kind, reason, *self._where)))
-                self.job.put_aside(node, kind, reason)
+                self.note("aside", node, UNIT.join((kind, reason, *map(str, self.at))))
+                self.job.put_aside(node, kind, reason, self.at)
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
         self.job.write()
@@ -466,16 +493,13 @@ class Group:
         if not self.job.has_spares:
             return False
         if node not in self.standing.blamed:
-            self.job.put_aside(node, kind, reason)
-        self.note("blamed", node, UNIT.join((kind, reason, *self._where)))
+            self.job.put_aside(node, kind, reason, self.at)
+        self.note("blamed", node, UNIT.join((kind, reason, *map(str, self.at))))
+        self._reinforce()
         if not place.is_free(self.standing, node):
             return False
         self.note("free", node)
         return True
-
-    @property
-    def _where(self) -> tuple[str, str]:
-        return str(self.job.run), str(self.job.attempt)
 
     # ---- letting go ----
 

@@ -64,6 +64,27 @@ class Reactor:
             return end.value  # type: ignore[no-any-return]
 
 
+def together(flows: Sequence[Flow]) -> Flow:
+    """Have `flows` go on side by side until each has returned; their values. What the first one raised is raised then."""
+    going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
+    while going:
+        until = []
+        for at, flow in list(going.items()):
+            try:
+                until.append(next(flow))
+                continue
+            except StopIteration as end:
+                values[at] = end.value
+            except Exception as error:
+                raised.append(error)
+            del going[at]
+        if until:
+            yield min(until)
+    if raised:
+        raise raised[0]
+    return [values[at] for at in sorted(values)]
+
+
 class Lines:
     """Takes lines out of a descriptor as they come. Only `MAX_LINE` bytes of a line are kept."""
 
@@ -279,7 +300,7 @@ class LocalNodes(Nodes):
     name = "local"
 
     def __init__(self, environment: dict[str, str], count: int) -> None:
-        """`count`: nodes and spares of the system."""
+        """`count`: nodes of all runs that go on at once, and spares."""
         pid = os.getpid()
         self.job_id = environment.get("ORCH_JOB_ID") or f"local-{pid}-{process_start(pid)}"
         host = os.uname().nodename.split(".")[0]

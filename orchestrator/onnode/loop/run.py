@@ -67,12 +67,12 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         run=run, attempt=attempt, state="running", seed=seed, job_id=job.job_id, master_port=port, nodes=ranks,
         image_digest=group.image, start_ms=now_ms(),
     )  # fmt: skip
-    job.run, job.attempt = run, attempt
+    job.run, job.attempt = group.at = run, attempt
     job.folder.begin(state)
     job.state = "running"
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
-    job.write()
     going = group.attempt = Going(run, attempt, ranks)
+    job.write()
     group.said = {}
     # Whose container ended since the last run has said so already.
     failed = group.standing.failed

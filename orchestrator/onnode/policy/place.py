@@ -90,6 +90,8 @@ def _fold(standing: Standing, event: Event) -> None:
             standing.reports.setdefault(one, NodeReport()).again()
     elif word == "placed":
         standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
+    elif word == "joined":
+        standing.allocated += (node,)
     elif word == "release":
         standing.releasing = True
     elif word == "fail":
@@ -107,6 +109,23 @@ def _fold(standing: Standing, event: Event) -> None:
         {"free": standing.freed, "silent": standing.silent, "slow": standing.slow}[word].add(node)
     elif word in ("clock", "unseen", "deep") and node in standing.reports:
         standing.reports[node].take(word, event.detail)
+
+
+def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
+    """Return the nodes of each group that works on runs side by side with the others, and those that are left for all of them.
+
+    There are at most `most` groups of `need` nodes. A single one has all nodes, and chooses among them.
+    """
+    count = min(most, len(allocated) // need)
+    if count < 2:
+        return [list(allocated)], []
+    return [list(allocated[at * need : (at + 1) * need]) for at in range(count)], list(allocated[count * need :])
+
+
+def of_good_repute(standing: Standing) -> list[str]:
+    """Return the nodes that are neither out nor blamed. With fewer than it needs, a group takes one of those left for all."""
+    out = standing.aside.keys() | standing.lost.keys() | standing.blamed.keys()
+    return [node for node in standing.allocated if node not in out]
 
 
 def lost_reason(state: str) -> str:
