@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
 
 SITE_HELP = "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)"
 MOST_SPARES = 1000
@@ -24,17 +25,57 @@ def add_set(parser: ArgumentParser) -> None:
     add_site(parser)
 
 
+RULESET_HELP = "round whose rules count, such as 6.0.0, or own: the workload's own, no MLPerf benchmark"
+
+
+def add_rules(parser: ArgumentParser) -> None:
+    """By which rules logs are judged."""
+    parser.add_argument(
+        "--ruleset",
+        metavar="ROUND",
+        default="",
+        help=f"{RULESET_HELP} (default: what the set says, else by the date of the runs)",
+    )
+    parser.add_argument(
+        "--workload",
+        metavar="NAME|FILE",
+        default="",
+        help="logs of a workload that is no MLPerf benchmark: the document with its target and number of runs "
+        "(default: what the set says)",
+    )
+
+
 def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
+    """SYSTEM, WORKLOAD, --round and --systems-dir, as finding.load_named() takes them. `optional`: "" without them."""
+    many = "?" if optional else None
+    text = "a name of `orchestrator systems`, or a YAML file"
+    parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
+    parser.add_argument("workload", metavar="WORKLOAD", nargs=many, default="", help="a workload of that system")
+    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
+    add_systems_dir(parser)
+
+
+def add_systems_dir(parser: ArgumentParser, default: object = ()) -> None:
+    """--systems-dir, for every command that looks into the catalogue. `default`: argparse.SUPPRESS in an action."""
+    parser.add_argument(
+        "--systems-dir",
+        metavar="DIR",
+        action="append",
+        type=Path,
+        default=list(default) if isinstance(default, tuple) else default,
+        help="a folder with descriptors of your own; searched before the site's systems_dirs; may be repeated",
+    )
+
+
 def add_entry(parser: ArgumentParser) -> None:
     """What to run, for commands that make a set."""
-    parser.add_argument("system", metavar="SYSTEM", help="a name of `orchestrator systems`, or a YAML file")
-    parser.add_argument("workload", metavar="WORKLOAD", help="a workload of that system")
+    add_system(parser)
     add_site(parser)
     parser.add_argument("--nexp", metavar="N", type=positive, help="number of runs (default: what the rules require)")
-    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
     parser.add_argument(
         "--env",
         metavar="NAME=VALUE",

@@ -1,5 +1,6 @@
 """Check logs against a round's compliance rules: what is wrong, in which file and line, and what it should be.
 
+Of a set it also says where its logs tell other values than the environment that it was given or its descriptor.
 Takes any folder with result_*.txt (or *.log) files, and set folders. Exits with 0 when nothing is wrong (warnings
 aside), 1 when something is, 2 on unusable input.
 
@@ -13,6 +14,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.arguments import add_rules
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode
 
@@ -22,21 +24,17 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder")
-    parser.add_argument(
-        "--ruleset",
-        metavar="ROUND",
-        default="",
-        help="round whose rules count, such as 6.0.0 (default: what the set says, else by the date of the runs)",
-    )
+    add_rules(parser)
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
     parser.add_argument("--json", action="store_true", help="one JSON object, or a list for several folders")
 
 
 def run(args: argparse.Namespace) -> int:
-    from orchestrator.cli.finding import folders
+    from orchestrator.cli.finding import folders, own_rules
     from orchestrator.mllog.score import score_dir
 
-    scores = [score_dir(folder, ruleset=args.ruleset) for folder in folders(args.folders, args.site)]
+    own = own_rules(args.workload, args.ruleset, args.site)
+    scores = [score_dir(folder, ruleset=args.ruleset, own=own) for folder in folders(args.folders, args.site)]
     if args.json:
         documents = [_document(score) for score in scores]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
@@ -45,7 +43,11 @@ def run(args: argparse.Namespace) -> int:
 
         for score in scores:
             print(check_text(score))
-    return ExitCode.OK if all(score.compliant and score.seeds_ok for score in scores) else ExitCode.NO_SCORE
+    return ExitCode.OK if all(map(_sound, scores)) else ExitCode.NO_SCORE
+
+
+def _sound(score: Score) -> bool:
+    return score.compliant and score.seeds_ok and not score.differences
 
 
 def _document(score: Score) -> dict[str, object]:
@@ -57,6 +59,7 @@ def _document(score: Score) -> dict[str, object]:
         "files": len(score.runs),
         "compliant": score.compliant,
         "seeds_ok": score.seeds_ok,
+        "as_described": not score.differences,
         "findings": [finding.to_json() for finding in findings],
     }
 

@@ -11,18 +11,16 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli.arguments import add_json, add_site
+from orchestrator.cli.arguments import add_json, add_site, add_system
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import find_site
+from orchestrator.cli.finding import find_site, load_named
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("system", metavar="SYSTEM", help="a name of `orchestrator systems`, or a YAML file")
-    parser.add_argument("workload", metavar="WORKLOAD", help="a workload of that system")
+    add_system(parser)
     parser.add_argument("-o", "--output", metavar="DIR", help="new folder (default: ./code-SYSTEM-WORKLOAD)")
-    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
     parser.add_argument(
         "--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else /var/run/docker.sock)"
     )
@@ -32,9 +30,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from orchestrator.container.code import copy_code, default_folder
-    from orchestrator.model import load_entry
 
-    entry = load_entry(args.system, args.workload, round=args.round, site=find_site(args.site))
+    entry = load_named(args, find_site(args.site))
     target = Path(args.output).expanduser() if args.output else default_folder(entry.system, entry.workload)
     copied = copy_code(entry.image, entry.code_dir, target, address=args.engine)
     for name in copied.left_out:

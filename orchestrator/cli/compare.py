@@ -15,6 +15,7 @@ import json
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.arguments import RULESET_HELP
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, UsageError
 
@@ -26,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "sides", metavar="A B", nargs="+", help="a set, a folder of logs, or a published entry; A, then one or more"
     )
-    parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
+    parser.add_argument("--ruleset", metavar="ROUND", default="", help=RULESET_HELP)
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
     parser.add_argument("--json", action="store_true", help="one JSON object, or a list for more than two")
 

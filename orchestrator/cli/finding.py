@@ -12,6 +12,7 @@ from orchestrator.errors import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
+    from orchestrator.mllog.own import OwnRules
     from orchestrator.model import Entry, Site
     from orchestrator.scheduler import Scheduler
 
@@ -106,14 +107,42 @@ def _set_folder(name: str, site: str | None) -> str:
     return str(find_set(name, log_dir_of(known) if known else None))
 
 
+def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
+    """The rules that --workload names; None without it. Raises UsageError for a workload that MLPerf's rules score."""
+    if not workload:
+        return None
+    from orchestrator.mllog.own import OWN, OwnRules
+    from orchestrator.model import load_site
+    from orchestrator.model.catalogue import Catalogue
+
+    known = find_site(site)
+    _, document = Catalogue(load_site(known).systems_dirs if known else []).workload(workload)
+    if ruleset not in ("", OWN):
+        raise UsageError(f"--workload goes with --ruleset {OWN}, not with round {ruleset}")
+    if all(one.ruleset != OWN for one in document.rounds.values()):
+        raise UsageError(
+            f"--workload {workload}: {document.benchmark} is scored by MLPerf's rules, no round of it says `ruleset: {OWN}`",
+            hint="leave --workload out; --ruleset names the round whose rules count",
+        )
+    target = None if document.target is None else float(document.target)
+    return OwnRules(document.benchmark, target, document.metric, document.target_is_upper_bound, document.runs_required)
+
+
 # ---- what to run, and where ----
+
+
+def load_named(args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None) -> Entry:
+    """The entry on `site` that the arguments of add_system() name."""
+    from orchestrator.model import load_entry
+
+    return load_entry(
+        args.system, args.workload, round=args.round, site=site, env=env or {}, systems_dirs=args.systems_dir
+    )
 
 
 def load_asked(args: Namespace) -> Entry:
     """The entry that the arguments of add_entry() describe; its warnings go to standard error."""
-    from orchestrator.model import load_entry
-
-    entry = load_entry(args.system, args.workload, round=args.round, site=need_site(args.site), env=dict(args.env))
+    entry = load_named(args, need_site(args.site), dict(args.env))
     for warning in entry.warnings:
         note(f"warning: {warning}")
     return with_allocation(entry, args)

@@ -29,9 +29,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_site, positive
+from orchestrator.cli.arguments import add_json, add_site, add_system, positive
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import find_site, site_log_dir
+from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
 
@@ -49,10 +49,8 @@ NO_ANSWER = 3
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("action", choices=("check", "pull", "distribute"), metavar="check|pull|distribute")
-    parser.add_argument("system", metavar="SYSTEM", nargs="?", help="with WORKLOAD: the image of this entry")
-    parser.add_argument("workload", metavar="WORKLOAD", nargs="?")
+    add_system(parser, optional=True)
     parser.add_argument("--image", metavar="REF", help="the image by name, instead of SYSTEM and WORKLOAD")
-    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
     add_site(parser)
     parser.add_argument(
         "--nodes",
@@ -119,9 +117,7 @@ class _Task:
                 "which image? name SYSTEM and WORKLOAD, or --image REF",
                 hint=f"orchestrator images {args.action} MI325X_08x08x32 flux1",
             )
-        from orchestrator.model import load_entry
-
-        return load_entry(args.system, args.workload, round=args.round, site=find_site(args.site)).image
+        return load_named(args, find_site(args.site)).image
 
     @cached_property
     def nodes(self) -> list[NamedNode]:

@@ -16,6 +16,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.arguments import add_systems_dir
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode
 
@@ -48,7 +49,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="members of the system description that win over what is known",
     )
     parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
+    parser.add_argument(
+        "--allow-differences",
+        action="store_true",
+        help="hand in logs that tell other values than the environment, the descriptor or --submitter: notes, not refusals",
+    )
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
+    add_systems_dir(parser)
     parser.add_argument(
         "--verify", action="store_true", help="run the official package checker first; needs mlperf-logging"
     )
@@ -91,7 +98,8 @@ def _options(args: Namespace) -> Options:
         implementation=args.implementation,
         ruleset=args.ruleset,
         given=given,
-        systems_dirs=_systems_dirs(args.site),
+        systems_dirs=[*args.systems_dir, *_systems_dirs(args.site)],
+        allow_differences=args.allow_differences,
     )
 
 

@@ -24,9 +24,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from orchestrator.cli.arguments import add_json, add_site, positive
+from orchestrator.cli.arguments import add_json, add_site, add_system, positive
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import need_site, site_log_dir
+from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError, UsageError
 
@@ -41,11 +41,7 @@ EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "system", metavar="SYSTEM", nargs="?", default="", help="a name of `orchestrator systems`, or a YAML file"
-    )
-    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", default="", help="a workload of that system")
-    parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")
+    add_system(parser, optional=True)
     add_site(parser)
     parser.add_argument(
         "--nodes",
@@ -119,7 +115,7 @@ def _entry(args: Namespace) -> Entry:
     if args.system and not args.workload:
         raise UsageError(f"SYSTEM and WORKLOAD belong together; {args.system} stands alone", hint=EXAMPLE)
     if args.system:
-        return load_entry(args.system, args.workload, round=args.round, site=site)
+        return load_named(args, site)
     note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
     return without_image(load_entry(*HOST_ONLY, site=site))
 

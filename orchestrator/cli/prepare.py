@@ -17,7 +17,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_site
+from orchestrator.cli.arguments import add_json, add_site, add_systems_dir
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import note, print_json, print_table
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("workload", metavar="WORKLOAD", help="llama2_70b_lora, llama31_8b, flux1, or a YAML file")
     add_site(parser)
+    add_systems_dir(parser)
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest with published steps)")
     parser.add_argument("--check", action="store_true", help="change nothing: what is there, and are the sizes right")
     parser.add_argument("--dry-run", action="store_true", help="change nothing: print the commands")
@@ -56,7 +57,14 @@ def run(args: Namespace) -> int:
     from orchestrator.prepare.plan import make_plan
 
     site = load_site(need_site(args.site))
-    plan = make_plan(args.workload, site, round=args.round, image=args.image, extra=args.extra)
+    plan = make_plan(
+        args.workload,
+        site,
+        round=args.round,
+        image=args.image,
+        extra=args.extra,
+        systems_dirs=args.systems_dir,
+    )
     if args.check:
         return _check(plan, args)
     if args.dry_run:

@@ -32,12 +32,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--round", metavar="R", default="", help="5.0, 5.1 or 6.0")
     parser.add_argument("--minutes", metavar="N", type=_minutes, help="compare this time with them")
     parser.add_argument("--sources", action="store_true", help="also print where each figure comes from, and notes")
+    parser.add_argument(
+        "--others", action="store_true", help="the times of other makers' GPUs that AMD's articles compare with"
+    )
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
     from orchestrator.published import compare, difference, find
 
+    if args.others:
+        return _others(args)
     results = find(benchmark=args.benchmark, round=args.round, system=args.system)
     if not results:
         raise _nothing(args)
@@ -65,6 +70,38 @@ def run(args: Namespace) -> int:
         print("* computed from the published logs: mean of the middle runs, times the factor of the RCP check")
     for one in results if args.sources else ():
         print(f"{one.round} {one.submitter} {one.name}: {one.source}{'; ' + one.note if one.note else ''}")
+    return ExitCode.OK
+
+
+def _others(args: Namespace) -> int:
+    from dataclasses import asdict
+
+    from orchestrator.published import others
+
+    if args.system or args.minutes is not None:
+        raise UsageError("--others goes with --benchmark and --round alone")
+    found = others(benchmark=args.benchmark, round=args.round)
+    if not found:
+        raise UsageError("no time of another maker's GPU is quoted for that", hint="orchestrator published --others")
+    if args.json:
+        print_json([asdict(one) for one in found])
+        return ExitCode.OK
+    print_table(
+        ["round", "benchmark", "minutes", "gpus", "accelerator", "entry", "source"],
+        [
+            [
+                one.round,
+                one.benchmark,
+                f"{one.minutes:.2f}",
+                str(one.gpus),
+                one.accelerator,
+                one.entry or "-",
+                one.source,
+            ]
+            for one in found
+        ],
+        right=("minutes", "gpus"),
+    )
     return ExitCode.OK
 
 

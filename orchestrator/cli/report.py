@@ -15,6 +15,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.arguments import add_rules
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, UsageError
 
@@ -40,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="file to write; - is standard output (default for html: report.html; for the others standard output)",
     )
     parser.add_argument("--format", choices=FORMATS, default="", help="default: by the ending of FILE, else html")
-    parser.add_argument("--ruleset", metavar="ROUND", default="", help="round whose rules count, such as 6.0.0")
+    add_rules(parser)
     parser.add_argument(
         "--window", action="store_true", help="more runs than needed: report the median window of consecutive runs"
     )
@@ -48,15 +49,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.cli.finding import folders
+    from orchestrator.cli.finding import folders, own_rules
     from orchestrator.report.reading import read_report
     from orchestrator.report.working import working
 
     chosen = args.format or _by_ending(args.output)
     output = args.output or ("report.html" if chosen == "html" else "-")
+    own = own_rules(args.workload, args.ruleset, args.site)
     (folder,) = folders([args.folder] if args.folder else [], args.site)
     with working(f"reading {folder}", folder):
-        report = read_report(folder, ruleset=args.ruleset, window=args.window)
+        report = read_report(folder, ruleset=args.ruleset, window=args.window, own=own)
         content = _text(report, chosen).encode("utf-8", "replace")
     if output == "-":
         sys.stdout.buffer.write(content)

@@ -1,6 +1,7 @@
 """Score a set of runs: time-to-train, the olympic mean, the RCP test and the verdict, as MLCommons' referee gives them.
 
 Takes any folder with result_*.txt (or *.log) files, and set folders. Without a folder: the newest set of the site.
+A workload that is no MLPerf benchmark (`ruleset: own` in its document) is scored by its own rules, and said to be.
 A valid score exits with 0, no valid score with 1, unusable input with 2.
 
 example:
@@ -12,19 +13,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
+from orchestrator.cli.arguments import add_rules
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, OrchestratorError
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.own import OwnRules
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder")
-    parser.add_argument(
-        "--ruleset",
-        metavar="ROUND",
-        default="",
-        help="round whose rules count, such as 6.0.0 (default: what the set says, else by the date of the runs)",
-    )
+    add_rules(parser)
     parser.add_argument(
         "--window", action="store_true", help="more runs than needed: score the median window of consecutive runs"
     )
@@ -39,10 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from orchestrator.cli.finding import folders
+    from orchestrator.cli.finding import folders, own_rules
 
+    own = own_rules(args.workload, args.ruleset, args.site)
     named = folders(args.folders, args.site)
-    return show(named, args.json, ruleset=args.ruleset, window=args.window, minutes_left=args.minutes_left)
+    return show(named, args.json, ruleset=args.ruleset, window=args.window, minutes_left=args.minutes_left, own=own)
 
 
 def show(
@@ -52,6 +54,7 @@ def show(
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
+    own: OwnRules | None = None,
 ) -> int:
     """Print the score of each folder and return the exit code of the worst. Raises what scoring a single one raises."""
     from orchestrator.mllog.score import score_dir
@@ -59,7 +62,7 @@ def show(
     documents, worst, single = [], ExitCode.OK, len(folders) == 1
     for folder in folders:
         try:
-            score = score_dir(folder, ruleset=ruleset, window=window, minutes_left=minutes_left)
+            score = score_dir(folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own)
         except OrchestratorError as error:
             if single:
                 raise
@@ -75,7 +78,7 @@ def show(
             from orchestrator.mllog.table import score_text
 
             print(score_text(score))
-            for line in against_published(folder, score.minutes if score.valid else None):
+            for line in against_published(folder, None if score.own else score.minutes):
                 print(line)
     if as_json:
         print(json.dumps(documents[0] if single else documents, indent=2))

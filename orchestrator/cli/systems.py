@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.arguments import SITE_HELP, assignment, positive
+from orchestrator.cli.arguments import SITE_HELP, add_systems_dir, assignment, positive
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site
 from orchestrator.cli.output import note, print_json, print_table
@@ -27,6 +27,11 @@ from orchestrator.errors import DescriptorError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Entry, System
+    from orchestrator.model.documents import SystemRound
+    from orchestrator.published import PublishedResult
+
+ENV_FROM = {"config": "published config", "logs": "logs, the rest assumed", "assumed": "assumed"}
+"""What `env_from` of a descriptor means, for people."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -59,14 +64,7 @@ def _action(actions: Any, name: str, text: str) -> ArgumentParser:
 def _add_common(parser: ArgumentParser, *, json: object = False, site: object = None, dirs: object = ()) -> None:
     parser.add_argument("--json", action="store_true", default=json, help="print JSON instead of text")
     parser.add_argument("--site", metavar="FILE", default=site, help=SITE_HELP)
-    parser.add_argument(
-        "--systems-dir",
-        metavar="DIR",
-        action="append",
-        type=Path,
-        default=list(dirs) if isinstance(dirs, tuple) else dirs,
-        help="a further folder with descriptors; searched first; may be repeated",
-    )
+    add_systems_dir(parser, dirs)
 
 
 def _add_new(parser: ArgumentParser) -> None:
@@ -74,7 +72,9 @@ def _add_new(parser: ArgumentParser) -> None:
     parser.add_argument("--accelerator", metavar="GPU", required=True)
     parser.add_argument("--nodes", metavar="N", type=positive, required=True)
     parser.add_argument("--gpus-per-node", metavar="N", type=positive, default=8)
-    parser.add_argument("--fabric", metavar="NAME", default="none")
+    parser.add_argument(
+        "--fabric", metavar="NAME", help="default: none for one node, else that of the nearest system of the same GPU"
+    )
     parser.add_argument("--workload", metavar="W", required=True)
     parser.add_argument("--round", metavar="R")
     parser.add_argument("--micro-batch", metavar="N", type=positive, required=True)
@@ -157,27 +157,64 @@ def _show(args: Namespace) -> ExitCode:
 
 def _show_system(args: Namespace) -> ExitCode:
     _, system = _catalogue(args).system(args.name)
+    rounds = [(workload, *one) for workload, rounds in system.workloads.items() for one in rounds.items()]
     if args.json:
-        print_json(_system_json(system))
+        entries = [_round_json(system, *one) for one in rounds]
+        print_json({**_system_json(system), "entries": entries})
         return ExitCode.OK
     print(f"{system.name}: {system.title}")
     rows = [
         (
             workload,
-            one,
+            name,
             str(part.micro_batch or "-"),
             str(part.global_batch or "-"),
             part.submitter or "-",
-            "results" if part.submitted else "configuration only",
-            part.note,
+            _result_text(system, workload, name, part),
+            ENV_FROM[part.env_from] if part.submitter else "-",
         )
-        for workload, rounds in system.workloads.items()
-        for one, part in rounds.items()
+        for workload, name, part in rounds
     ]
-    print_table(
-        ("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "PUBLISHED", "NOTE"), rows, right=("MICRO", "GLOBAL")
-    )
+    header = ("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "RESULT", "VARIABLES FROM")
+    print_table(header, rows, right=("MICRO", "GLOBAL"))
+    for workload, name, part in rounds:
+        if part.note:
+            print(f"{workload} {name}: {part.note}")
     return ExitCode.OK
+
+
+def _published(system: System, workload: str, name: str) -> PublishedResult | None:
+    from orchestrator.published import find
+
+    return next((one for one in find(benchmark=workload, round=name) if one.system == system.name), None)
+
+
+def _result_text(system: System, workload: str, name: str, part: SystemRound) -> str:
+    if part.submitted == "unknown":
+        return "not known"
+    if not part.submitted:
+        return "configuration only" if part.submitter else "-"
+    found = _published(system, workload, name)
+    if found is None:
+        return "yes, minutes not known"
+    return f"{found.minutes:.2f} min{', from the logs' if found.basis == 'computed' else ''}"
+
+
+def _round_json(system: System, workload: str, name: str, part: SystemRound) -> dict[str, Any]:
+    found = _published(system, workload, name)
+    return {
+        "workload": workload,
+        "round": name,
+        "micro_batch": part.micro_batch,
+        "global_batch": part.global_batch,
+        "submitter": part.submitter,
+        "submitted": part.submitted,
+        "minutes": found.minutes if found else None,
+        "basis": found.basis if found else None,
+        "env_from": part.env_from,
+        "source": part.source,
+        "note": part.note,
+    }
 
 
 def _entry(
@@ -307,7 +344,7 @@ def _print_fine(fine: Sequence[tuple[str, str, list[str]]]) -> None:
 def _new(args: Namespace) -> ExitCode:
     from orchestrator.model.draft import draft_system
 
-    text = draft_system(
+    draft = draft_system(
         _catalogue(args),
         args.name,
         accelerator=args.accelerator,
@@ -319,14 +356,16 @@ def _new(args: Namespace) -> ExitCode:
         micro_batch=args.micro_batch,
         accumulation=args.accumulation,
     )
+    for warning in draft.warnings:
+        note(f"warning: {warning}")
     if args.output is None:
-        print(text, end="")
+        print(draft.text, end="")
         return ExitCode.OK
     path = args.output / f"{args.name}.yaml"
     try:
         args.output.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+            file.write(draft.text)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     print(path)

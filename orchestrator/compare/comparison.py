@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.compare.sides import Side
 from orchestrator.compare.trimmed import METHOD, Interval, interval
+from orchestrator.mllog.own import OWN
 
 NEAR = 0.01
 VERDICTS = {
@@ -139,10 +140,24 @@ def _notes(a: Side, b: Side) -> list[str]:
     notes = [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
     if a.benchmark != b.benchmark:
         notes.append(f"different benchmarks: {a.benchmark} and {b.benchmark}; the ratio means little")
-    elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
+    if own := [side for side in (a, b) if side.ruleset == OWN]:
+        notes += _own_notes(a, b, own)
+    elif a.benchmark == b.benchmark and a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
         notes.append(f"different rounds: {a.ruleset} and {b.ruleset}; their reference points may differ")
     for side in (a, b):
         if not side.environment:
             what = "published entries" if side.kind == "published" else "plain logs"
             notes.append(f"{side.name}: {what} tell no environment or tunables")
+    return notes
+
+
+def _own_notes(a: Side, b: Side, own: list[Side]) -> list[str]:
+    if len(own) == 1:
+        other = b if own[0] is a else a
+        return [
+            f"{own[0].name} is scored by its workload's own rules, {other.name} by MLPerf's: no comparison of results"
+        ]
+    notes = ["both are scored by their workload's own rules: these are no MLPerf scores"]
+    if a.goal != b.goal:
+        notes.append(f"different targets: {a.goal or 'none'} and {b.goal or 'none'}; the ratio means little")
     return notes

@@ -53,6 +53,8 @@ class Side:
     samples: float | None
     times: Trimmed | None
     runs: int
+    goal: str = ""
+    """The target in words, of a workload that is scored by its own rules."""
     problem: str = ""
     """Why there is no valid score."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -97,6 +99,7 @@ def _folder(directory: str, ruleset: str) -> Side:
         samples=_samples(score),
         times=_times(score),
         runs=len(score.runs),
+        goal=score.own.goal if score.own else "",
         problem="" if score.valid else "; ".join(score.reasons),
         settings=_logged(log) if log else {},
     )

@@ -25,10 +25,9 @@ COUNTS_SAMPLES = frozenset(
         "deepseekv3_671b",
         "qwen35_397b_grpo",
         "dlrmv4",
-        "builtin",
     }
 )
-"""Benchmarks whose convergence is counted in samples (and the project's own workload); the others count epochs."""
+"""Benchmarks whose convergence is counted in samples; the others count epochs."""
 
 _UNSET = object()
 

@@ -69,7 +69,7 @@ def _dead(score: Score, failed: int) -> list[str]:
         reasons.append(f"mlperf-logging cannot read {', '.join(unreadable)}")
     if score.rcp and score.rcp.refused and score.runs:
         reasons.append(score.rcp.message)
-    if not score.is_builtin and score.division == "closed" and not score.seeds_ok:
+    if score.division != "open" and not score.seeds_ok:
         reasons.append("the seed check fails")
     return reasons
 
@@ -111,7 +111,7 @@ class _Urn:
 
 
 def _table(score: Score) -> RcpTable | None:
-    if score.division != "closed" or score.is_builtin or not isinstance(score.benchmark, str):
+    if score.division != "closed" or not isinstance(score.benchmark, str):
         return None
     return table(score.ruleset, score.benchmark)
 

@@ -122,6 +122,10 @@ class Log:
         return self._last("submission_division")
 
     @property
+    def org(self) -> Any:
+        return self._last("submission_org")
+
+    @property
     def batch_size(self) -> Any:
         """The last `global_batch_size`."""
         return self._last("global_batch_size")

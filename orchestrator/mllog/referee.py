@@ -1,12 +1,16 @@
-"""The referee's decisions over the runs of a set: which count, the RCP test, and every reason why there is no score."""
+"""The decisions over the runs of a set: which count, the RCP test, and every reason why there is no score.
+
+They are the referee's; what differs by a workload's own rules stands in `orchestrator.mllog.own`.
+"""
 
 from __future__ import annotations
 
-from orchestrator.mllog.compliance import FATAL, WARNING, Compliance, LogFinding, check_log
-from orchestrator.mllog.convergence import convergence
+from orchestrator.mllog.compliance import FATAL, WARNING, check_log
+from orchestrator.mllog.convergence import Convergence, convergence
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
+from orchestrator.mllog.own import NO_RULES, OWN, OwnReading, OwnRules, check_own, check_own_seeds, own_runs_required
 from orchestrator.mllog.rcp import FAILED, RcpResult, table
-from orchestrator.mllog.result import BUILT_IN, NO_RULES, RunScore, Score
+from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
@@ -20,11 +24,13 @@ if TYPE_CHECKING:
     from orchestrator.mllog.source import RunFile, Source
 
 
-def score_run(run: RunFile, log: Log, round_rules: Rules) -> RunScore:
-    """Read one log by the rules of a round."""
-    reading = convergence(log)
-    builtin = reading.benchmark == BUILT_IN
-    compliance = _builtin_findings(run, log) if builtin else check_log(log, round_rules, name=run.name)
+def score_run(run: RunFile, log: Log, round_rules: Rules | OwnRules) -> RunScore:
+    """Read one log by the rules of a round, or by a workload's own."""
+    if isinstance(round_rules, OwnRules):
+        reading: Convergence | OwnReading = OwnReading(log, round_rules)
+        compliance = check_own(run, log, round_rules)
+    else:
+        reading, compliance = convergence(log), check_log(log, round_rules, name=run.name)
     start, stop = log.start_stop
     init, announced = log.first("init_start"), log.first("submission_benchmark")
     return RunScore(
@@ -52,50 +58,48 @@ def score_run(run: RunFile, log: Log, round_rules: Rules) -> RunScore:
         findings=tuple(compliance.findings),
         compliant=compliance.compliant,
         fatal=compliance.fatal,
+        org=log.org,
     )
 
 
-def _builtin_findings(run: RunFile, log: Log) -> Compliance:
-    """Check a run by our own rule, as MLCommons has none: it says when it began and ended, and that it succeeded."""
-    findings = []
-    if log.minutes is None:
-        findings.append(LogFinding(run.name, 0, "run_stop", "logged", "`run_start` or `run_stop` is missing"))
-    elif log.status != "success":
-        findings.append(LogFinding(run.name, 0, "run_stop", "status", f"the run ended with status {log.status!r}"))
-    return Compliance(findings)
-
-
 def score_runs(
-    directory: str, runs: Sequence[RunScore], round_rules: Rules, ruleset_from: str = "", source: Source | None = None
+    directory: str,
+    runs: Sequence[RunScore],
+    round_rules: Rules | OwnRules,
+    ruleset_from: str = "",
+    source: Source | None = None,
 ) -> Score:
     """Return the score of a list of runs, in the order given; its runs say what became of each."""
     described = source.described if source else {}
     benchmark = next((run.benchmark for run in runs if run.benchmark is not None), described.get("benchmark"))
     good = [run.minutes for run in runs if run.good and run.minutes is not None]
-    dropped = dropped_per_side(benchmark)
+    own = round_rules if isinstance(round_rules, OwnRules) else None
+    dropped = 1 if own else dropped_per_side(benchmark)
     score = Score(
         directory=directory,
         runs=mark_uses(runs, dropped),
         ruleset=round_rules.ruleset,
         ruleset_from=ruleset_from,
         benchmark=benchmark,
-        division="open" if runs and all(run.division == "open" for run in runs) else "closed",
+        division="" if own else "open" if runs and all(run.division == "open" for run in runs) else "closed",
         runs_required=_runs_required(benchmark, len(runs), round_rules, described),
         olympic_mean=olympic_mean(good, len(runs) - len(good), dropped),
-        seed_findings=tuple(check_seeds([run.seeds for run in runs])),
+        seed_findings=tuple(
+            check_own_seeds([(run.file, run.seed) for run in runs]) if own else check_seeds([run.seeds for run in runs])
+        ),
         unscored=list(source.unscored) if source else [],
         pending=list(source.pending) if source else [],
+        own=own,
     )
-    if runs and not score.is_builtin and score.division == "closed":
+    if runs and score.division == "closed":
         score = score.replace(rcp=rcp_test(score))
     return score.replace(reasons=tuple(reasons(score, round_rules)), notes=tuple(_notes(score)))
 
 
-def _runs_required(benchmark: Any, runs: int, round_rules: Rules, described: dict[str, Any]) -> int:
-    if benchmark != BUILT_IN:
-        return round_rules.benchmarks.get(benchmark, 10) if isinstance(benchmark, str) else 10
-    wanted = described.get("nexp")
-    return wanted if isinstance(wanted, int) else max(3, runs)
+def _runs_required(benchmark: Any, runs: int, round_rules: Rules | OwnRules, described: dict[str, Any]) -> int:
+    if isinstance(round_rules, OwnRules):
+        return own_runs_required(round_rules, runs, described.get("nexp"))
+    return round_rules.benchmarks.get(benchmark, 10) if isinstance(benchmark, str) else 10
 
 
 def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
@@ -135,23 +139,28 @@ def _mixed(score: Score) -> str:
     return ""
 
 
-def reasons(score: Score, round_rules: Rules) -> list[str]:
+def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
     """Return why there is no valid score; empty when there is one."""
     return [
         *_of_the_set(score, round_rules),
         *_of_the_runs(score),
-        *(_of_the_tests(score) if not score.is_builtin and score.division == "closed" else []),
+        *(_of_the_tests(score) if score.division != "open" else []),
     ]
 
 
-def _of_the_set(score: Score, round_rules: Rules) -> list[str]:
+def _of_the_set(score: Score, round_rules: Rules | OwnRules) -> list[str]:
+    if isinstance(round_rules, OwnRules):
+        missing = score.runs_required - len(score.runs)
+        return [f"{len(score.runs)} runs, {score.runs_required} are needed"] if missing > 0 else []
     found = []
     if len(score.runs) != score.runs_required:
-        unit = "runs" if score.is_builtin else "result files"
-        found.append(f"{len(score.runs)} {unit}, exactly {score.runs_required} are needed")
-    if not score.is_builtin and not _listed(score.benchmark, round_rules):
+        found.append(f"{len(score.runs)} result files, exactly {score.runs_required} are needed")
+    if not _listed(score.benchmark, round_rules):
         known = ", ".join(round_rules.benchmarks)
-        found.append(f"the benchmark is {score.benchmark!r}; round {score.ruleset} has {known}")
+        found.append(
+            f"the benchmark is {score.benchmark!r}; round {score.ruleset} has {known} "
+            f"(what is no MLPerf benchmark is scored with --ruleset {OWN})"
+        )
     return found
 
 
@@ -193,8 +202,10 @@ def _rcp_reason(result: RcpResult) -> str:
 
 def _notes(score: Score) -> list[str]:
     notes = []
-    if score.is_builtin:
+    if score.own:
         notes.append(NO_RULES)
+        if score.own.target is None:
+            notes.append("no target is known: every run that says success counts (--workload NAME gives the target)")
     elif score.division == "open":
         notes.append("open division: the seed check and the RCP test do not apply")
     if any(run.stand_in for run in score.runs):
@@ -202,7 +213,7 @@ def _notes(score: Score) -> list[str]:
     if score.pending and len(score.runs) >= score.runs_required:
         notes.append(f"{len(score.pending)} more runs of this set are still to come")
     for run in score.runs:
-        if run.minutes is not None and run.minutes <= 0:
+        if run.minutes is not None and run.minutes <= 0 and not score.own:
             notes.append(
                 f"{run.file}: `run_stop` is stamped before `run_start` ({run.minutes:.2f} minutes); "
                 "the referee takes it as it is"

@@ -12,18 +12,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Self, dataclass_transform
 
+    from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.rcp import RcpResult
     from orchestrator.mllog.seeds import RunSeeds
 else:
 
     def dataclass_transform(**_: object):
         return lambda decorated: decorated
-
-
-BUILT_IN = "builtin"
-"""The benchmark name of the project's own small workload, which is no MLPerf benchmark."""
-
-NO_RULES = "not an MLPerf benchmark: RCP and compliance rules do not apply"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -71,6 +66,8 @@ class RunScore(Frozen):
     findings: tuple[LogFinding, ...]
     compliant: bool
     fatal: bool
+    org: Any = None
+    """`submission_org`."""
     use: str = ""
     """What became of the run: `counted`, `fastest`, `slowest` (dropped), `bad` (takes the place of the slowest),
     `outside` (of the median window)."""
@@ -103,6 +100,7 @@ class Score(Frozen):
     ruleset_from: str
     benchmark: Any
     division: str
+    """`closed` or `open`; "" by a workload's own rules."""
     runs_required: int
     olympic_mean: float | None
     seed_findings: tuple[LogFinding, ...]
@@ -112,6 +110,10 @@ class Score(Frozen):
     """Runs of a set folder that have no result yet."""
     rcp: RcpResult | None = None
     """None where the RCP test does not apply."""
+    own: OwnRules | None = None
+    """The workload's own rules, where it was scored by them: then it is no MLPerf score."""
+    differences: tuple[LogFinding, ...] = ()
+    """Where the logs say otherwise than the environment that was given, or the descriptor. No reason against a score."""
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     forecast: dict[str, Any] | None = None
@@ -119,12 +121,14 @@ class Score(Frozen):
     why: tuple[dict[str, Any], ...] = ()
 
     @property
-    def is_builtin(self) -> bool:
-        return bool(self.benchmark == BUILT_IN)
+    def rules_text(self) -> str:
+        """By which rules, in words."""
+        name = "the workload's own rules, not MLPerf's" if self.own else f"round {self.ruleset}"
+        return f"{name} ({self.ruleset_from})"
 
     @property
     def dropped(self) -> int:
-        return dropped_per_side(self.benchmark)
+        return 1 if self.own else dropped_per_side(self.benchmark)
 
     @property
     def batch_size(self) -> Any:
@@ -141,8 +145,8 @@ class Score(Frozen):
 
     @property
     def findings(self) -> list[LogFinding]:
-        """What the referee finds in the runs, then what it finds in their seeds."""
-        return [*(finding for run in self.runs for finding in run.findings), *self.seed_findings]
+        """What the rules say of the runs, then of their seeds, then where the logs are not what was described."""
+        return [*(finding for run in self.runs for finding in run.findings), *self.seed_findings, *self.differences]
 
     @property
     def seeds_ok(self) -> bool:
@@ -163,10 +167,11 @@ class Score(Frozen):
     @property
     def verdict(self) -> str:
         if self.valid:
-            what = "valid score" if not self.is_builtin else f"valid score of the built-in workload ({NO_RULES})"
+            what = "valid score by the workload's own rules, not an MLPerf score" if self.own else "valid score"
             return f"{what}: {self.minutes:.2f} minutes"
         unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
-        return f"{'no valid score yet' if unfinished else 'no valid score'}: {'; '.join(self.reasons)}"
+        what = "no valid score yet" if unfinished else "no valid score"
+        return f"{what}{' by the workload' + chr(39) + 's own rules' if self.own else ''}: {'; '.join(self.reasons)}"
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {
@@ -174,7 +179,8 @@ class Score(Frozen):
             "benchmark": self.benchmark,
             "round": self.ruleset,
             "round_from": self.ruleset_from,
-            "division": self.division,
+            "own_rules": self.own.to_json() if self.own else None,
+            "division": self.division or None,
             "batch_size": None if self.batch_size == -1 else self.batch_size,
             "runs": [run.to_json() for run in self.runs],
             "runs_required": self.runs_required,
@@ -185,6 +191,7 @@ class Score(Frozen):
             "compliant": self.compliant,
             "seeds_ok": self.seeds_ok,
             "seed_findings": [finding.to_json() for finding in self.seed_findings],
+            "differences": [finding.to_json() for finding in self.differences],
             "valid": self.valid,
             "verdict": self.verdict,
             "reasons": self.reasons,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.errors import InputError
+from orchestrator.mllog.own import OWN
 from orchestrator.mllog.rules import ROUNDS, rules
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
@@ -21,7 +22,10 @@ def chosen_round(text: str) -> str:
     version = text.removeprefix("v")
     version = f"{version}.0" if version.count(".") == 1 else version
     if version not in ROUNDS:
-        raise InputError(f"there are no rules for round {text!r} here", hint=f"--ruleset takes {', '.join(ROUNDS)}")
+        raise InputError(
+            f"there are no rules for round {text!r} here",
+            hint=f"--ruleset takes {', '.join(ROUNDS)}, and {OWN} for what is no MLPerf benchmark",
+        )
     return version
 
 

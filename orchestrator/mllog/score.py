@@ -13,6 +13,8 @@ from __future__ import annotations
 import zlib
 
 from orchestrator.errors import InputError
+from orchestrator.mllog.compliance import LogFinding
+from orchestrator.mllog.own import OWN, OwnRules
 from orchestrator.mllog.reader import Log, read_log
 from orchestrator.mllog.referee import score_run, score_runs
 from orchestrator.mllog.result import RunScore, Score
@@ -25,26 +27,40 @@ from orchestrator.mllog.source import RunFile, Source, find_source
 __all__ = ["RunScore", "Score", "read_logs", "score_dir", "score_run", "score_runs", "score_source"]
 
 
-def score_dir(directory: str, *, ruleset: str = "", window: bool = False, minutes_left: float | None = None) -> Score:
-    """Score the set in `directory` by the rules of `ruleset` (guessed when empty).
+def score_dir(
+    directory: str,
+    *,
+    ruleset: str = "",
+    window: bool = False,
+    minutes_left: float | None = None,
+    own: OwnRules | None = None,
+) -> Score:
+    """Score the set in `directory` by the rules of `ruleset` (guessed when empty), or by a workload's `own` rules.
+
+    `ruleset` "own" takes the workload's own rules from the set.
 
     `window` applies the median-window rule to a folder with more runs than a submission has (a set folder always gets
     it); `minutes_left` is the time that an unfinished set still has. Raises InputError.
     """
     source = find_source(directory)
-    return score_source(source, ruleset=ruleset, window=window, minutes_left=minutes_left)
+    return score_source(source, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own)
 
 
 def score_source(
-    source: Source, *, ruleset: str = "", window: bool = False, minutes_left: float | None = None
+    source: Source,
+    *,
+    ruleset: str = "",
+    window: bool = False,
+    minutes_left: float | None = None,
+    own: OwnRules | None = None,
 ) -> Score:
     """Score as `score_dir` does, for logs that were found already."""
     logs = read_logs(source)
-    named, why = _ruleset(ruleset, source, logs)
-    round_rules = rules(named)
+    round_rules, why = (own, "--workload") if own else _rules(ruleset, source, logs)
     runs = [score_run(run, log, round_rules) for run, log in logs]
+    differing = _differences(source, logs)
     logs.clear()
-    score = score_runs(source.directory, runs, round_rules, why, source)
+    score = score_runs(source.directory, runs, round_rules, why, source).replace(differences=differing)
     return _with_outlook(score, round_rules, window or source.is_set, minutes_left)
 
 
@@ -62,16 +78,26 @@ def read_logs(source: Source) -> list[tuple[RunFile, Log]]:
     return logs
 
 
-def _ruleset(wanted: str, source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[str, str]:
-    if wanted:
-        return chosen_round(wanted), "--ruleset"
-    if named := source.described.get("ruleset"):
-        return chosen_round(str(named)), "set.json"
+def _rules(wanted: str, source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[Rules | OwnRules, str]:
+    """Return (the rules that count, why these)."""
+    named = wanted or str(source.described.get("ruleset") or "")
+    if named:
+        why = "--ruleset" if wanted else "set.json"
+        return (OwnRules.of_set(source) if named == OWN else rules(chosen_round(named))), why
     starts = [start for _, log in logs if (start := log.start_stop[0]) is not None]
-    return guess_round(next((log.benchmark for _, log in logs if log.benchmark is not None), None), starts)
+    guessed, why = guess_round(next((log.benchmark for _, log in logs if log.benchmark is not None), None), starts)
+    return rules(guessed), why
 
 
-def _with_outlook(score: Score, round_rules: Rules, adopt: bool, minutes_left: float | None) -> Score:
+def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFinding, ...]:
+    if not source.workload.get("logged"):
+        return ()
+    from orchestrator.mllog.described import differences
+
+    return tuple(differences(source, logs))
+
+
+def _with_outlook(score: Score, round_rules: Rules | OwnRules, adopt: bool, minutes_left: float | None) -> Score:
     """Return the score with the parts that only some sets need, imported only then."""
     if len(score.runs) > score.runs_required:
         from orchestrator.mllog.window import apply_window

@@ -16,20 +16,24 @@ if TYPE_CHECKING:
 
 
 class RunFile:
-    """One log that counts as a run. `name` is what messages call it; `number` the run's number in a set folder."""
+    """One log that counts as a run. `name` is what messages call it.
 
-    __slots__ = ("name", "number", "path")
+    `number` is the run's number in a set folder, `seed` the seed that it was given there; None for other logs.
+    """
 
-    def __init__(self, path: str, name: str, number: int | None = None) -> None:
+    __slots__ = ("name", "number", "path", "seed")
+
+    def __init__(self, path: str, name: str, number: int | None = None, seed: int | None = None) -> None:
         self.path = path
         self.name = name
         self.number = number
+        self.seed = seed
 
 
 class Source:
     """What a folder holds. `described` is set.json of a set folder ({} for a plain folder)."""
 
-    __slots__ = ("described", "directory", "files", "pending", "unscored")
+    __slots__ = ("_workload", "described", "directory", "files", "pending", "unscored")
 
     def __init__(self, directory: str, files: list[RunFile], described: dict[str, Any] | None = None) -> None:
         self.directory = directory
@@ -40,9 +44,18 @@ class Source:
         self.pending: list[int] = []
         """Runs of a set folder that have no result yet."""
 
+        self._workload: dict[str, Any] | None = None
+
     @property
     def is_set(self) -> bool:
         return bool(self.described)
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """What the workload's document says about scores and logs (bundle/workload.json); {} without it."""
+        if self._workload is None:
+            self._workload = read_json(os.path.join(self.directory, "bundle", "workload.json")) if self.is_set else {}
+        return self._workload
 
 
 def find_source(directory: str) -> Source:
@@ -128,7 +141,9 @@ def _add_run(source: Source, folder: str, number: int) -> None:
         "",
     )
     if path and not lost:
-        source.files.append(RunFile(path, os.path.basename(path), number))
+        seed = state.get("seed")
+        known = isinstance(seed, int) and seed > 0
+        source.files.append(RunFile(path, os.path.basename(path), number, seed if known else None))
     else:
         source.pending.append(number)
     source.unscored += _failed_attempts(folder, number)

@@ -42,8 +42,8 @@ def number(value: Any, digits: int = 0) -> str:
 def score_text(score: Score) -> str:
     """Return the whole report of one set."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
-    rules = f"round {score.ruleset} ({score.ruleset_from})"
-    lines = [score.directory, f"{score.benchmark} · {rules} · {score.division} division · batch size {batch}", ""]
+    what = [str(score.benchmark), score.rules_text, f"{score.division} division" if score.division else ""]
+    lines = [score.directory, " · ".join([*filter(None, what), f"batch size {batch}"]), ""]
     lines += columns(["file", "minutes", "samples", "seed", "status", ""], [_row(run) for run in score.runs])
     lines.append("")
     lines += [
@@ -101,6 +101,9 @@ def check_text(score: Score) -> str:
     findings = score.findings
     bad = sum(not run.compliant for run in score.runs)
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"
-    what = f"{score.directory}: {score.benchmark}, round {score.ruleset}"
-    summary = f"{what}: {len(score.runs)} files, {bad} not compliant, {seeds}"
+    rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
+    what = f"{score.directory}: {score.benchmark}, {rules}"
+    differing = f", {len(score.differences)} values are not as described" if score.differences else ""
+    bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
+    summary = f"{what}: {len(score.runs)} files, {bad_runs}, {seeds}{differing}"
     return "\n".join([*(str(finding) for finding in findings), summary])

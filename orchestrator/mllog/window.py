@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.result import RunScore, Score
     from orchestrator.mllog.rules import Rules
 
@@ -32,7 +33,7 @@ def launch_order(runs: Sequence[RunScore]) -> list[RunScore]:
     return [run for _, _, run in sorted(ordered, key=lambda item: item[:2])]
 
 
-def apply_window(score: Score, round_rules: Rules, *, adopt: bool) -> Score:
+def apply_window(score: Score, round_rules: Rules | OwnRules, *, adopt: bool) -> Score:
     """Return a set of too many runs with its median window on record; with `adopt` the window's score is the set's."""
     runs, size = launch_order(score.runs), score.runs_required
     windows = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError, did_you_mean
-from orchestrator.model.checks import check_system
+from orchestrator.model.checks import check_system, check_workload
 from orchestrator.model.documents import Accelerators, Fabrics, Hosts, System, Workload
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
@@ -82,6 +82,8 @@ class Catalogue:
         if path not in self._workloads:
             document = read(path)
             workload = validate(document, Workload)
+            if workload is not None:
+                check_workload(document, workload)
             _check_file_name(document, path)
             self._workloads[path] = (document, checked(document, workload))
         return self._workloads[path]

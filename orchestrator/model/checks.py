@@ -1,15 +1,19 @@
-"""Checks of a system that go over several keys: its name, its batch, its stack."""
+"""Checks that go over several keys: of a system its name, its batch, its stack; of a workload its number of runs."""
 
 from __future__ import annotations
 
 import re
 
-from orchestrator.model.documents import Accelerator, System, SystemRound
+from orchestrator.model.documents import Accelerator, System, SystemRound, Workload
+from orchestrator.model.fields import OWN
 from orchestrator.model.source import Document, Key
 
 # <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a site's word may stand
 # before the numbers (MI350X_akash_4x8x1). Names without this shape are accepted and say nothing.
 _SHAPE = re.compile(r"(MI[0-9]+[A-Z]*)_(?:[A-Za-z]+_)*0*([0-9]+)x0*([0-9]+)(?:x0*([0-9]+))?(?:_.*)?")
+
+FEWEST_RUNS = 3
+"""Below three runs an olympic mean has nothing left to average."""
 
 
 def check_system(document: Document, system: System) -> None:
@@ -18,6 +22,17 @@ def check_system(document: Document, system: System) -> None:
     for workload, rounds in system.workloads.items():
         for name, one in rounds.items():
             _check_batch(document, ("workloads", workload, name), system, one)
+
+
+def check_workload(document: Document, workload: Workload) -> None:
+    """Note what the rounds of `workload` want together with the rest of it."""
+    own = [name for name, one in workload.rounds.items() if one.ruleset == OWN]
+    if own and workload.runs_required < FEWEST_RUNS:
+        document.add(
+            ("runs_required",),
+            f"{workload.runs_required}, but round {own[0]} is scored by the olympic mean of its runs (ruleset: {OWN}), "
+            f"which leaves out the fastest and the slowest; accepted: at least {FEWEST_RUNS}",
+        )
 
 
 def _check_name(document: Document, system: System) -> None:

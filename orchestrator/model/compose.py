@@ -16,12 +16,11 @@ from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning
 from orchestrator.model.documents import ContainerPart, Site, System, Workload
-from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, Origin
+from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, Origin, fact_of
 from orchestrator.model.fields import NAME
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
 
-FACT_OF_REF = {"system": "published_as"}
 _NETWORK_LAYERS = ("fabric", "site network")
 
 
@@ -228,13 +227,13 @@ class _Composition:
     def _resolve(self, value: values.EnvValue | values.Ref) -> values.EnvValue:
         if not isinstance(value, values.Ref):
             return value
-        fact = getattr(Facts(self.chosen), FACT_OF_REF.get(value.name, value.name))
+        fact = fact_of(Facts(self.chosen), value.name)
         if not fact:
             chosen = self.chosen
             document, where = chosen.system_document, ("workloads", chosen.workload.name, chosen.round, value.name)
             document.add(where, f"this key is required, because the environment of {chosen.workload.name} refers to it")
             document.check()
-        return values.Text(str(fact))
+        return values.Text(fact)
 
     def _check_network(self) -> None:
         kind, nodes = self.chosen.fabric.kind, self.chosen.system.nodes
@@ -284,7 +283,8 @@ class _Composition:
             **self.chosen.mine.container.model_dump(exclude_none=True),
         }
         part, site = ContainerPart.model_validate(merged), self.site.container
-        rdma = self.chosen.fabric.devices if self.chosen.system.nodes > 1 else []
+        wanted = self.chosen.system.nodes > 1 and self.site.network.rdma != "off"
+        rdma = self.chosen.fabric.devices if wanted else []
         devices = dict.fromkeys([*self.chosen.accelerator.devices, *rdma, *(part.devices or []), *site.devices])
         caps, ulimits = dict.fromkeys(part.caps or []), dict(part.ulimits or {})
         if rdma:
@@ -305,6 +305,7 @@ class _Composition:
             ipc=part.ipc or "host",
             uts=part.uts or "host",
             pull=site.pull,
+            options=(*(f"--env-file={path}" for path in site.env_files), *site.options),
         )
 
     def _files(self) -> tuple[str, ...]:

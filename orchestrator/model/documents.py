@@ -6,15 +6,18 @@ Unknown keys are errors, types are exact (a number is not text), and every defau
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from orchestrator.errors import did_you_mean
 from orchestrator.model.fields import (
     AbsolutePath,
+    Batch,
     Count,
     DataFolders,
     Env,
+    Form,
     Image,
     Joined,
     Line,
@@ -23,13 +26,17 @@ from orchestrator.model.fields import (
     PassedName,
     RelativePath,
     Round,
+    Ruleset,
+    RunOption,
     SbatchLine,
     Size,
     TimeLimit,
+    TrueFalseUnknown,
     Variable,
     refuse,
 )
 from orchestrator.model.part import DocumentPart, NameOr
+from orchestrator.model.values import OWNED_BY_THE_LOOP, REFS, name_problem
 
 
 class Accelerator(DocumentPart):
@@ -135,8 +142,12 @@ class SystemRound(DocumentPart):
     env: Env = {}
     whole_env: bool = False
     """`env` stands here in full: nothing is taken from the workload's round."""
+    env_from: Literal["config", "logs", "assumed"] = "config"
+    """What `env` was taken from: the config that was published; what the published logs show, with the round's values for
+    the rest; nothing of this entry."""
     submitter: Line | None = None
-    submitted: bool = False
+    submitted: TrueFalseUnknown = False
+    """Whether results were published with it."""
     source: str = ""
     note: str = ""
 
@@ -173,18 +184,51 @@ class DataPart(DocumentPart):
     what: str = ""
 
 
-class WorkloadRound(DocumentPart):
-    """A workload in one round of MLPerf Training."""
+def _logged_variable(text: str) -> str:
+    if text not in OWNED_BY_THE_LOOP and (problem := name_problem(text)):
+        raise refuse(problem)
+    return text
 
-    ruleset: Line
+
+def _fact(text: str) -> str:
+    if text not in REFS:
+        raise refuse(f"{text!r} is no fact; accepted: {', '.join(REFS)}{did_you_mean(text, REFS)}")
+    return text
+
+
+class LoggedPart(DocumentPart):
+    """Where a value in the log comes from: a variable of the runs' environment, a fact of the descriptor, or both."""
+
+    env: Annotated[str, AfterValidator(_logged_variable)] | None = None
+    """`SEED` is the seed of the run."""
+    ref: Annotated[str, AfterValidator(_fact)] | None = None
+    form: Form = "{}"
+    """How the log writes the value, which stands at {}: "{nodes}x{}"."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.env is None and self.ref is None:
+            raise refuse("needs `env` (a variable), `ref` (a fact), or both")
+        return self
+
+
+class WorkloadRound(DocumentPart):
+    """A workload in one round of MLPerf Training, or in a version of its own."""
+
+    ruleset: Ruleset
+    """The round whose rules count, or `own`: no MLPerf benchmark."""
     image: Image | None = None
     """None: it was run without a container; the site gives the code, and the container engine is `none`."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
     env: Env = {}
+    reference: dict[Batch, Env] = {}
+    """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
     container: ContainerPart = ContainerPart()
     command: list[str] | None = Field(default=None, min_length=1)
     mounts: list[MountPart] | None = None
     data_tree: list[DataPart] | None = None
+    logged: dict[Name, LoggedPart | None] = {}
+    """Over the workload's own, key by key; null takes one away."""
     source: str = ""
     note: str = ""
 
@@ -204,6 +248,8 @@ class Workload(DocumentPart):
     command: list[str] = Field(min_length=1)
     mounts: list[MountPart] = []
     data_tree: list[DataPart] = []
+    logged: dict[Name, LoggedPart] = {}
+    """Key in the log -> what its value was given by: what is compared with what ran."""
     rounds: dict[Round, WorkloadRound] = Field(min_length=1)
 
 
@@ -221,6 +267,15 @@ class SiteNetwork(DocumentPart):
     env: Env = {}
 
 
+class SiteMount(DocumentPart):
+    """A file or folder of the nodes that every container of the site sees, such as the host's RDMA libraries."""
+
+    host: AbsolutePath
+    container: AbsolutePath | None = None
+    """Where it is in the container; null: at the same path."""
+    read_only: bool = True
+
+
 class SiteContainer(DocumentPart):
     """How containers are started on the site."""
 
@@ -228,7 +283,21 @@ class SiteContainer(DocumentPart):
     command: Lines | None = Field(default=None, min_length=1)
     privileged: bool = False
     devices: list[AbsolutePath] = []
+    mounts: list[SiteMount] = []
+    options: list[RunOption] = []
+    """Further options of the engine's `run`."""
+    env_files: list[AbsolutePath] = []
+    """Files of the nodes with NAME=VALUE lines that the engine reads; the values of the config win."""
+    scratch: AbsolutePath | None = None
+    """A local folder of the nodes for temporary files and compile caches that outlive containers and sets."""
+    results: Literal["shared", "local"] = "shared"
+    """Where /results of a running container lies: on shared storage, or on the node until the run is over."""
+    channel_dir: AbsolutePath = "/tmp"
+    """Where a node and its container meet: a local folder that the engine sees, too."""
     pull: Literal["never", "missing"] = "missing"
+    pull_minutes: Annotated[int, Field(ge=1, le=10_000)] = 120
+    pull_at_once: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """So many nodes pull at the same time: they share one registry, and the way to it."""
 
 
 class SiteLimits(DocumentPart):
@@ -302,6 +371,10 @@ class Site(DocumentPart):
     exclude: Lines = []
     nodelist: Lines = []
     time_limit: TimeLimit | None = None
+    exclusive: bool = True
+    """Ask for whole nodes with all their memory: a set tunes them, and drops their caches."""
+    gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
+    """How sbatch is asked for GPUs; none: where the partition gives whole nodes and knows no GPUs."""
     log_dir: AbsolutePath | None = None
     systems_dirs: list[AbsolutePath] = []
     data: dict[Name, DataFolders] = {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.model.catalogue import Catalogue
-from orchestrator.model.compose import newest
-from orchestrator.model.documents import Accelerator
+from orchestrator.model.compose import load_entry, newest, round_order
+from orchestrator.model.documents import Accelerator, System, SystemRound, WorkloadRound
 from orchestrator.model.fields import NAME
 
 _TEXT = """\
@@ -19,7 +21,7 @@ title: {title_quoted}
 accelerator: {accelerator}              # from systems/shared/accelerators.yaml, or a mapping written here
 nodes: {nodes}
 gpus_per_node: {gpus}
-fabric: {fabric}                # from systems/shared/fabrics.yaml; names of interfaces belong into the site file
+fabric: {fabric}                # {fabric_from}; names of interfaces belong into the site file
 workloads:
   {workload}:
     "{round}":
@@ -32,6 +34,23 @@ workloads:
 {env}"""
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A descriptor's text, and what its author has to decide before it is used."""
+
+    text: str
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Variables for the new descriptor, in words where they are from, and whether they are only a stopgap."""
+
+    env: Mapping[str, object]
+    words: str
+    stopgap: bool = False
+
+
 def draft_system(
     catalogue: Catalogue,
     name: str,
@@ -39,57 +58,161 @@ def draft_system(
     accelerator: str,
     nodes: int,
     gpus: int,
-    fabric: str,
+    fabric: str | None,
     workload: str,
     round_name: str | None,
     micro_batch: int,
     accumulation: int,
-) -> str:
-    """Return the text of a new descriptor for `name`.
+) -> Draft:
+    """Return a new descriptor for `name`.
 
-    Where a system of the catalogue runs the workload on the same GPU, its variables are taken over as a start, and the
-    text says from where. Raises UsageError for a name that cannot be one, or a workload that does not exist.
+    What goes with the global batch is taken from a published system with the same GPU and batch, else from the reference
+    convergence point of the batch; all other variables from the system of the same GPU with the nearest number of nodes.
+    `fabric` None: the one of the nearest system with several nodes. The text says what is from where. Raises UsageError
+    for a name that cannot be one, and for a workload, round, GPU or fabric that does not exist.
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a name; accepted: letters, digits, '.', '_' and '-'")
     _, found = catalogue.workload(workload)
     chosen = round_name or newest(found.rounds)
-    like, env = _closest(catalogue, accelerator, nodes, workload, chosen)
-    lines = [f"        {key}: {_value(value)}" for key, value in env.items()] or ["        {}"]
+    if chosen not in found.rounds:
+        has = ", ".join(sorted(found.rounds, key=round_order))
+        raise UsageError(f"{workload} has no round {chosen}; it has: {has}")
+    _known(catalogue, "accelerator", accelerator)
+    fabric_name, fabric_from = _fabric(catalogue, accelerator, nodes, workload, fabric)
+    batch = nodes * gpus * micro_batch * accumulation
+    rules = found.rounds[chosen]
+    schedule = _schedule(catalogue, accelerator, workload, chosen, rules, batch)
+    others = _nearest(catalogue, accelerator, nodes, workload, chosen, rules, "all other" if schedule.env else "all")
     title = f"{nodes} x {gpus} {accelerator}"
-    return _TEXT.format(
+    text = _TEXT.format(
         title=title,
         title_quoted=json.dumps(title),
         name=name,
         accelerator=accelerator,
         nodes=nodes,
         gpus=gpus,
-        fabric=fabric,
+        fabric=fabric_name,
+        fabric_from=fabric_from,
         workload=workload,
         round=chosen,
         micro_batch=micro_batch,
         accumulation=accumulation,
-        global_batch=nodes * gpus * micro_batch * accumulation,
-        minutes=found.rounds[chosen].minutes_per_run if chosen in found.rounds else 60,
-        note=json.dumps(like),
-        env="\n".join(lines) + "\n",
+        global_batch=batch,
+        minutes=rules.minutes_per_run,
+        note=json.dumps("; ".join(layer.words for layer in (schedule, others) if layer.words)),
+        env="\n".join(_lines(schedule, others)) + "\n",
     )
+    return Draft(text, (schedule.words,) if schedule.stopgap else ())
 
 
-def _closest(
-    catalogue: Catalogue, accelerator: str, nodes: int, workload: str, round_name: str
-) -> tuple[str, dict[str, object]]:
-    candidates = []
-    for system in catalogue.systems():
-        given = system.accelerator.title if isinstance(system.accelerator, Accelerator) else system.accelerator
-        if given == accelerator and round_name in system.workloads.get(workload, {}):
-            candidates.append(system)
+def _known(catalogue: Catalogue, kind: str, name: str) -> None:
+    facts = catalogue.shared(f"{kind}s")[0]
+    if name not in facts:
+        raise UsageError(
+            f"there is no {kind} {name}{did_you_mean(name, facts)}; there are: {', '.join(sorted(facts))}",
+            hint=f"another one is described in shared/{kind}s.yaml of a folder of your own (--systems-dir)",
+        )
+
+
+def _fabric(catalogue: Catalogue, accelerator: str, nodes: int, workload: str, given: str | None) -> tuple[str, str]:
+    """The fabric's name, and in words where it is from."""
+    if given is not None:
+        _known(catalogue, "fabric", given)
+        return given, "from systems/shared/fabrics.yaml"
+    if nodes == 1 or not catalogue.fact("accelerators", accelerator).gfx:
+        return "none", "one node has no network" if nodes == 1 else "from systems/shared/fabrics.yaml"
+    like = [
+        system
+        for system in _of_gpu(catalogue, accelerator)
+        if system.nodes > 1 and isinstance(system.fabric, str) and system.fabric != "none"
+    ]
+    if not like:
+        there = ", ".join(sorted(catalogue.shared("fabrics")[0]))
+        raise UsageError(
+            f"which network connects the {nodes} nodes? no system with several nodes of {accelerator} is known",
+            hint=f"--fabric NAME; there are: {there}",
+        )
+    best = min(like, key=lambda system: (workload not in system.workloads, *_distance(system, nodes)))
+    return str(best.fabric), f"taken over from {best.name}"
+
+
+def _schedule(
+    catalogue: Catalogue, accelerator: str, workload: str, round_name: str, rules: WorkloadRound, batch: int
+) -> _Layer:
+    """The variables that go with the global batch."""
+    names = list(dict.fromkeys(name for env in rules.reference.values() for name in env))
+    if not names:
+        return _Layer({}, "")
+    what = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    for system, part in _parts(_of_gpu(catalogue, accelerator), workload, round_name):
+        if part.global_batch == batch and part.env_from != "assumed":
+            entry = load_entry(system.name, workload, round=round_name, systems_dirs=catalogue.dirs)
+            values = {name: str(entry.env[name]) for name in names if name in entry.env}
+            return _Layer(values, f"{what} as {system.name} has them for global batch {batch}")
+    if env := rules.reference.get(str(batch)):
+        return _Layer(_plain(env), f"{what} of the reference convergence point of global batch {batch}")
+    near = min(rules.reference, key=lambda one: (abs(int(one) - batch), int(one)))
+    points = ", ".join(sorted(rules.reference, key=int))
+    words = (
+        f"there is no reference convergence point for global batch {batch} (there are: {points}): "
+        f"{what} are those of {near}; choose your own"
+    )
+    return _Layer(_plain(rules.reference[near]), words, stopgap=True)
+
+
+def _nearest(
+    catalogue: Catalogue, accelerator: str, nodes: int, workload: str, round_name: str, rules: WorkloadRound, which: str
+) -> _Layer:
+    """All other variables; `which` says so."""
+    candidates = [
+        (system, part)
+        for system, part in _parts(_of_gpu(catalogue, accelerator), workload, round_name)
+        if not (part.whole_env or part.stack or part.image)
+    ]
     if not candidates:
-        return "not published by anybody; the variables are those of the workload", {}
-    best = min(candidates, key=lambda system: (abs(system.nodes - nodes), len(system.name), system.name))
+        return _Layer({}, f"nobody published it on {accelerator}: {which} variables are those of the workload")
+    best, _ = min(candidates, key=lambda one: (abs(one[0].nodes - nodes), one[1].submitter != "AMD", *_rank(one[0])))
     raw = catalogue.system(best.name)[0].data["workloads"][workload][round_name].get("env", {})
-    return f"variables taken over from {best.name}; check learning rate and warm-up for this batch", raw
+    left = {name for env in rules.reference.values() for name in env}
+    env = {name: value for name, value in raw.items() if name not in left and "_SUBMISSION_" not in name}
+    return _Layer(env, f"{which} variables as {best.name} has them")
 
 
-def _value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _of_gpu(catalogue: Catalogue, accelerator: str) -> list[System]:
+    def gpu(system: System) -> object:
+        given = system.accelerator
+        return given.title if isinstance(given, Accelerator) else given
+
+    return [system for system in catalogue.systems() if gpu(system) == accelerator]
+
+
+def _parts(systems: Iterable[System], workload: str, round_name: str) -> list[tuple[System, SystemRound]]:
+    """What each system has for the round: those with results first, AMD's before others."""
+    found = [
+        (system, system.workloads[workload][round_name])
+        for system in systems
+        if round_name in system.workloads.get(workload, {})
+    ]
+    return sorted(found, key=lambda one: (one[1].submitted is not True, one[1].submitter != "AMD", *_rank(one[0])))
+
+
+def _rank(system: System) -> tuple[int, str]:
+    return len(system.name), system.name
+
+
+def _distance(system: System, nodes: int) -> tuple[int, int, str]:
+    return abs(system.nodes - nodes), *_rank(system)
+
+
+def _plain(env: Mapping[str, object]) -> dict[str, object]:
+    return {name: str(value) for name, value in env.items()}
+
+
+def _lines(*layers: _Layer) -> Iterator[str]:
+    written = [layer for layer in layers if layer.env]
+    for layer in written:
+        yield f"        # {layer.words}"
+        yield from (f"        {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in layer.env.items())
+    if not written:
+        yield "        {}"

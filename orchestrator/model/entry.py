@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
         DataPart,
         Fabric,
         Host,
+        LoggedPart,
         Site,
         System,
         SystemRound,
@@ -37,6 +39,20 @@ class Origin:
 
     def __str__(self) -> str:
         return f"{self.layer} {self.file}:{self.line}" if self.line else self.layer
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What a log should say under `key`: the value of a variable, a fact of the descriptor, or both; "" for neither.
+
+    `form` has {} where the variable's value stands; `value` is the fact in that form, "" where it is not given.
+    """
+
+    key: str
+    env: str
+    fact: str
+    value: str
+    form: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,8 @@ class Container:
     ipc: str
     uts: str
     pull: str
+    options: tuple[str, ...] = ()
+    """Further options of the engine's `run`, of the site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +159,7 @@ class Facts:
     """Name of the config file in the bundle."""
     submitter = Fact(lambda of: of.mine.submitter or "", compared=True)
     submitted = Fact(lambda of: of.mine.submitted, shown=False, compared=True)
+    env_from = Fact(lambda of: of.mine.env_from)
     source = Fact(lambda of: of.mine.source)
     note = Fact(lambda of: of.mine.note)
     nodes = Fact(lambda of: of.system.nodes, compared=True)
@@ -164,6 +183,15 @@ class Facts:
     image = Fact(lambda of: of.mine.image or of.stack.image or "", compared=True)
     code_dir = Fact(lambda of: of.workload.code_dir)
     command = Fact(lambda of: tuple(of.stack.command or of.workload.command), shown=False)
+
+
+_FACT_OF_REF = {"system": "published_as"}
+_BRACED = re.compile(r"\{(\w+)\}")
+
+
+def fact_of(facts: Facts, name: str) -> str:
+    """Return the fact that documents call `name` (`values.REFS`); "" where it is not given."""
+    return str(getattr(facts, _FACT_OF_REF.get(name, name)) or "")
 
 
 @dataclass(frozen=True)
@@ -211,6 +239,17 @@ class Entry(Facts):
         """Files and folders that must exist."""
         own = self.documents.stack.data_tree
         return tuple(own if own is not None else self.documents.workload.data_tree)
+
+    @property
+    def logged(self) -> tuple[Logged, ...]:
+        """What the logs of this entry should say, by the workload's document."""
+        parts = {**self.documents.workload.logged, **self.documents.stack.logged}
+        return tuple(self._logged(key, part) for key, part in parts.items() if part is not None)
+
+    def _logged(self, key: str, part: LoggedPart) -> Logged:
+        form = _BRACED.sub(lambda found: fact_of(self, found[1]), part.form)
+        value = fact_of(self, part.ref) if part.ref else ""
+        return Logged(key, part.env or "", part.ref or "", form.replace("{}", value) if value else "", form)
 
     def facts(self, want: Callable[[Fact[Any]], bool]) -> dict[str, Any]:
         """Return the facts that `want` accepts, by name, in the order of `Facts`."""

@@ -13,8 +13,13 @@ from orchestrator.model import values
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ROUND = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}")
+_BRACED = re.compile(r"\{(\w+)\}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _TIME = re.compile(r"[0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]{1,2}(:[0-5]?[0-9]){0,2}")
+OWN = "own"
+"""The ruleset of a workload that is no MLPerf benchmark: it is scored by what its own document says."""
+
 _SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
 
 # The job's name, output, shape and signal are part of how sets work; a site cannot change them.
@@ -36,6 +41,21 @@ _SBATCH_OWNED = (
     "--time",
     "-t",
 )
+
+
+# A container lives as long as its input is open, is found by its name and labels, and is removed when it ends.
+_RUN_OWNED = (
+    "--name",
+    "--detach",
+    "--interactive",
+    "--tty",
+    "--rm",
+    "--entrypoint",
+    "--restart",
+    "--cidfile",
+    "--init",
+)
+_RUN_FLAGS = ("--privileged", "--read-only", "--oom-kill-disable", "--no-healthcheck", "--no-hosts")
 
 
 def refuse(what: str) -> PydanticCustomError:
@@ -78,6 +98,30 @@ def _round(text: str) -> str:
     return text
 
 
+def _batch(text: str) -> str:
+    if not (text.isascii() and text.isdecimal()) or text.startswith("0"):
+        raise refuse(f'{text!r} is not a global batch; accepted: a whole number in quotes such as "512"')
+    return text
+
+
+def _ruleset(text: str) -> str:
+    if text != OWN and not _VERSION.fullmatch(text):
+        raise refuse(
+            f'{text!r} is no ruleset; accepted: the round whose MLPerf rules count, such as "6.0.0", '
+            f"or {OWN} for a workload that is no MLPerf benchmark (docs/scoring.md)"
+        )
+    return text
+
+
+def _form(text: str) -> str:
+    if text.count("{}") != 1:
+        raise refuse(f"{text!r} must have {{}} once: where the value stands")
+    unknown = [name for name in _BRACED.findall(text) if name not in values.REFS]
+    if unknown:
+        raise refuse(f"{{{unknown[0]}}} is no fact; accepted: {', '.join(values.REFS)}")
+    return _line(text)
+
+
 def _absolute(text: str) -> str:
     if not text.startswith("/"):
         raise refuse(f"{text!r} is not an absolute path; write it from / on")
@@ -112,6 +156,21 @@ def _passed(text: str) -> str:
     return _variable(text)
 
 
+def _run_option(text: str) -> str:
+    """An option of the engine's `run` in one word. What ties a container to its job cannot be changed."""
+    _line(text)
+    option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
+    if not option:
+        raise refuse(f"{text!r} is not an option of the engine's `run`; write it as one word, such as --cpus=32")
+    if option[0] in ("--env", "--env-file"):
+        raise refuse("variables have keys of their own: `env`, `network.env`, `pass_env` and `container.env_files`")
+    if option[0] in _RUN_OWNED or not text.startswith("--"):
+        raise refuse(f"{option[0]} cannot be set by a site: it is part of how containers live and end with their job")
+    if "=" not in text and option[0] not in _RUN_FLAGS:
+        raise refuse(f"{text!r} has no value; write it as one word: {option[0]}=VALUE")
+    return text
+
+
 def _time_limit(raw: object) -> object:
     if type(raw) is int:
         if not 1 <= raw <= 525_600:
@@ -120,6 +179,12 @@ def _time_limit(raw: object) -> object:
     if isinstance(raw, str) and not _TIME.fullmatch(raw):
         raise refuse(f"{raw!r} is not a time; accepted: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS")
     return raw
+
+
+def _true_false_unknown(raw: object) -> object:
+    if raw is True or raw is False or raw == "unknown":
+        return raw
+    raise refuse(f"{raw!r} is not accepted; accepted: true, false, unknown")
 
 
 def _joined(raw: object) -> object:
@@ -171,12 +236,18 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
 Line = Annotated[str, AfterValidator(_line)]
 Name = Annotated[str, AfterValidator(_name)]
 Round = Annotated[str, AfterValidator(_round)]
+Batch = Annotated[str, AfterValidator(_batch)]
+Ruleset = Annotated[str, AfterValidator(_ruleset)]
+Form = Annotated[str, AfterValidator(_form)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Image = Annotated[str, AfterValidator(_image)]
 Variable = Annotated[str, AfterValidator(_variable)]
 PassedName = Annotated[str, AfterValidator(_passed)]
 TimeLimit = Annotated[str, BeforeValidator(_time_limit), WithJsonSchema({"type": ["integer", "string"]})]
+TrueFalseUnknown = Annotated[
+    bool | str, BeforeValidator(_true_false_unknown), WithJsonSchema({"enum": [True, False, "unknown"]})
+]
 Joined = Annotated[
     Line, BeforeValidator(_joined), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
 ]
@@ -184,6 +255,7 @@ Lines = Annotated[
     list[Line], BeforeValidator(_listed), WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}})
 ]
 SbatchLine = Annotated[str, AfterValidator(_sbatch)]
+RunOption = Annotated[str, AfterValidator(_run_option)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
 ENV_SCHEMA: dict[str, Any] = {

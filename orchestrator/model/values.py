@@ -61,6 +61,7 @@ REFS = (
     "gpus_per_node",
     "micro_batch",
     "global_batch",
+    "accumulation",
     "tensor_parallel",
     "pipeline_parallel",
     "context_parallel",

@@ -85,8 +85,14 @@ class Settings:
     engine_command: tuple[str, ...]
     cont: str
     pull: str
+    pull_minutes: int
+    pull_at_once: int
     container_options: tuple[str, ...]
     mounts: tuple[str, ...]
+    site_mounts: tuple[str, ...]
+    scratch_dir: str
+    results: str
+    orch_channels: str
     config_file: str
     code_dir: str
     code_source: str
@@ -104,6 +110,8 @@ _LIMITS = {
     "node_silence_s": 99_999,
     "end_grace_s": 99_999,
     "preflight_check_s": 999,
+    "pull_minutes": 9999,
+    "pull_at_once": 9999,
 }
 """Numbers that the caller's environment may give, from 1 to these."""
 

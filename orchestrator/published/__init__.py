@@ -6,6 +6,26 @@ for result in find(benchmark="llama2_70b_lora", round="6.0", system="MI355X_1x8x
 
 from __future__ import annotations
 
-from orchestrator.published.results import PublishedResult, compare, difference, find, known_names, load, wording
+from orchestrator.published.results import (
+    OtherResult,
+    PublishedResult,
+    compare,
+    difference,
+    find,
+    known_names,
+    load,
+    others,
+    wording,
+)
 
-__all__ = ["PublishedResult", "compare", "difference", "find", "known_names", "load", "wording"]
+__all__ = [
+    "OtherResult",
+    "PublishedResult",
+    "compare",
+    "difference",
+    "find",
+    "known_names",
+    "load",
+    "others",
+    "wording",
+]

@@ -49,6 +49,30 @@ class PublishedResult:
         return {**asdict(self), "run_minutes": list(self.run_minutes)}
 
 
+@dataclass(frozen=True, slots=True)
+class OtherResult:
+    """A time of another maker's GPUs that an article compares AMD's with. Minutes, as quoted."""
+
+    round: str
+    benchmark: str
+    accelerator: str
+    gpus: int
+    minutes: float
+    entry: str
+    source: str
+
+
+def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
+    """Return the quoted times of other makers' GPUs; "" matches all."""
+    document = json.loads((data_dir("published") / "results.json").read_bytes())
+    wanted = _round(round)
+    return [
+        one
+        for one in (OtherResult(**given) for given in document["others"])
+        if (not benchmark or one.benchmark == benchmark.lower()) and (not wanted or one.round == wanted)
+    ]
+
+
 @cache
 def load() -> tuple[PublishedResult, ...]:
     """Return every published result: newest round first, then by benchmark and time."""
@@ -62,7 +86,7 @@ def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[Publ
     `round` may be written 6.0, v6.0 or 6.0.0. `system` is a name of this catalogue, the published name, or a GPU such
     as MI355X. Capital letters do not matter. The catalogue's own names win: MI355X_1x8x1 is AMD's entry alone.
     """
-    wanted = ".".join(round.lower().removeprefix("v").split(".")[:2])
+    wanted = _round(round)
     return [
         one
         for one in load()
@@ -70,6 +94,10 @@ def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[Publ
         and (not wanted or one.round == wanted)
         and (not system or _is(one, system.lower()))
     ]
+
+
+def _round(name: str) -> str:
+    return ".".join(name.lower().removeprefix("v").split(".")[:2])
 
 
 def _is(result: PublishedResult, system: str) -> bool:

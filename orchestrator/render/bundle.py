@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -21,11 +22,13 @@ from orchestrator.tuning.script import SCRIPT, profile_for, tunables_script
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from orchestrator.model.documents import SiteMount
     from orchestrator.model.entry import Entry, Mount
 
 Files = dict[str, bytes]
 
 MANIFEST = "manifest.json"
+WORKLOAD = "workload.json"
 _PLAIN = ("preflight.sh",)
 _RENDERED = ("README", "job.sh", "run_with_docker.sh", "run_with_docker_slurm.sh", "settings.sh", "rccl_env.sh")
 
@@ -56,6 +59,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
     files.update(_package(entry))
     files.update(_code(entry.workload))
     names = _input_names(entry)
+    files[WORKLOAD] = _workload(entry)
     files[ORIGINS] = origins_table(entry, names)
     files[MANIFEST] = _manifest(entry, nexp, files, templates, names)
     return dict(sorted(files.items()))
@@ -130,6 +134,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "engine": container.engine,
         "engine_command": container.command or ((container.engine,) if container.engine != "none" else ()),
         "pull": container.pull,
+        "site_mounts": [_site_mount(mount) for mount in site.container.mounts],
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],
         "mount_values": sorted(site.data.get(entry.workload, {}).items()),
@@ -144,8 +149,10 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
 def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
     site = entry.site
     options = [f"--time={site.time_limit or entry.job_minutes(nexp)}", "--output=job_%j.out"]
-    if entry.gfx:
-        options.append(f"--gres=gpu:{entry.gpus_per_node}")
+    options += ["--exclusive", "--mem=0"] if site.exclusive else []
+    if entry.gfx and site.gpu_request != "none":
+        request = "--gres=gpu:" if site.gpu_request == "gres" else "--gpus-per-node="
+        options.append(f"{request}{entry.gpus_per_node}")
     for name in ("partition", "account", "qos", "reservation", "constraint"):
         if value := getattr(site, name):
             options.append(f"--{name}={value}")
@@ -165,11 +172,15 @@ def _container_options(entry: Entry) -> list[str]:
     options += [f"--security-opt={option}" for option in container.security_opt]
     options += [f"--ulimit={name}={limit}" for name, limit in container.ulimits]
     options += [f"--shm-size={container.shm_size}"] if container.shm_size else []
-    return options
+    return [*options, *container.options]
 
 
 def _mount_line(mount: Mount) -> str:
     return "\t".join((mount.variable, mount.subpath or ".", mount.container, "ro" if mount.read_only else "rw"))
+
+
+def _site_mount(mount: SiteMount) -> str:
+    return "\t".join((mount.host, mount.container or mount.host, "ro" if mount.read_only else "rw"))
 
 
 def _package(entry: Entry) -> Files:
@@ -196,6 +207,17 @@ def _code(workload: str) -> Files:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def _workload(entry: Entry) -> bytes:
+    """Return `workload.json`: what the workload's document says that scores and checks of the set's logs need."""
+    described = {
+        "schema": 1,
+        "workload": entry.workload,
+        "runs_required": entry.runs_required,
+        "logged": [asdict(one) for one in entry.logged],
+    }
+    return (json.dumps(described, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _manifest(entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]) -> bytes:

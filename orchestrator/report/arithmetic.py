@@ -187,6 +187,9 @@ def _final(score: Score) -> list[Step]:
     if score.minutes is None or score.olympic_mean is None:
         return []
     factor = score.factor if score.factor is not None else 1.0
+    if score.own:
+        line = f"rounded at the very end, to two decimals: {score.minutes:.2f}"
+        return [Step("Score by the workload's own rules: the olympic mean", (line,), score.minutes, "minutes")]
     lines = (
         f"{exact(score.olympic_mean)} × {exact(factor)} = {exact(score.minutes)}",
         f"rounded at the very end, to two decimals: {score.minutes:.2f}",

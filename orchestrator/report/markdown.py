@@ -49,7 +49,7 @@ def _head(report: Report) -> str:
         f"**{text(score.verdict, 1000)}**",
         "",
         (
-            f"- round {text(score.ruleset)} ({text(score.ruleset_from)}), {score.division} division, "
+            f"- {text(score.rules_text)}{f', {score.division} division' if score.division else ''}, "
             f"batch size {text('–' if score.batch_size == -1 else score.batch_size)}, "
             f"{len(score.runs)} of {score.runs_required} runs"
         ),

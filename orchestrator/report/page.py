@@ -69,7 +69,8 @@ def _headline(report: Report) -> str:
 
 def _subtitle(report: Report) -> str:
     score = report.score
-    parts = [f"MLPerf Training, round {score.ruleset} ({score.ruleset_from})", f"{score.division} division"]
+    parts = ["Not an MLPerf result" if score.own else "MLPerf Training", score.rules_text]
+    parts += [f"{score.division} division"] if score.division else []
     if set_id := report.described.get("set_id"):
         parts.append(f"set {clean(set_id)}")
     return " · ".join(parts)

@@ -16,6 +16,7 @@ from orchestrator.report.model import CurvePoint, Gap, Report, Run
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.result import RunScore, Score
     from orchestrator.mllog.source import Source
 
@@ -23,10 +24,10 @@ CURVE_POINTS = 240
 """Points kept of one curve: more cannot be told apart on a screen, and files stay small for any log."""
 
 
-def read_report(directory: str, *, ruleset: str = "", window: bool = False) -> Report:
+def read_report(directory: str, *, ruleset: str = "", window: bool = False, own: OwnRules | None = None) -> Report:
     """Read the set or the folder of results at `directory`. Raises InputError as `orchestrator score` does."""
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=window)
+    score = score_source(source, ruleset=ruleset, window=window, own=own)
     target, metric, smaller = _target(source, score)
     ordered = launch_order(score.runs)
     labels = run_labels(score.runs)
@@ -172,7 +173,9 @@ def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
 
 
 def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:
-    """(quality target, name of the metric, smaller is better): from set.json, else from the round's rules."""
+    """(quality target, name of the metric, smaller is better): the workload's, from set.json or the round's rules."""
+    if score.own:
+        return score.own.target, score.own.metric, score.own.smaller
     described = source.described
     if (target := number(described.get("target"))) is not None:
         smaller = described.get("target_is_upper_bound") is not False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from orchestrator.report import charts
 from orchestrator.report.figures import minutes, moment, plain
@@ -11,6 +12,9 @@ from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes
 from orchestrator.report.parts import Bullets, Cell, Details, Figure, Heading, Paragraph, Part, Section, Steps, Table
 from orchestrator.report.reading import thinned
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.compliance import LogFinding
 
 MOST_FINDINGS = 200
 MOST_COLUMNS = 40
@@ -187,9 +191,19 @@ def facts(report: Report) -> list[Part]:
 
 
 def findings(report: Report) -> list[Part]:
-    found = report.score.findings
-    if not found:
-        return []
+    score = report.score
+    differing = set(score.differences)
+    found = [finding for finding in score.findings if finding not in differing]
+    more = [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator check")] if len(found) > MOST_FINDINGS else []
+    whose = "workload's own" if score.own else "referee's"
+    return [
+        *_found("Where the logs are not what was described: no reason against a score", score.differences),
+        *_found(f"What the {whose} rules say about the logs", found),
+        *more,
+    ]
+
+
+def _found(caption: str, found: Sequence[LogFinding]) -> list[Part]:
     rows = [
         (
             finding.severity,
@@ -199,8 +213,7 @@ def findings(report: Report) -> list[Part]:
         )
         for finding in found[:MOST_FINDINGS]
     ]
-    more = [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator check")] if len(found) > MOST_FINDINGS else []
-    return [Table("What the referee's rules say about the logs", ("severity", "place", "key", "finding"), rows), *more]
+    return [Table(caption, ("severity", "place", "key", "finding"), rows)] if rows else []
 
 
 SECTIONS = (

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
+from orchestrator.mllog.own import OWN
 from orchestrator.mllog.score import score_source
 from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
@@ -25,6 +26,8 @@ class Chosen:
     score: Score
     runs: list[RunScore]
     problems: list[str] = field(default_factory=list)
+    own: bool = False
+    """It is no MLPerf benchmark: nothing else about it matters here."""
 
     @property
     def root(self) -> Path:
@@ -62,6 +65,7 @@ class Chosen:
             "olympic_mean_minutes": score.olympic_mean,
             "normalization_factor": score.factor,
             "notes": score.notes,
+            "differences": [finding.to_json() for finding in score.differences],
         }
 
 
@@ -76,9 +80,12 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
     chosen = Chosen(source, score, [run for run in launch_order(score.runs) if run.use != "outside"])
-    chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
-    if score.is_builtin:
-        chosen.problems.append(f"{directory}: the built-in workload is no MLPerf benchmark")
+    if OWN in (score.ruleset, source.described.get("ruleset")):
+        chosen.own = True
+        own = f"{score.benchmark} is no MLPerf benchmark: it is scored by its workload's own rules"
+        chosen.problems = [f"{directory}: {own}, and a submission holds results of MLPerf benchmarks only"]
+    else:
+        chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
     return chosen
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from orchestrator.errors import InputError, UsageError
 from orchestrator.evidence import bundle
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.mllog.described import DIFFERS
 from orchestrator.mllog.result import plain
 from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
@@ -39,6 +40,8 @@ class Options:
     ruleset: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
     systems_dirs: Sequence[Path] = ()
+    allow_differences: bool = False
+    """Hand in logs that are not what was described, or that name another organisation; it becomes a warning."""
 
 
 @dataclass(slots=True)
@@ -58,16 +61,20 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
     package = Package({}, sets[0].score.ruleset, [], [])
     seen: dict[str, str] = {}
     for one in sets:
-        problems += _add_set(package, one, options, seen)
+        problems += [] if one.own else _add_set(package, one, options, seen)
     if len({one.score.ruleset for one in sets}) > 1:
         problems.append(f"the sets are of different rounds: {', '.join(sorted({one.score.ruleset for one in sets}))}")
     problems += tree_problems(package.files)
     if problems:
-        raise Refused(list(dict.fromkeys(problems)), hint=_hint(directories, problems))
+        own = all(one.own for one in sets)
+        hint = "docs/scoring.md: a benchmark of your own; `orchestrator report` makes a page of it"
+        raise Refused(list(dict.fromkeys(problems)), hint=hint if own else _hint(directories, problems))
     return package
 
 
 def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
+    if any(f" {DIFFERS}: " in problem or " submission_org " in problem for problem in problems):
+        return "look at each; --allow-differences hands the logs in as they are, with the differences in runs.json"
     if any("systems/" in problem and "nothing is known" in problem for problem in problems):
         return "docs/package.md shows a system description to start from"
     bad = [name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)]
@@ -97,6 +104,7 @@ def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, st
     problems += _add_description(package, one, system, options)
     problems += _add_results(package, one, results)
     problems += _check_division(one, options)
+    problems += _check_described(package, one, options)
     _add_code(package, one, f"benchmarks/{benchmark}/implementations/{implementation}", system)
     return problems
 
@@ -107,6 +115,27 @@ def _check_division(one: Chosen, options: Options) -> list[str]:
             f"{one.root}: the logs are of the {one.score.division} division, and --division says {options.division}"
         ]
     return []
+
+
+def _check_described(package: Package, one: Chosen, options: Options) -> list[str]:
+    """Return where the logs are not what was described, or not of the submitter; allowed ones become warnings."""
+    found = [f"{one.root}: {finding}" for finding in one.score.differences]
+    orgs = dict.fromkeys(str(run.org) for run in one.runs if run.org not in (None, ""))
+    others = [org for org in orgs if _plain_name(org) != _plain_name(options.submitter)]
+    if others:
+        found.append(
+            f"{one.root}: the logs say submission_org {', '.join(map(repr, others))}, "
+            f"and --submitter says {options.submitter!r}"
+        )
+    if not options.allow_differences:
+        return found
+    package.warnings += [f"{difference} (allowed)" for difference in found]
+    return []
+
+
+def _plain_name(text: str) -> str:
+    """Return a name without what writers of it may do differently: ORACLE is Oracle, Giga Computing GigaComputing."""
+    return "".join(char for char in text.casefold() if char.isalnum())
 
 
 def _add_description(package: Package, one: Chosen, system: str, options: Options) -> list[str]:

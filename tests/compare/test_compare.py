@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import set_of_logs as sets
+from own_logs import own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
@@ -135,6 +136,21 @@ def test_sets_without_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     silent = sets.plain_folder(tmp_path / "silent", [b"nothing\n"] * 3)
     assert main(["compare", str(sets.MI355X), str(silent)]) == 1
     assert "cannot be compared" in capsys.readouterr().out
+
+
+def test_rules_of_ones_own_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = own_set(tmp_path / "a", [own_log(index, 0.5 + index / 100) for index in range(5)])
+    b = own_set(tmp_path / "b", [own_log(index, 1 + index / 50) for index in range(5)], target=1.45)
+    assert main(["compare", str(a), str(a)]) == 0
+    assert "note: both are scored by their workload's own rules: these are no MLPerf" in capsys.readouterr().out
+    assert main(["compare", str(a), str(b), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["score_ratio"] == pytest.approx(2.0) and found["a"]["ruleset"] == "own"
+    assert "different targets: validation loss ≤ 1.5 and validation loss ≤ 1.45" in " ".join(found["notes"])
+    assert main(["compare", str(a), str(sets.MI355X)]) == 0
+    text = capsys.readouterr().out
+    assert "a is scored by its workload's own rules" in text and "by MLPerf's: no comparison of results" in text
+    assert "different benchmarks" in text
 
 
 def test_bad_names(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,6 +202,11 @@ def test_the_set_is_reported_and_packaged(ten_runs: Bench, tmp_path: Path, capsy
     for run, content in enumerate(sets.logs(sets.NVIDIA), 1):
         (root / f"runs/{run}/result_{run}.txt").write_bytes(content)
     words = ["package", str(root), "--submitter", "AMD", "--framework", "PyTorch 2.10.0 + ROCm 7.2.2"]
+    assert main([*words, "-o", str(out)]) == 1
+    told = capsys.readouterr()
+    for said in ("submission_org 'NVIDIA'", "BATCHSIZE=2048", "global_batch 2048", "the run was given the seed"):
+        assert said in told.err, "these logs are not what was described"
+    words.append("--allow-differences")
     assert main([*words, "-o", str(out), "--verify"]) == 0
     told = capsys.readouterr()
     assert "round 6.0.0: no errors" in told.out and "stand-in" not in told.err

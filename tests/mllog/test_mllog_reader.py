@@ -240,7 +240,9 @@ def test_no_rule_of_any_round_names_a_skipped_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"x" * (3 * LONGEST_LINE), TOKEN + b"x" * (3 * LONGEST_LINE), b"\xff" * (3 * LONGEST_LINE)]
+    "line",
+    [b"x" * (3 * LONGEST_LINE), TOKEN + b"x" * (3 * LONGEST_LINE), b"\xff" * (3 * LONGEST_LINE)],
+    ids=["text", "record", "bytes"],  # the megabytes themselves otherwise
 )
 def test_a_line_without_end_does_not_fill_the_memory(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "result_0.txt"

@@ -1,4 +1,4 @@
-"""Scoring our own set folders (docs/set-folder.md), unfinished ones, and the built-in workload."""
+"""Scoring our own set folders (docs/set-folder.md), and unfinished ones."""
 
 from __future__ import annotations
 
@@ -119,63 +119,6 @@ def test_a_broken_set_json_is_said(tmp_path: Path) -> None:
     (tmp_path / "set.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="not a set's description"):
         score_dir(str(tmp_path))
-
-
-def builtin(index: int, minutes: float, status: str = "success", stand_in: bool = False) -> bytes:
-    """A log as the built-in workload writes it."""
-    start = 1_790_000_000_000 + index * 100_000
-    stop = start + int(minutes * 60000)
-    rows: list[tuple[int, str, Any, dict[str, Any]]] = [
-        (start - 50, "submission_benchmark", "builtin", {"stand_in": True} if stand_in else {}),
-        (start - 50, "submission_division", "open", {}),
-        (start - 40, "seed", 7 + index, {}),
-        (start - 30, "global_batch_size", 64, {}),
-        (start, "run_start", None, {}),
-        (stop - 10, "eval_accuracy", 0.1, {"samples_count": 640}),
-        (stop, "run_stop", None, {"samples_count": 640, "status": status}),
-    ]
-    return b"".join(
-        b":::MLLOG "
-        + json.dumps(
-            {
-                "namespace": "",
-                "time_ms": time,
-                "event_type": "POINT_IN_TIME",
-                "key": key,
-                "value": value,
-                "metadata": {"file": "train.py", "lineno": 1, **metadata},
-            }
-        ).encode()
-        + b"\n"
-        for time, key, value, metadata in rows
-    )
-
-
-def test_the_built_in_workload_scores_without_rcp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = [builtin(index, 0.02 + index / 1000) for index in range(10)]
-    folder = make_set(tmp_path / "set", runs, 10, benchmark="builtin", ruleset="6.0.0")
-    assert main(["score", str(folder), "--json"]) == 0
-    score = json.loads(capsys.readouterr().out)
-    assert score["score_minutes"] == pytest.approx(sum(run["minutes"] for run in score["runs"][1:9]) / 8, abs=1e-12)
-    assert score["rcp"] is None and score["normalization_factor"] is None
-    assert "not an MLPerf benchmark: RCP and compliance rules do not apply" in score["verdict"]
-    assert [run["samples"] for run in score["runs"]] == [640] * 10
-
-
-def test_built_in_runs_that_fail(tmp_path: Path) -> None:
-    one = [builtin(index, 0.02, "aborted" if index == 3 else "success") for index in range(10)]
-    assert score_dir(str(make_set(tmp_path / "one", one, 10, benchmark="builtin"))).valid
-    two = [builtin(index, 0.02, "aborted" if index < 2 else "success") for index in range(10)]
-    score = score_dir(str(make_set(tmp_path / "two", two, 10, benchmark="builtin")))
-    assert not score.valid and "2 bad runs (result_1.txt, result_2.txt), 1 allowed" in score.verdict
-
-
-def test_a_plain_folder_of_the_built_in_workload(tmp_path: Path) -> None:
-    for index in range(5):
-        (tmp_path / f"run_{index}.log").write_bytes(builtin(index, 0.02 + index / 1000, stand_in=True))
-    score = score_dir(str(tmp_path))
-    assert score.valid and score.runs_required == 5
-    assert any(note.startswith("stand-in") for note in score.notes)
 
 
 def test_the_open_division_has_no_seed_check_and_no_rcp(published: dict[str, Path], write_logs: Any) -> None:

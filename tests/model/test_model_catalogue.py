@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,22 @@ import pytest
 import yaml
 
 from orchestrator.model import Catalogue, Entry, load_entry
+from orchestrator.model.documents import SystemRound
+from orchestrator.published import find
 
 HERE = Path(__file__).parent
+README = HERE.parents[1] / "README.md"
 FACTS: dict[str, Any] = json.loads((HERE.parent / "data" / "facts_env.json").read_text(encoding="utf-8"))
 RULES: list[dict[str, Any]] = yaml.safe_load((HERE / "differences.yaml").read_text(encoding="utf-8"))
 ENTRIES: list[dict[str, Any]] = FACTS["entries"]
+CATALOGUE = Catalogue()
 
 
 def published_env(fact: dict[str, Any]) -> dict[str, str]:
+    """What ran: the published config, and over it what all logs of the entry say otherwise."""
     if "env" in fact:
         return dict(fact["env"])
-    env = {**FACTS["profiles"][fact["profile"]], **fact.get("set", {})}
+    env = {**FACTS["profiles"][fact["profile"]], **fact.get("set", {}), **fact.get("logs", {})}
     return {name: value for name, value in env.items() if name not in fact.get("absent", ())}
 
 
@@ -39,18 +45,18 @@ def allowed_by(identity: str, name: str, published: str | None, ours: str | None
             name in rule["variables"]
             and published is not None
             and re.fullmatch(rule.get("entries", ".*"), identity)
-            and re.fullmatch(rule["published"], published)
-            and _composed_fits(rule["composed"], published, ours)
+            and (found := re.fullmatch(rule["published"], published))
+            and _composed_fits(rule["composed"], found, ours)
         ):
             return number
     return None
 
 
-def _composed_fits(wanted: str, published: str, ours: str | None) -> bool:
+def _composed_fits(wanted: str, published: re.Match[str], ours: str | None) -> bool:
     if ours is None or wanted == "absent":
         return ours is None and wanted == "absent"
     if wanted == "in published":
-        found = re.search(r"([0-9]+)>$", published)
+        found = published if published.re.groups else re.search(r"([0-9]+)>$", published[0])
         return found is not None and found[1] == ours
     return re.fullmatch(wanted, ours) is not None
 
@@ -99,8 +105,8 @@ def test_the_catalogue_holds_the_published_entries_and_nothing_else() -> None:
         for one in rounds
     }
     published = {(fact["system"], fact["workload"], fact["round"]) for fact in ENTRIES}
-    assert len(published) == len(ENTRIES) == 58
-    # The 59th published entry has no environment to compare: it ran on the bare machine, without the AMD scripts.
+    assert len(published) == len(ENTRIES) == 78
+    # The 79th published entry has no environment to compare: it ran on the bare machine, without the AMD scripts.
     assert ours - published == {("local_2x2x8", "builtin", "1.0"), ("tinybox_8xMI300X", "bert", "5.0")}
     assert published - ours == set()
 
@@ -125,6 +131,44 @@ def test_decay_is_what_warm_up_leaves() -> None:
         if "PRIMUS_LR_DECAY_ITERS" in env:
             total, warm_up = int(str(env["PRIMUS_TRAIN_ITERS"])), int(str(env["PRIMUS_LR_WARMUP_ITERS"]))
             assert int(str(env["PRIMUS_LR_DECAY_ITERS"])) == total - warm_up, fact["id"]
+
+
+def part(fact: dict[str, Any]) -> SystemRound:
+    return CATALOGUE.system(fact["system"])[1].workloads[fact["workload"]][fact["round"]]
+
+
+def test_what_is_not_known_is_said() -> None:
+    """Where the variables are from stands in the descriptor, and what is not the published config has its note."""
+    for fact in ENTRIES:
+        assert part(fact).env_from == fact.get("known", "config"), fact["id"]
+        if part(fact).env_from != "config" or part(fact).submitted == "unknown":
+            assert re.search("assumed|not known", part(fact).note), fact["id"]
+        assert part(fact).source and part(fact).submitter, fact["id"]
+    assert Counter(part(fact).env_from for fact in ENTRIES) == {"config": 65, "logs": 7, "assumed": 6}
+
+
+def test_what_the_logs_say_otherwise_is_noted_where_it_changes_the_training() -> None:
+    labels = {"MLPERF_SUBMISSION_ORG", "MLPERF_SUBMISSION_PLATFORM"}
+    changed = [fact for fact in ENTRIES if set(fact.get("logs", {})) - labels]
+    assert len(changed) == 4
+    assert [fact["id"] for fact in changed if "logs" not in part(fact).note] == []
+
+
+def test_a_time_limit_of_every_system_is_above_what_its_published_runs_took() -> None:
+    for number, fact in enumerate(ENTRIES):
+        for one in find(benchmark=fact["workload"], round=fact["round"]):
+            if one.system == fact["system"] and one.slowest:
+                assert composed(number).minutes_per_run > one.slowest, fact["id"]
+
+
+def test_the_readme_counts_the_catalogue() -> None:
+    systems = [one for one in CATALOGUE.systems() if one.workloads.keys() != {"builtin"}]
+    configurations = [one for system in systems for rounds in system.workloads.values() for one in rounds.items()]
+    assert {name for name, _ in configurations} == {"5.0", "5.1", "6.0"}
+    results = sum(one.submitted is True for _, one in configurations)
+    pattern = r"([0-9]+) systems in ([0-9]+)\s+configurations, ([0-9]+) of them with results"
+    said = re.search(pattern, README.read_text(encoding="utf-8"))
+    assert said and [int(one) for one in said.groups()] == [len(systems), len(configurations), results]
 
 
 def test_every_system_without_results_says_so() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import main
+from orchestrator.cli import COMMANDS, main
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +63,22 @@ def test_show_json_and_json_before_the_action(capsys: pytest.CaptureFixture[str]
 def test_show_without_workload(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "show", "MI355X_1x8x1")
     assert "llama2_70b_lora" in out and "5.1" in out and "6.0" in out
+
+
+def test_show_says_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = systems(capsys, "show", "MI355X_1x8x1_Dell_XE9785")
+    first, second = (next(line for line in out.splitlines() if line.startswith(name)) for name in ("llama2", "llama31"))
+    assert "8.59 min, from the logs  assumed" in first
+    assert "not known" in second and "assumed" in second
+    assert "llama31_8b 6.0: neither a config nor a result of it is stored" in out
+    _, out, _ = systems(capsys, "show", "MI355X_1x8x1_HPE", "--json")
+    entries = json.loads(out)["entries"]
+    assert [(one["env_from"], one["minutes"], one["basis"]) for one in entries] == [
+        ("logs", 8.61, "computed"),
+        ("logs", 91.94, "computed"),
+    ]
+    _, out, _ = systems(capsys, "show", "MI355X_1x8x1_HPE", "--workload", "llama31_8b")
+    assert "env_from           logs" in out
 
 
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,6 +172,45 @@ def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     (tmp_path / "site.yaml").write_text(f"log_dir: /x\nsystems_dirs: [{tmp_path}/own]\n", encoding="utf-8")
     assert "ours" in systems(capsys, "--site", "site.yaml")[1]
     assert systems(capsys, "show", "ours", "--workload", "builtin")[0] == 0, "./site.yaml is found by itself"
+
+
+OWN = (
+    "kind: system\nname: ours\naccelerator: cpu\nnodes: 1\ngpus_per_node: 1\n"
+    'workloads: {builtin: {"1.0": {micro_batch: 4, global_batch: 4}}}\n'
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("render", "ours", "builtin", "-o", "bundle"),
+        ("submit", "ours", "builtin", "--dry-run"),
+        ("systems", "show", "ours", "--workload", "builtin"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_folder_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "ours.yaml").write_text(OWN, encoding="utf-8")
+    (tmp_path / "site.yaml").write_text(
+        f"log_dir: {tmp_path}/sets\nscheduler: local\ncontainer: {{engine: none}}\n", encoding="utf-8"
+    )
+    assert main([*words, "--systems-dir", "own"]) == 0, capsys.readouterr().err
+    assert main([*words]) == 2
+    assert "there is no system 'ours'" in capsys.readouterr().err
+    assert main([*words, "--systems-dir", "nowhere"]) == 2
+    assert "there is no folder nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_that_takes_a_system_takes_a_folder_of_them(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    import_module(f"orchestrator.cli.{name}").COMMAND.arguments(parser)
+    takes = {action.metavar for action in parser._actions if not action.option_strings}
+    options = {option for action in parser._actions for option in action.option_strings}
+    assert "SYSTEM" not in takes or "--systems-dir" in options
+    if name in ("systems", "render", "preflight", "submit", "run", "images", "code", "prepare", "package"):
+        assert "--systems-dir" in options
 
 
 @pytest.mark.parametrize("kind", ["system", "workload", "site"])

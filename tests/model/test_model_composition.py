@@ -11,7 +11,7 @@ import pytest
 import orchestrator.model
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Catalogue, Entry, Minutes, Site, Text, Unique, load_entry, load_site
-from orchestrator.model.compose import FACT_OF_REF
+from orchestrator.model.entry import Logged, fact_of
 from orchestrator.model.values import REFS
 
 WORKLOAD = """\
@@ -301,7 +301,7 @@ def test_every_reference_is_a_fact_of_the_entry() -> None:
 
 
 def _resolved(entry: Entry, name: str) -> str:
-    return str(getattr(entry, FACT_OF_REF.get(name, name)))
+    return fact_of(entry, name)
 
 
 def test_an_entry_with_another_document_says_other_facts() -> None:
@@ -321,3 +321,17 @@ def test_every_public_name_exists() -> None:
 def test_an_unknown_name_is_a_usage_error() -> None:
     with pytest.raises(UsageError):
         Catalogue().workload("nothing like it")
+
+
+def test_what_logs_should_say_is_the_workload_s_and_then_the_round_s(folder: Path) -> None:
+    path = folder / "workloads/tiny.yaml"
+    here = "logged:\n  batch: {ref: global_batch, env: BATCH}\n  place: {env: SITE, form: '{nodes}x{}'}\n  gone: {env: LR}\n"
+    of_the_round = "    logged: {gone: null, name: {ref: system}, seed: {env: SEED}}\n    minutes_per_run: 30\n"
+    path.write_text(WORKLOAD.replace("rounds:", f"{here}rounds:").replace("    minutes_per_run: 30\n", of_the_round))
+    entry = load_entry("mine", "tiny", round="10.0", systems_dirs=[folder])
+    assert entry.logged == (  # of the stack's round, as its code is what runs
+        Logged("batch", "BATCH", "global_batch", "16", "{}"),
+        Logged("place", "SITE", "", "", "2x{}"),
+        Logged("name", "", "system", "theirs", "{}"),
+        Logged("seed", "SEED", "", "", "{}"),
+    )

@@ -62,6 +62,8 @@ rounds:
     minutes_per_run: 5
 """
 
+OWN_WORKLOAD = WORKLOAD.replace('"6.0.0"', "own")
+
 # id: (document, old text, new text, line, key, part of the message)
 CASES: dict[str, tuple[str, str, str, int, str, str]] = {
     "unknown key": (SYSTEM, "nodes: 2", "noodes: 2", 4, "noodes", 'did you mean "nodes"?'),
@@ -74,6 +76,14 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         10,
         "workloads.flux1.6.0.mikro_batch",
         'did you mean "micro_batch"?',
+    ),
+    "submitted or not": (
+        SYSTEM,
+        "micro_batch: 32",
+        "submitted: maybe",
+        10,
+        "workloads.flux1.6.0.submitted",
+        "'maybe' is not accepted; accepted: true, false, unknown",
     ),
     "text for a number": (SYSTEM, "nodes: 2", 'nodes: "2"', 4, "nodes", "must be a whole number, not text ('2')"),
     "fraction for a number": (SYSTEM, "nodes: 2", "nodes: 2.5", 4, "nodes", "must be a whole number"),
@@ -190,6 +200,62 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "workloads.flux1.6.0.container.devices[0]",
         "is not an absolute path",
     ),
+    "ruleset that is none": (
+        WORKLOAD,
+        'ruleset: "6.0.0"',
+        "ruleset: none",
+        12,
+        "rounds.6.0.ruleset",
+        'accepted: the round whose MLPerf rules count, such as "6.0.0", or own for a workload',
+    ),
+    "too few runs for rules of its own": (
+        OWN_WORKLOAD,
+        "runs_required: 3",
+        "runs_required: 2",
+        5,
+        "runs_required",
+        "scored by the olympic mean of its runs (ruleset: own), which leaves out the fastest and the slowest",
+    ),
+    "logged by nothing": (
+        WORKLOAD,
+        "rounds:",
+        "logged: {seed: {}}\nrounds:",
+        10,
+        "logged.seed",
+        "needs `env` (a variable), `ref` (a fact), or both",
+    ),
+    "logged by an unknown fact": (
+        WORKLOAD,
+        "rounds:",
+        "logged: {seed: {ref: globel_batch}}\nrounds:",
+        10,
+        "logged.seed.ref",
+        'did you mean "global_batch"',
+    ),
+    "logged in a form without the value": (
+        WORKLOAD,
+        "rounds:",
+        'logged: {seed: {env: SEED, form: "{nodes}x"}}\nrounds:',
+        10,
+        "logged.seed.form",
+        "must have {} once",
+    ),
+    "logged in a form with an unknown fact": (
+        WORKLOAD,
+        "rounds:",
+        'logged: {seed: {env: SEED, form: "{nods}x{}"}}\nrounds:',
+        10,
+        "logged.seed.form",
+        "{nods} is no fact",
+    ),
+    "logged by a variable that is none": (
+        WORKLOAD,
+        "rounds:",
+        "logged: {seed: {env: 2SEED}}\nrounds:",
+        10,
+        "logged.seed.env",
+        "is not a variable name",
+    ),
     "no workloads": (
         SYSTEM,
         SYSTEM[SYSTEM.index("workloads:") :],
@@ -260,6 +326,23 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
     "sbatch line of two lines": (SITE, '"--mem=0"', r'"--mem=0\nrm -rf /"', 13, "sbatch[0]", "line break"),
     "sbatch line that is ours": (SITE, '"--mem=0"', '"--job-name=x"', 13, "sbatch[0]", "is set by orchestrator"),
     "sbatch line without option": (SITE, '"--mem=0"', '"mem=0"', 13, "sbatch[0]", "is not an sbatch option"),
+    **{
+        f"container option {option}": (
+            SITE,
+            "engine: docker",
+            f"options: [{option}]",
+            10,
+            "container.options[0]",
+            text,
+        )
+        for option, text in (
+            ("--name=mine", "is part of how containers live"),
+            ("-i", "is part of how containers live"),
+            ("--env=A=b", "variables have keys of their own"),
+            ("--cpus", "write it as one word: --cpus=VALUE"),
+            ("cpus=3", "is not an option of the engine's `run`"),
+        )
+    },
     "too many attempts": (SITE, "attempts: 3", "attempts: 300", 12, "limits.attempts", "at most 20"),
     "yes is not true": (
         SITE,
@@ -308,7 +391,7 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
     ),
 }
 
-NAMES = {SYSTEM: "MI300X_2x8x1.yaml", SITE: "site.yaml", WORKLOAD: "tiny.yaml"}
+NAMES = {SYSTEM: "MI300X_2x8x1.yaml", SITE: "site.yaml", WORKLOAD: "tiny.yaml", OWN_WORKLOAD: "tiny.yaml"}
 
 
 def problems_of(path: Path) -> list[str]:

@@ -162,7 +162,12 @@ def test_nothing_grows_with_the_nodes() -> None:
     sizes = {n: {name: len(content) for name, content in files.items()} for n, files in many.items()}
     assert sizes[8] == sizes[1]
     # One more digit, where the number itself stands.
-    assert {name for name in sizes[1] if sizes[64][name] != sizes[1][name]} == {"README", "job.sh", "settings.sh"}
+    assert {name for name in sizes[1] if sizes[64][name] != sizes[1][name]} == {
+        "README",
+        "job.sh",
+        "settings.sh",
+        "workload.json",
+    }
     assert sizes[64]["job.sh"] - sizes[1]["job.sh"] == 1
 
 
@@ -245,6 +250,37 @@ def test_the_site_says_how_nodes_are_checked_and_how_many_wait() -> None:
         assert f"\n{line}\n".encode() in files["settings.sh"], line
     host_only = render_bundle(an_entry("local_2x2x8", "builtin"), nexp=1)["settings.sh"]
     assert b"\nGPU_MODEL=''\nGPU_GFX=''\n" in host_only
+
+
+def test_what_the_site_asks_slurm_for() -> None:
+    job = render_bundle(an_entry(), nexp=1)["job.sh"].decode()
+    assert "\n#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --gres=gpu:8\n" in job
+    job = render_bundle(an_entry(exclusive=False, gpu_request="gpus-per-node"), nexp=1)["job.sh"].decode()
+    assert "--exclusive" not in job and "--mem" not in job
+    assert "\n#SBATCH --gpus-per-node=8\n" in job
+    assert (
+        "gpu"
+        not in render_bundle(an_entry(gpu_request="none"), nexp=1)["job.sh"].decode().split("\nset -eu")[0].lower()
+    )
+
+
+def test_what_the_site_adds_to_containers() -> None:
+    container = {
+        "mounts": [{"host": "/usr/lib/libibverbs"}, {"host": "/nvme", "container": "/scratch", "read_only": False}],
+        "options": ["--ulimit=core=0"],
+        "env_files": ["/etc/rocm.env"],
+        "channel_dir": "/var/tmp",
+        "results": "local",
+    }
+    settings = render_bundle(an_entry(container=container), nexp=1)["settings.sh"].decode()
+    assert "\n  --env-file=/etc/rocm.env\n  --ulimit=core=0\n)" in settings
+    assert "\n  '/usr/lib/libibverbs\t/usr/lib/libibverbs\tro'\n  '/nvme\t/scratch\trw'\n)" in settings
+    assert "\nuse ORCH_CHANNELS /var/tmp\n" in settings and "\nRESULTS=local\n" in settings
+
+
+def test_rdma_devices_are_not_asked_for_where_rdma_is_off() -> None:
+    assert b"--device=/dev/infiniband" in render_bundle(an_entry(), nexp=1)["settings.sh"]
+    assert b"/dev/infiniband" not in render_bundle(an_entry(network={"rdma": "off"}), nexp=1)["settings.sh"]
 
 
 def test_lib_is_without_what_its_bundle_cannot_use() -> None:

@@ -22,6 +22,8 @@ def test_the_container_of_a_run_is_shown_as_it_is_started(tmp_path: Path, monkey
         log_dir=str(tmp_path), data={"flux1": {"DATADIR": str(data)}}, container={"command": ["sudo", "-n", "docker"]}
     )
     write_bundle(render_bundle(load_entry("MI325X_08x08x32", "flux1", site=site), nexp=10), tmp_path / "bundle")
+    (tmp_path / "dev/infiniband").mkdir(parents=True)
+    monkeypatch.setenv("ORCH_DEV_ROOT", str(tmp_path / "dev"))
     names = {"ORCH_SET_DIR": str(tmp_path / "SET"), "ORCH_JOB_ID": "JOB", "ORCH_NODE": "NODE"}
     for name, value in names.items():
         monkeypatch.setenv(name, value)
@@ -38,4 +40,4 @@ def test_a_folder_that_is_not_known_yet_is_shown_by_its_name(tmp_path: Path) -> 
     readme = render_bundle(load_entry("MI325X_08x08x32", "flux1", site=Site(log_dir=str(tmp_path))), nexp=10)[
         "README"
     ].decode()
-    assert "--volume $DATADIR:/dataset:rw" in readme
+    assert "--mount type=bind,source=$DATADIR,target=/dataset " in readme

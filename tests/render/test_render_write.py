@@ -213,9 +213,9 @@ def test_the_exit_code_of_diff(site: Path, capsys: pytest.CaptureFixture[str], t
     for place in (bundle, bundle.parent, "local-1"):
         assert run("--site", site, "--diff", place) == ExitCode.OK
         assert capsys.readouterr().out == f"no difference from {bundle}\n"
-    assert run("--site", site, "--diff", "local-1", "--nexp", "3") == ExitCode.NO_SCORE
-    assert "-use NEXP 10\n+use NEXP 3\n" in capsys.readouterr().out
-    assert run("--site", site, "--diff", "local-1", "--nexp", "3", "--json") == ExitCode.NO_SCORE
+    assert run("--site", site, "--diff", "local-1", "--nexp", "5") == ExitCode.NO_SCORE
+    assert "-use NEXP 3\n+use NEXP 5\n" in capsys.readouterr().out
+    assert run("--site", site, "--diff", "local-1", "--nexp", "5", "--json") == ExitCode.NO_SCORE
     assert json.loads(capsys.readouterr().out)["equal"] is False
     assert run("--site", site, "--diff", "nothing") == ExitCode.BAD_INPUT
     assert "nothing" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import own_logs
 import pytest
 import set_of_logs as sets
 
@@ -351,3 +352,33 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
     told = {one["node"]: one for one in data["nodes"]}
     assert told["node-c"]["set_aside"][0]["run"] == 2 and told["node-b"]["bandwidth_gbps"] == 91.25
     assert told["node-a"]["good"] == 10 and len(data["bandwidth"]) == 3
+
+
+def test_a_workload_with_rules_of_its_own_is_never_taken_for_mlperf(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = own_logs.own_set(tmp_path / "set", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)])
+    report = read_report(str(folder))
+    text = structure(page(report)).text
+    assert "Not an MLPerf result · the workload's own rules, not MLPerf's (set.json)" in text
+    assert "MLPerf Training" not in text and "this is no MLPerf result" in text and "division" not in text
+    assert "validation loss ≤ 1.5" in text and "Score by the workload's own rules: the olympic mean" in text
+    assert "reference mean" not in text and report.steps[-1].value == report.score.minutes
+    for kind, words in (
+        ("md", "the workload's own rules, not MLPerf's"),
+        ("csv", ",own,"),
+        ("json", '"round": "own"'),
+    ):
+        assert main(["report", str(folder), "--format", kind]) == 0
+        assert words in capsys.readouterr().out.replace("\\", "")
+
+
+def test_what_the_logs_say_otherwise_has_a_table_of_its_own(tmp_path: Path) -> None:
+    entries = [{"key": "opt_base_learning_rate", "env": "LR", "fact": "", "value": "", "form": "{}"}]
+    logs = [own_logs.own_log(index, opt_base_learning_rate=0.5) for index in range(4)]
+    report = read_report(str(own_logs.own_set(tmp_path / "set", logs, entries=entries)))
+    said = "logged is 0.5, and the environment says LR=1e-3 (in 4 of 4 runs)"
+    text = structure(page(report)).text
+    assert text.count(said) == 1 and "Where the logs are not what was described" in text
+    assert "opt\\_base\\_learning\\_rate: logged is 0.5" in markdown(report)
+    assert json.loads(document(report))["score"]["differences"][0]["message"] == said

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import set_of_logs as sets
+from own_logs import own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.errors import InputError
@@ -170,9 +171,40 @@ def test_bad_names_inside_the_bundle_and_large_files_are_refused(
     assert "50.0 MB, at most 50 MB" in refused(whole_set)
 
 
-def test_the_built_in_workload_is_no_benchmark(tmp_path: Path) -> None:
-    contents = [content.replace(b'"llama2_70b_lora"', b'"builtin"') for content in sets.logs(sets.MI355X)]
-    assert "no MLPerf benchmark" in refused(sets.make_set(tmp_path, contents))
+def test_what_is_no_mlperf_benchmark_is_refused_for_that_alone(tmp_path: Path) -> None:
+    root = own_set(tmp_path / "own", [own_log(index) for index in range(4)])
+    for ruleset in ("", "6.0.0"):
+        assert re.fullmatch(
+            r"no package was written:\n  - \S+: tiny_gpt is no MLPerf benchmark: it is scored by its workload's own "
+            r"rules, and a submission holds results of MLPerf benchmarks only",
+            refused(root, ruleset=ruleset).split("\n  hint")[0],
+        )
+    # Nor does calling a benchmark's set one's own make it one that can be handed in.
+    assert "no MLPerf benchmark" in refused(sets.make_set(tmp_path, sets.logs(sets.MI355X)), ruleset="own")
+
+
+def test_logs_that_are_not_what_was_described_are_refused_unless_allowed(
+    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (whole_set / "environment.sh").write_text('declare -x LR="0.00055"\n')
+    entry = {"key": "opt_base_learning_rate", "env": "LR", "fact": "", "value": "", "form": "{}"}
+    (whole_set / "bundle/workload.json").write_text(json.dumps({"logged": [entry]}))
+    said = "opt_base_learning_rate: logged is 0.0004, and the environment says LR=0.00055 (in 10 of 10 runs)"
+    assert package(whole_set, tmp_path / "no") == 1
+    told = capsys.readouterr().err
+    assert said in told and "--allow-differences" in told and not (tmp_path / "no").exists()
+    assert package(whole_set, tmp_path / "out", "--allow-differences") == 0
+    assert f"{said} (allowed)" in capsys.readouterr().err
+    record = json.loads((tmp_path / "out" / CODE / "runs.json").read_text())
+    assert [one["key"] for one in record["differences"]] == ["opt_base_learning_rate"]
+
+
+def test_the_organisation_in_the_logs_is_the_submitter(whole_set: Path) -> None:
+    said = refused(whole_set, submitter="Dell")
+    assert "the logs say submission_org 'AMD', and --submitter says 'Dell'" in said
+    assert make_package([str(whole_set)], Options(submitter="amd", framework="f")).files
+    allowed = make_package([str(whole_set)], Options(submitter="Dell", framework="f", allow_differences=True))
+    assert any("--submitter says 'Dell' (allowed)" in warning for warning in allowed.warnings)
 
 
 def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:

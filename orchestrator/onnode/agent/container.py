@@ -20,6 +20,11 @@ _REMOVE_S = 30
 # processor per node and run, between run_stop and run_start, and a killed client would leave its process running. Each run
 # has a process group of its own, so that what it leaves behind ends before the next one starts.
 _SHELL = r"""
+share() {  # root of the container is another user on the host, and often nobody on its storage
+  for one in /results/* /results/.[!.]*; do
+    [ ! -e "$one" ] || { chmod -R a+rwX /results/* /results/.[!.]*; return; }
+  done
+}
 serve() {
   set -m
   exec 3<>/orch/request 4<>/orch/status
@@ -29,6 +34,7 @@ serve() {
     wait "$!"
     code=$?
     kill -KILL -- "-$!"
+    share
     echo "$name ended $code 0" >&4
   done
 }
@@ -67,9 +73,15 @@ def look_for_image(node: Node, waiting: Waiting, *, pull: bool = True) -> Engine
     return EngineState("silent", "", f"the container engine ({engine}) does not answer on this node")
 
 
+def bind(source: str, target: str, mode: str = "rw") -> str:
+    """Return what the engine's option --mount takes: CSV. Unlike with --volume a missing folder is an error, and is not made."""
+    fields = ["type=bind", f"source={source}", f"target={target}", *(["readonly"] if mode == "ro" else [])]
+    return ",".join('"' + one.replace('"', '""') + '"' if set(one) & set(',"') else one for one in fields)
+
+
 def _volumes(node: Node) -> list[str]:
-    """Return the folders that the container sees, as the engine's option --volume has them. Raises Failed where one is missing."""
-    settings, volumes = node.settings, [f"{node.folder}/scratch:/results", f"{node.channel}:/orch"]
+    """Return the folders that the container sees, for --mount. Raises Failed where one is missing."""
+    settings, volumes = node.settings, [bind(node.results, "/results"), bind(node.channel, "/orch")]
     for variable, source, target in folders(settings.mounts, settings.data):
         if not source:
             hint = f"give the site file data.{settings.workload}.{variable}, or export {variable}"
@@ -77,8 +89,22 @@ def _volumes(node: Node) -> list[str]:
         if not os.path.exists(source):
             # Without this check the engine would make an empty folder there, as root.
             raise Failed("data", f"{variable}: {source} does not exist on this node")
-        volumes.append(f"{source}:{target}")
-    return volumes + ([f"{settings.code_source}:{settings.code_dir}"] if settings.code_source else [])
+        volumes.append(bind(source, *target.rsplit(":", 1)))
+    for source, target, mode in (mount.split("\t") for mount in settings.site_mounts):
+        if not os.path.exists(source):
+            raise Failed("data", f"{source} does not exist on this node (container.mounts of the site)")
+        volumes.append(bind(source, target, mode))
+    return volumes + ([bind(settings.code_source, settings.code_dir)] if settings.code_source else [])
+
+
+def _options(node: Node) -> list[str]:
+    """Return the options of the container without RDMA devices that this node has not: docker would refuse to start."""
+    device = "--device=/dev/infiniband"
+    return [
+        one
+        for one in node.settings.container_options
+        if not one.startswith(device) or os.path.exists(node.dev + one[len("--device=/dev") :].partition(":")[0])
+    ]
 
 
 def client_argv(
@@ -92,20 +118,31 @@ def client_argv(
     """Return the command that runs bash in a container which lives as long as its input is open; bash's own words follow."""
     argv = [*engine, "run", "--rm", "--interactive", "--init", "--name", name]
     argv += [word for label, value in labels.items() for word in ("--label", f"orchestrator.{label}={value}")]
-    argv += [*options, *(word for one in volumes for word in ("--volume", one))]
+    argv += [*options, *(word for one in volumes for word in ("--mount", one))]
     return [*argv, "--entrypoint", "bash", image]
 
 
 def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]) -> list[str]:
     """Return the command that runs bash with `words` in a container of this node."""
     settings, labels = node.settings, {"set": node.layout.root.name, "job": node.job_id, "node": node.name}
-    argv = client_argv(settings.engine_command, name, labels, settings.container_options, volumes, settings.cont)
+    argv = client_argv(settings.engine_command, name, labels, _options(node), volumes, settings.cont)
     return [*argv, *words]
 
 
 def remove(node: Node, name: str, waiting: Waiting) -> None:
     """Remove a container by force, if there is one of that name."""
     waiting.call([*node.settings.engine_command, "rm", "--force", name], _REMOVE_S)
+
+
+def _unseen(node: Node, words: str) -> str:
+    """Return what it means that the engine, whose last `words` these are, does not get at a folder; "" when they do not say so."""
+    if node.results in words and node.settings.results == "shared":
+        hint = "root is nobody on this storage; give the site container.results: local"
+        return f"the engine cannot reach {node.results}: {hint}"
+    if node.channel in words:
+        hint = f"{node.channels} is private to the job; give the site a local container.channel_dir that is not, such as /var/tmp"
+        return f"the engine does not see {node.channel}: {hint}"
+    return ""
 
 
 class NodeContainer(Place):
@@ -151,7 +188,8 @@ class NodeContainer(Place):
             raise Failed("container", f"the container does not answer after {limit} s")
         if not self._up:
             self._waiting.let_signals_come()
-            raise Failed("container", f"the container ended at once: {self._node.last_words(3)}")
+            words = self._node.last_words(3)
+            raise Failed("container", _unseen(self._node, words) or f"the container ended at once: {words}")
         return self._told
 
     def start(self, name: str) -> None:

@@ -157,11 +157,15 @@ class Hold:
         """Take hold of the node, look at it, and wait until it is chosen where the loop chooses. Raises Failed."""
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
-            os.makedirs(node.folder / "scratch", exist_ok=True)
+            os.makedirs(node.folder, exist_ok=True)
         # What a killed attempt could not keep itself must not fall to the next one.
         keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
         with failing("storage", f"cannot make {node.channel}"):
             open_channel(node)
+        with failing("storage", f"cannot make {node.results}"):
+            os.makedirs(node.results, exist_ok=True)
+            # The container's root is nobody on many file servers (root_squash); only this user can take things away.
+            os.chmod(node.results, 0o1777)
         network = self.look_around(checked=node.settings.preflight_run == 1)
         if os.environ.get("ORCH_CHOOSE") == "1":
             self.wait_for_choice()

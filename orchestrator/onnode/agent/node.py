@@ -57,6 +57,11 @@ class Node(NamedTuple):
         return f"{self.channels}/orch-{os.getuid()}-{self.owner}"
 
     @property
+    def results(self) -> str:
+        """Folder that is /results of the running container. What a run leaves there is moved to its attempt."""
+        return f"{self.channel}/results" if self.settings.results == "local" else str(self.folder / "scratch")
+
+    @property
     def hold_log(self) -> Path:
         return self.folder / "hold.log"
 
@@ -114,7 +119,7 @@ def this_node(bundle: Path, settings: Settings) -> Node:
         layout=Layout(Path(environment["ORCH_SET_DIR"])),
         job_id=environment.get("ORCH_JOB_ID", "none"),
         root=rehearsed("ORCH_TUNABLES_ROOT", "", name),
-        channels=environment.get("ORCH_CHANNELS", "/tmp"),
+        channels=settings.orch_channels,
         **roots,
     )
 

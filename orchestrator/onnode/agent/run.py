@@ -318,12 +318,28 @@ class NodeRun:
 
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
     """Move what a run left in /results to `folder`: the next run must not overwrite it."""
-    scratch = node.folder / "scratch"
     try:
-        found = os.listdir(scratch)
+        found = os.listdir(node.results)
         if found:
             os.makedirs(folder, exist_ok=True)
         for name in found:
-            os.rename(scratch / name, os.path.join(folder, name))
+            _move(os.path.join(node.results, name), os.path.join(folder, name))
+    except FileNotFoundError:
+        return  # nothing ran here yet
     except OSError as error:
-        node.log(f"could not keep the files of /results: {error.strerror}")
+        node.log(f"could not keep {error.filename or 'the files of /results'}: {error.strerror}")
+
+
+def _move(source: str, target: str) -> None:
+    """Move a file or folder, also to another file system. Raises OSError."""
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
+            raise
+        import shutil
+
+        try:
+            shutil.move(source, target)
+        except shutil.Error as failure:
+            raise OSError(errno.EACCES, f"{failure}"[:200], source) from failure

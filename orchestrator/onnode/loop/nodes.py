@@ -197,7 +197,15 @@ class SlurmNodes(Nodes):
             "--ntasks-per-node=1",
             f"--nodelist={','.join(nodes)}",
         ]
-        how = ["--overlap", "--export=ALL", "--mpi=none", "--quiet", "--kill-on-bad-exit=0", "--no-kill"]
+        how = [
+            "--overlap",
+            "--export=ALL",
+            "--mpi=none",
+            "--cpu-bind=none",
+            "--quiet",
+            "--kill-on-bad-exit=0",
+            "--no-kill",
+        ]
         return [(["srun", *how, *size, *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
@@ -216,7 +224,8 @@ class SlurmNodes(Nodes):
         return names.split() if status == 0 else []
 
     def master(self, ranks: Sequence[str]) -> str:
-        return ranks[0]
+        """Return the address of the first rank. A single node needs no name: it may resolve nowhere."""
+        return ranks[0] if len(ranks) > 1 else "127.0.0.1"
 
 
 class LocalNodes(Nodes):

@@ -1,0 +1,104 @@
+"""Is what ran what was described? The logs of a set against the environment that it was given and its descriptor.
+
+The bundle's `workload.json` says which key of the log comes from which variable and from which fact of the descriptor;
+`environment.sh` has the variables' values. A difference does not change a score: the rules know neither. It means that
+the code did not take a value as it was given, or that somebody gave another one than the descriptor says.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+
+from orchestrator.mllog.compliance import LogFinding
+from orchestrator.onnode.settings import declared, shown
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from orchestrator.mllog.reader import Log, Record
+    from orchestrator.mllog.source import RunFile, Source
+
+DIFFERS = "differs"
+"""The severity of such a finding."""
+
+SEED = "SEED"
+"""The variable whose value each run has of its own."""
+
+LARGEST = 1 << 20
+"""Bytes of environment.sh that are read."""
+
+
+class Expected:
+    """What a log should say under one key; `variable` and `fact` are "" where it is compared with none."""
+
+    __slots__ = ("fact", "form", "key", "value", "variable")
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.key, self.variable, self.fact, self.value, self.form = (
+            str(entry.get(name) or "") for name in ("key", "env", "fact", "value", "form")
+        )
+
+
+def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFinding]:
+    """Return what the logs say otherwise, one finding for all runs that say the same; [] where nothing is on record."""
+    entries = source.workload.get("logged")
+    expected = [Expected(one) for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    if not expected:
+        return []
+    environment = _environment(os.path.join(source.directory, "environment.sh"))
+    told: dict[tuple[str, str], list[tuple[RunFile, Log, Record]]] = {}
+    for run, log in logs:
+        given = {**environment, SEED: "" if run.seed is None else str(run.seed)}
+        for one in expected:
+            for record, text in _compare(one, log, given):
+                told.setdefault((one.key, text), []).append((run, log, record))
+    return [_finding(key, text, found, len(logs)) for (key, text), found in told.items()]
+
+
+def _finding(key: str, text: str, found: list[tuple[RunFile, Log, Record]], runs: int) -> LogFinding:
+    run, log, record = found[0]
+    share = "" if len(found) == runs == 1 else f" (in {len(found)} of {runs} runs)"
+    return LogFinding(run.name, log.line(record), key, "described", f"{text}{share}", DIFFERS)
+
+
+def _compare(one: Expected, log: Log, given: dict[str, str]) -> list[tuple[Record, str]]:
+    """Return the record of the key, where the log has it, with each difference in words."""
+    record = log.last(one.key)
+    if record is None:
+        return []
+    found = []
+    value = given.get(one.variable, "")
+    if value and not any(_same(each.value, one.form.replace("{}", value)) for each in log.with_key(one.key)):
+        said = "the run was given the seed " if one.variable == SEED else f"the environment says {one.variable}="
+        found.append((record, f"logged is {_short(record.value)}, and {said}{value}"))
+    if one.value and not any(_same(each.value, one.value) for each in log.with_key(one.key)):
+        found.append((record, f"logged is {_short(record.value)}, and the descriptor says {one.fact} {one.value}"))
+    return found
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _same(logged: Any, wanted: str) -> bool:
+    """Whether a logged value is what was wanted: as numbers where both are, else as text."""
+    try:
+        return math.isclose(float(logged), float(wanted), rel_tol=1e-9)
+    except (TypeError, ValueError, OverflowError):
+        return str(logged).strip() == wanted.strip()
+
+
+def _environment(path: str) -> dict[str, str]:
+    """Return the variables that the runs were given; {} where they are not on record."""
+    try:
+        # A pipe is waited for when it is opened, and a large file fills the memory.
+        if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
+            return {}
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return {name: shown(value) for name, value in declared(file.read()).items()}
+    except OSError:
+        return {}

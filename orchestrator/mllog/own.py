@@ -1,0 +1,173 @@
+"""Scoring by a workload's own rules: what its document says, for a workload that is no MLPerf benchmark.
+
+A run counts when its log says when it began and ended, `run_stop` says success, and an evaluation reached the target.
+Every run logs a seed, no two the same. The score is the olympic mean of the runs, one bad run allowed. There is no RCP
+test and no compliance check, and nothing of it can be handed in.
+"""
+
+from __future__ import annotations
+
+import math
+
+from orchestrator.mllog.compliance import ERROR, WARNING, Compliance, LogFinding
+from orchestrator.mllog.rcp import FAILED
+from orchestrator.mllog.reader import Log, Record
+
+# Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from orchestrator.mllog.source import RunFile, Source
+
+OWN = "own"
+"""The ruleset of such a workload, in its document, in set.json and for --ruleset."""
+
+NOT_MLPERF = "not an MLPerf score"
+
+NO_RULES = (
+    "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be handed in to MLPerf"
+)
+
+FEWEST_RUNS = 3
+"""Below that an olympic mean has nothing left to average."""
+
+
+class OwnRules:
+    """What a workload's document says about its score. `target` None: success is what `run_stop` says it is."""
+
+    __slots__ = ("benchmark", "metric", "runs_required", "smaller", "target")
+
+    ruleset = OWN
+
+    def __init__(
+        self,
+        benchmark: str = "",
+        target: float | None = None,
+        metric: str = "evaluation",
+        smaller: bool = True,
+        runs_required: int = FEWEST_RUNS,
+    ) -> None:
+        self.benchmark = benchmark
+        self.target = target
+        self.metric = metric
+        self.smaller = smaller
+        self.runs_required = max(FEWEST_RUNS, runs_required)
+
+    @classmethod
+    def of_set(cls, source: Source) -> OwnRules:
+        """Return what a set folder has on record; for a plain folder the rules without a target."""
+        described = source.described
+        needed, target = source.workload.get("runs_required"), described.get("target")
+        return cls(
+            benchmark=_text(described.get("benchmark")),
+            target=None if target is None or not _finite(target) else float(target),
+            metric=_text(described.get("metric")) or "evaluation",
+            smaller=described.get("target_is_upper_bound") is not False,
+            runs_required=needed if isinstance(needed, int) else FEWEST_RUNS,
+        )
+
+    @property
+    def goal(self) -> str:
+        """The target in words; "" without one."""
+        return "" if self.target is None else f"{self.metric} {'≤' if self.smaller else '≥'} {self.target:g}"
+
+    def reached(self, value: Any) -> bool:
+        """Whether an evaluation meets the target."""
+        if self.target is None or not _finite(value):
+            return False
+        return bool(value <= self.target if self.smaller else value >= self.target)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "benchmark": self.benchmark or None,
+            "metric": self.metric,
+            "target": self.target,
+            "smaller_is_better": self.smaller,
+            "runs_required": self.runs_required,
+        }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class OwnReading:
+    """What one log says about its convergence: as `convergence` of the RCP test does, by the evaluations alone."""
+
+    __slots__ = ("batch_size", "benchmark", "converged", "refused", "samples")
+
+    def __init__(self, log: Log, rules: OwnRules) -> None:
+        self.benchmark = log.benchmark if log.benchmark is not None else rules.benchmark or None
+        self.batch_size = -1 if log.batch_size is None else log.batch_size
+        values = _evaluations(log)
+        met = rules.target is None or any(rules.reached(value) for _, value in values)
+        self.converged = log.status == "success" and met
+        self.samples: Any = next((count for count, _ in reversed(values) if _finite(count)), None)
+        if not self.converged:
+            self.samples = FAILED
+        self.refused = ""
+
+
+def _evaluations(log: Log) -> list[tuple[Any, Any]]:
+    """(samples or epochs, value) of the evaluations up to the end of the run; what was logged after it does not count."""
+    stop = log.start_stop[1]
+    return [(count, value) for time, count, value in log.evaluations if stop is None or time <= stop]
+
+
+def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
+    """Check one log by the workload's own rules."""
+
+    def finding(key: str, rule: str, message: str, record: Record | None = None, severity: str = ERROR) -> LogFinding:
+        return LogFinding(run.name, log.line(record) if record else 0, key, rule, message, severity)
+
+    found = [
+        LogFinding(run.name, log.line(damage), "", "records", damage.message, WARNING) for damage in log.damage[:10]
+    ]
+    named = log.last("submission_benchmark")
+    if rules.benchmark and named and named.value != rules.benchmark:
+        message = f"the log is of {named.value!r}, and the workload of {rules.benchmark!r}"
+        found.append(finding("submission_benchmark", "benchmark", message, named))
+    stop = log.last("run_stop")
+    if log.minutes is None:
+        found.append(finding("run_stop", "logged", "`run_start` or `run_stop` is missing"))
+    elif not 0 < log.minutes < math.inf:
+        found.append(finding("run_stop", "time", f"the run took {log.minutes:.2f} minutes", stop))
+    elif log.status != "success":
+        found.append(finding("run_stop", "status", f"the run ended with status {log.status!r}", stop))
+    elif rules.target is not None and not any(rules.reached(value) for _, value in _evaluations(log)):
+        message = f"the run says success, and no evaluation reached the target ({rules.goal}): {_best(log, rules)}"
+        found.append(finding("eval_accuracy", "target", message, stop))
+    return Compliance(found)
+
+
+def _best(log: Log, rules: OwnRules) -> str:
+    values = [value for _, value in _evaluations(log) if _finite(value)]
+    if not values:
+        return "there is none with a number"
+    return f"the best is {(min if rules.smaller else max)(values):g}"
+
+
+def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
+    """Return findings over the seeds of a set, (file, seed) each: every run logs one, no two runs the same."""
+    found: list[LogFinding] = []
+    taken: dict[str, str] = {}
+    for file, seed in seeds:
+        if seed is None:
+            found.append(LogFinding(file, 0, "seed", "logged", "no `seed` is logged; every run must log one"))
+            continue
+        other = taken.setdefault(repr(seed), file)
+        if other != file:
+            message = f"seed {str(seed)[:40]} is already logged in {other}"
+            found.append(LogFinding(file, 0, "seed", "unique", message))
+    return found
+
+
+def own_runs_required(rules: OwnRules, runs: int, planned: Any) -> int:
+    """Return how many runs make a set: all that were planned and all that there are, and at least what is required."""
+    return max(rules.runs_required, runs, planned if isinstance(planned, int) else 0)
