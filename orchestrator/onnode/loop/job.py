@@ -33,22 +33,15 @@ def main(bundle: Path, kind: str) -> int:
 
 
 def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:
-    scheduler: Nodes
-    if kind == "slurm":
-        scheduler = SlurmNodes(environment)
-    else:
-        many = settings.nnodes > 1
-        if many and settings.engine != "none" and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
-            raise LookupError(
-                f"{settings.system} has {settings.nnodes} nodes; use sbatch job.sh "
-                "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
-            )
-        scheduler = LocalNodes(environment, settings.nnodes + settings.spares if many else 1)
-    if len(scheduler.allocated) < settings.nnodes:
-        found = len(scheduler.allocated)
-        raise LookupError(
-            f"{settings.system} needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
-        )
+    many = settings.nnodes > 1
+    if kind == "local" and many and settings.engine != "none" and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
+        hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
+        raise LookupError(f"{settings.system} has {settings.nnodes} nodes; use sbatch job.sh {hint}")
+    count = settings.nnodes + settings.spares if many else 1
+    scheduler = SlurmNodes(environment) if kind == "slurm" else LocalNodes(environment, count)
+    if (found := len(scheduler.allocated)) < settings.nnodes:
+        words = f"needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
+        raise LookupError(f"{settings.system} {words}")
     return scheduler
 
 
@@ -75,10 +68,8 @@ class SetJob(SetWork):
             reason = str(error)
             log(f"error: {error}")
         except OSError as error:
-            state, reason = (
-                "paused",
-                f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})",
-            )
+            state = "paused"
+            reason = f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})"
             log(f"error: {reason}")
         finally:
             self._finish(state, reason)
