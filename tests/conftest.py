@@ -250,3 +250,10 @@ def another_lab() -> Iterator[Callable[[int, str], Lab]]:
     """Starts a cluster of its own, with so many nodes of that name: what breaks there disturbs nobody. It is removed afterwards."""
     with lab_beside("more") as start:
         yield lambda nodes, prefix: start(LAB_NODES=str(nodes), LAB_PREFIX=prefix)
+
+
+@pytest.fixture(scope="session")
+def standins() -> Iterator[Lab]:
+    """A cluster of node9 and node10, whose names sort the other way round, with the images of lab/standins under the real names."""
+    with lab_beside("torch") as start:
+        yield start(LAB_NODES="2", LAB_PREFIX="node", LAB_FIRST="9", LAB_IMAGE="torch")
