@@ -254,6 +254,7 @@ def another_lab() -> Iterator[Callable[[int, str], Lab]]:
 
 @pytest.fixture(scope="session")
 def standins() -> Iterator[Lab]:
-    """A cluster of node9 and node10, whose names sort the other way round, with the images of lab/standins under the real names."""
+    """A cluster of node6 to node15, whose names sort another way than their numbers, with the images of lab/standins under the real
+    names."""
     with lab_beside("torch") as start:
-        yield start(LAB_NODES="2", LAB_PREFIX="node", LAB_FIRST="9", LAB_IMAGE="torch")
+        yield start(LAB_NODES="10", LAB_PREFIX="node", LAB_FIRST="6", LAB_IMAGE="torch")

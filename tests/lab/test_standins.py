@@ -301,7 +301,8 @@ class Loop:
     def __init__(self, lab: Lab, root: Path) -> None:
         self.lab, self.root, self.log_dir = lab, root, root / "results"
         site = lab.run(TOP / "lab/site").stdout
-        (root / "site.yaml").write_text(re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site))
+        site = re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site) + f"nodelist: [{', '.join(NODES)}]\n"
+        (root / "site.yaml").write_text(site)
         self.log_dir.mkdir()
 
     def run(self, *words: str, **env: str) -> Path:
