@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ..settings import folders, rehearsed
+from ..waiting import Failed, Partner, Waiting, failing
 from .node import EngineState, Node
 from .run import Place
-from .waiting import Failed, Partner, Waiting, failing
 
 _END_S = 5
 _REMOVE_S = 30

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ..events import now_ms
 from ..records import read_bytes, write_bytes
 from ..settings import SettingsError, load
+from ..waiting import ENDS, Failed, LetGo, Waiting, failing
 from .leftovers import close_channel, open_channel
 from .node import EngineState, Node, own_name, say, this_node
 from .run import NO_CONTAINER, NodeRun, Order, Place, keep_files
 from .tuning import Tuning, missing
-from .waiting import ENDS, Failed, LetGo, Waiting, failing
 
 if TYPE_CHECKING:
     from .checks import Checks

@@ -12,14 +12,15 @@ import errno
 import fcntl
 import os
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any, NamedTuple
 
 from ..events import now_ms
 from ..mllog_tail import MAX_LINE, StopFinder
 from ..records import NodeRunRecord, write
+from ..waiting import Failed, Waiting, read_piece
 from .node import Node
 from .tuning import Answer, Tuning, drift
-from .waiting import Failed, Waiting, read_piece
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
 OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 5, 10, 5, 10
@@ -145,15 +146,15 @@ class NodeRun:
             values["NODE_RANK"] = str(self._rank)
         values.update((name, os.environ[name]) for name in self._node.settings.pass_env if name in os.environ)
         lines = [
-            f"exec >{_quoted(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null",
-            f". {_quoted(f'{place.inside}/environment.sh')}",
-            *(f"unset {name}" if one is None else f"export {name}={_quoted(one)}" for name, one in values.items()),
-            f"cd {_quoted(place.code)} || exit 1",
+            f"exec >{quote(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null",
+            f". {quote(f'{place.inside}/environment.sh')}",
+            *(f"unset {name}" if one is None else f"export {name}={quote(one)}" for name, one in values.items()),
+            f"cd {quote(place.code)} || exit 1",
         ]
         return "\n".join([*lines, ""])
 
     def _last_line(self) -> str:
-        return "exec " + " ".join(map(_quoted, self._node.settings.command)) + "\n"
+        return "exec " + " ".join(map(quote, self._node.settings.command)) + "\n"
 
     def _write(self, text: str) -> None:
         words = text.encode("utf-8", "surrogateescape")
@@ -342,8 +343,3 @@ def _move(source: str, target: str) -> None:
             shutil.move(source, target)
         except shutil.Error as failure:
             raise OSError(errno.EACCES, f"{failure}"[:200], source) from failure
-
-
-def _quoted(text: str) -> str:
-    """Return `text` in single quotes, for any POSIX shell."""
-    return "'" + text.replace("'", "'\\''") + "'"

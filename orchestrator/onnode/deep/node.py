@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..agent import network
 from ..agent.node import Node, host_environment
-from ..agent.waiting import Failed, Partner, Waiting, exit_code
+from ..waiting import Failed, Partner, Waiting, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -69,7 +69,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
         if state.problem:
             raise Failed(state.kind, state.problem)
         name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
-        argv = container.run_argv(node, name, [f"{folder}:/deep:ro"], ["-c", START, "/deep"])
+        argv = container.run_argv(node, name, [container.bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"])
     with open(log, "wb") as errors:
         partner = Partner(waiting, argv, lambda line: _say(node, line), errors=errors, environment=environment)
     over: list[bool] = []

@@ -176,21 +176,16 @@ class Group:
         deadline = time.monotonic() + limit_s
         while not self.job.ending:
             self.look_for_ended()
-            silent = [
-                node
-                for node in nodes
-                if word not in self.standing.reports[node].words and node not in self.standing.failed
-            ]
+            reports, failed = self.standing.reports, self.standing.failed
+            silent = [node for node in nodes if word not in reports[node].words and node not in failed]
             if not silent:
                 return True
             if time.monotonic() >= deadline:
                 for node in silent:
                     self.fail(node, "silent", f"no word within {limit_s} s")
             elif self.step is None or not self.step.alive:
-                words = " ".join(self._last_words)
-                self.problem = self._tell_failed(nodes) or (
-                    f"the step ended without a word from {' '.join(silent)}: {words}"
-                )
+                words = f"the step ended without a word from {' '.join(silent)}: {' '.join(self._last_words)}"
+                self.problem = self._tell_failed(nodes) or words
                 return False
             else:
                 yield self.look_again(min(deadline, time.monotonic() + 1))
@@ -286,9 +281,8 @@ class Group:
         }
         self.step_started_ms, self._last_words, self._named, self._cancelled = now_ms(), [], {}, False
         self.heard, self.said = {}, {}
-        self.step = NodeStep(
-            job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain
-        )
+        environment = {**job.environment, **own}
+        self.step = NodeStep(job.reactor, job.scheduler, nodes, argv, environment, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
         """Give the ranks to some of `nodes`; False when there are too few."""
@@ -350,21 +344,16 @@ class Group:
             marker.write_text(f"{self.marker_text}\n")
             self.marker = str(marker)
         except OSError as error:
-            self.job.log(
-                f"WARNING: cannot write {marker} ({error.strerror}); the nodes' view of shared storage is not checked"
-            )
+            cannot = f"cannot write {marker} ({error.strerror})"
+            self.job.log(f"WARNING: {cannot}; the nodes' view of shared storage is not checked")
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
         """What each node wrote on shared storage can be seen here too, within the limit of a check."""
         if not self.marker:
             return
         deadline = time.monotonic() + self.settings.preflight_check_s
-        reports = self.standing.reports
-        missing = [
-            node
-            for node in nodes
-            if "log_dir" in reports[node].checks and reports[node].checks["log_dir"].verdict == "pass"
-        ]
+        told = {node: self.standing.reports[node].checks.get("log_dir") for node in nodes}
+        missing = [node for node, row in told.items() if row and row.verdict == "pass"]
         while missing and not self.job.ending:
             with suppress(OSError):
                 os.listdir(self.job.layout.preflight)  # a listing makes NFS look again

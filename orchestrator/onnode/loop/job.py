@@ -37,24 +37,17 @@ def main(bundle: Path, kind: str) -> int:
 
 
 def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:
-    scheduler: Nodes
-    wanted, side_by_side = settings.nnodes * settings.side_by_side, settings.side_by_side > 1
-    if kind == "slurm":
-        scheduler = SlurmNodes(environment)
-    else:
-        many = wanted > 1
-        if many and (settings.engine != "none" or side_by_side) and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
-            raise LookupError(
-                f"{settings.system} has {settings.nnodes} nodes"
-                + (f", and {settings.side_by_side} runs go on side by side" if side_by_side else "")
-                + "; use sbatch job.sh (ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
-            )
-        scheduler = LocalNodes(environment, wanted + settings.spares if many else 1)
-    if len(scheduler.allocated) < settings.nnodes:
-        found = len(scheduler.allocated)
-        raise LookupError(
-            f"{settings.system} needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
-        )
+    wanted, at_once = settings.nnodes * settings.side_by_side, settings.side_by_side
+    alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
+    if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
+        more = f", and {at_once} runs go on side by side" if at_once > 1 else ""
+        hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
+        raise LookupError(f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}")
+    count = wanted + settings.spares if wanted > 1 else 1
+    scheduler = SlurmNodes(environment) if kind == "slurm" else LocalNodes(environment, count)
+    if (found := len(scheduler.allocated)) < settings.nnodes:
+        words = f"needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
+        raise LookupError(f"{settings.system} {words}")
     return scheduler
 
 
@@ -79,10 +72,8 @@ class SetJob(SetWork):
             reason = str(error)
             log(f"error: {error}")
         except OSError as error:
-            state, reason = (
-                "paused",
-                f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})",
-            )
+            state = "paused"
+            reason = f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})"
             log(f"error: {reason}")
         finally:
             self._finish(state, reason)

@@ -6,6 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..events import Event, now_ms, number
 from ..mllog_tail import last_status
@@ -78,16 +79,8 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     failed = group.standing.failed
     going.refused = {node: failed[node][1] for node in ranks if node in failed}
     master = job.scheduler.master(ranks)
-    request = {
-        "id": going.id,
-        "nodes": ranks,
-        "run": run,
-        "attempt": attempt,
-        "seed": seed,
-        "port": port,
-        "master": master,
-    }
-    group.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
+    request = {"id": going.id, "nodes": ranks, "run": run, "attempt": attempt, "seed": seed, "port": port}
+    group.send({"do": "prepare", **request, "master": master, "clear": job.settings.clear_caches == 1})
     problem = yield from _gate(job, group, going)
     timed_out = False
     if not problem:
@@ -101,13 +94,8 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
-    final = {
-        "state": outcome.state,
-        "outcome": outcome.outcome,
-        "reason": outcome.reason,
-        "exit_codes": dict(outcome.codes),
-    }
-    job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": now_ms()}), outcome.rank)
+    final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=now_ms())
+    job.folder.close(replace(final, exit_codes=dict(outcome.codes)), outcome.rank)
     for node in outcome.silent:
         group.note("silent", node)
     return outcome
@@ -202,17 +190,9 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
-    return AttemptFacts(
-        run=going.run,
-        ranks=going.ranks,
-        exits=going.exits,
-        stops=stops,
-        gate=_not_ready(going) if problem else {},
-        gate_problem=problem,
-        timed_out=timed_out,
-        ending=job.ending_reason if job.ending else "",
-        remark=_sockets(group, going) if group.rdma_expected and not problem else "",
-    )
+    gate, ending = _not_ready(going) if problem else {}, job.ending_reason if job.ending else ""
+    remark = _sockets(group, going) if group.rdma_expected and not problem else ""
+    return AttemptFacts(going.run, going.ranks, going.exits, stops, gate, problem, timed_out, ending, remark)
 
 
 def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:

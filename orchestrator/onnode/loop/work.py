@@ -166,6 +166,7 @@ class SetWork(Work):
 
     def is_ending(self) -> bool:
         """Whether the set is being closed; also for a signal that came while nothing was waited for."""
+        self.reactor.notice()
         self.look_at_signals()
         return bool(self.ending)
 
