@@ -10,6 +10,7 @@ from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import RunRecord, open_regular, read
 from orchestrator.scheduler import Scheduler
 
@@ -26,7 +27,7 @@ def newest_run(evidence: SetEvidence, nexp: int) -> int:
 
 
 def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> Path:
-    """Return the log of one node in one attempt. Raises UsageError with what there is."""
+    """Return the log of one node in one attempt, of the one that logs where `node` is "". Raises UsageError with what there is."""
     layout, evidence = run_set.layout, SetEvidence(run_set.layout.root)
     chosen = newest_run(evidence, run_set.record.nexp) if run is None else run
     if chosen > run_set.record.nexp:
@@ -41,7 +42,11 @@ def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) ->
     if attempt is not None and attempt not in there:
         raise UsageError(f"run {chosen} has attempts {', '.join(map(str, there))}, not {attempt}")
     number = there[-1] if attempt is None else attempt
-    return layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
+    return (
+        layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
+        if node
+        else telling_log(layout, chosen, number)
+    )
 
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:

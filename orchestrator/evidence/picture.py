@@ -18,6 +18,7 @@ from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, projected
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, judge
+from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, SetRecord
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
 def _evaluation(files: SetEvidence, running: list[RunPicture], logs: Logs) -> Evaluation | None:
     if not running:
         return None
-    return logs.evaluation(files.layout.node_log(running[-1].run, running[-1].attempt, 0))
+    return logs.evaluation(telling_log(files.layout, running[-1].run, running[-1].attempt))
 
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
 from orchestrator.evidence.progress import KeptLogs
 from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.onnode.mllog_tail import telling_log
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -79,7 +80,7 @@ class Watch:
         if job is None or files.awaited or not job.run or not job.attempt:
             return False
         try:
-            return time.time() - os.stat(files.layout.node_log(job.run, job.attempt, 0)).st_mtime < QUIET_S
+            return time.time() - os.stat(telling_log(files.layout, job.run, job.attempt)).st_mtime < QUIET_S
         except OSError:
             return False
 

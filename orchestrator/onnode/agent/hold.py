@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import now_ms
 from ..records import read_bytes, write_bytes
-from ..settings import SettingsError, load
+from ..settings import SettingsError, load, rehearsed
 from .leftovers import close_channel, open_channel
-from .node import EngineState, Node, own_name, say, this_node
+from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node
 from .run import NO_CONTAINER, NodeRun, Order, Place, keep_files
 from .tuning import Tuning, missing
 from .waiting import ENDS, Failed, LetGo, Waiting, failing
@@ -245,10 +246,19 @@ class Hold:
         if container is not None:
             for text in network.check_inside(container.await_up()):
                 node.say("trouble", text)
+        if node.settings.nnodes > 1:
+            node.say("host", container.host if container is not None else self._host_name())
         if self.tuning.on:
             self.tuning.look()
         self.tuning.tell_facts(self.engine.image_id)
         node.say("ready", self.engine.image_id)
+
+    def _host_name(self) -> str:
+        """Return the full name of this host as Python finds it, "" without one in time."""
+        if rehearsal := rehearsed("ORCH_HOST_NAME", "", self.node.name):
+            return rehearsal
+        status, words = self.waiting.call([sys.executable, "-ISc", HOST_NAME], HOST_S)
+        return words.decode("utf-8", "replace").strip() if status == 0 else ""
 
     # ---- runs
 

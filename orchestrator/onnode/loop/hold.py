@@ -275,9 +275,9 @@ class Group:
         placement = place.choose(self.standing, nodes, first=first)
         if placement is None:
             return False
-        for rank, (old, new) in enumerate(zip(self.standing.ranks, placement.ranks)):
+        for old, new in zip(self.standing.ranks, placement.ranks):
             if old and old != new:
-                self.job.log(f"node {new} takes rank {rank} of node {old}")
+                self.job.log(f"node {new} takes the place of node {old}")
         self.note("placed", detail={**place.as_json(placement), "from": list(nodes), "first": first})
         if tell:
             self.send({"do": "use", "nodes": list(placement.ranks)})
@@ -309,7 +309,17 @@ class Group:
                 return False
             self.problem = ""
         self._record_checks()
+        self.put_in_order()
         return True
+
+    def put_in_order(self) -> None:
+        """Number the nodes as torchrun does, so that our rank 0 is its rank 0."""
+        before, ranks = self.standing.workers, place.in_order(self.standing)
+        if len(ranks) > 1:
+            self.note("ordered", detail={"ranks": ranks})
+        if ranks != before:
+            self.job.log(f"ranks, in the order of the host names: {' '.join(ranks)}")
+            self.job.write()
 
     def _any_failed(self, nodes: Sequence[str]) -> bool:
         return any(node in self.standing.failed for node in nodes)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from ..events import Event, now_ms, number
-from ..mllog_tail import last_status
+from ..mllog_tail import last_status, telling_log
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..records import RunRecord, write_bytes
 from .folder import seed_of
@@ -244,8 +244,9 @@ def _record_start(group: Group, going: Going) -> None:
 
 def _sockets(group: Group, going: Going) -> str:
     """Return words about RCCL on TCP sockets where RDMA was expected. Lines about RDMA in use outweigh what it could use."""
+    log = telling_log(group.job.layout, going.run, going.number)
     try:
-        with open(group.job.layout.node_log(going.run, going.number, 0), "rb") as file:
+        with open(log, "rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError:
         return ""
@@ -253,4 +254,4 @@ def _sockets(group: Group, going: Going) -> str:
     if found is None or RDMA.search(head):
         return ""
     line = found.group()[:160].decode("utf-8", "replace")
-    return f"RCCL used TCP sockets although the nodes have RDMA (node_0.log: {line})"
+    return f"RCCL used TCP sockets although the nodes have RDMA ({log.name}: {line})"

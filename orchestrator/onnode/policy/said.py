@@ -70,6 +70,8 @@ class NodeReport:
     network: str = ""
     troubles: list[str] = field(default_factory=list)
     image: str = ""
+    host: str = ""
+    """Its full host name where its runs are, as torchrun there finds it; "" where it has told none."""
     clock_off_ms: int = 0
     unseen: bool = False
     words: set[str] = field(default_factory=set)
@@ -95,6 +97,8 @@ class NodeReport:
             self.troubles.append(line(detail))
         elif word == "ready":
             self.image = line(detail)
+        elif word == "host":
+            self.host = line(detail.partition(UNIT)[0], 255)
         elif word == "clock":
             off = number(detail)
             self.clock_off_ms = self.clock_off_ms if off is None else off
