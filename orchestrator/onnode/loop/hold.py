@@ -312,6 +312,16 @@ class Group:
         self.put_in_order()
         return True
 
+    def meeting(self) -> dict[str, Any]:
+        """Return where the nodes in use meet: `master` (MASTER_ADDR), and `hosts`, lines of /etc/hosts where those are wanted."""
+        ranks, settings = self.standing.workers, self.settings
+        told = [(self.standing.reports[node], node) for node in ranks]
+        master = self.job.scheduler.master(ranks)
+        if settings.launch_master == "address" and len(ranks) > 1:
+            master = told[0][0].address or master
+        lines = [" ".join(dict.fromkeys((one.address, one.host or node, node))) for one, node in told if one.address]
+        return {"master": master, "hosts": lines if settings.launch_hosts else []}
+
     def put_in_order(self) -> None:
         """Number the nodes as torchrun does, so that our rank 0 is its rank 0."""
         before, ranks = self.standing.workers, place.in_order(self.standing)

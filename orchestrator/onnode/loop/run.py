@@ -77,7 +77,6 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     # Whose container ended since the last run has said so already.
     failed = group.standing.failed
     going.refused = {node: failed[node][1] for node in ranks if node in failed}
-    master = job.scheduler.master(ranks)
     request = {
         "id": going.id,
         "nodes": ranks,
@@ -85,7 +84,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         "attempt": attempt,
         "seed": seed,
         "port": port,
-        "master": master,
+        **group.meeting(),
     }
     group.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
     problem = yield from _gate(job, group, going)

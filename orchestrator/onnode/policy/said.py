@@ -72,6 +72,8 @@ class NodeReport:
     image: str = ""
     host: str = ""
     """Its full host name where its runs are, as torchrun there finds it; "" where it has told none."""
+    address: str = ""
+    """Its IPv4 address, where that is asked for."""
     clock_off_ms: int = 0
     unseen: bool = False
     words: set[str] = field(default_factory=set)
@@ -98,7 +100,7 @@ class NodeReport:
         elif word == "ready":
             self.image = line(detail)
         elif word == "host":
-            self.host = line(detail.partition(UNIT)[0], 255)
+            self.host, self.address = (line(one, 255) for one in [*detail.split(UNIT), ""][:2])
         elif word == "clock":
             off = number(detail)
             self.clock_off_ms = self.clock_off_ms if off is None else off
