@@ -10,6 +10,7 @@ from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import RunSet, SetEvidence, going
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import RunRecord, open_regular, read
 from orchestrator.scheduler import Scheduler
 
@@ -25,7 +26,10 @@ def newest_runs(evidence: SetEvidence, nexp: int) -> list[int]:
 
 
 def run_logs(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> list[Path]:
-    """Return the log of one node in one attempt, without a run those of all that go on. Raises UsageError with what there is."""
+    """Return the log of one node in one attempt, without a run those of all that go on. Raises UsageError with what there is.
+
+    `node` "": the one that logs for all.
+    """
     evidence = SetEvidence(run_set.layout.root)
     runs = newest_runs(evidence, run_set.record.nexp) if run is None else [run]
     return [_run_log(run_set, evidence, one, attempt, node) for one in runs]
@@ -45,7 +49,11 @@ def _run_log(run_set: RunSet, evidence: SetEvidence, chosen: int, attempt: int |
     if attempt is not None and attempt not in there:
         raise UsageError(f"run {chosen} has attempts {', '.join(map(str, there))}, not {attempt}")
     number = there[-1] if attempt is None else attempt
-    return layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
+    return (
+        layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
+        if node
+        else telling_log(layout, chosen, number)
+    )
 
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:

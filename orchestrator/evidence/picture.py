@@ -18,6 +18,7 @@ from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, projected
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, judge
+from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, SetRecord
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
 
 
 def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
-    return replace(run, evaluation=logs.evaluation(files.layout.node_log(run.run, run.attempt, 0)))
+    return replace(run, evaluation=logs.evaluation(telling_log(files.layout, run.run, run.attempt)))
 
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:

@@ -1,7 +1,7 @@
 """Make the decisions of a job again from its event file, and compare them with those on record.
 
-The same events give the same decisions: who may work (`hold`), who gets which rank (`placed`), what became of an attempt and whose
-fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`).
+The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
+of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`).
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ def _placed(standing: place.Standing, event: Event, _: Settings | None) -> tuple
     return {name: about[name] for name in ("ranks", "waiting")}, now and place.as_json(now)
 
 
+def _ordered(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    return event.data()["ranks"], place.in_order(standing)
+
+
 def _outcome(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
     about = event.data()
     facts = dict(about["facts"], ranks=tuple(about["facts"]["ranks"]))
@@ -102,4 +106,11 @@ def _free(standing: place.Standing, event: Event, _: Settings | None) -> tuple[A
     return True, place.is_free(standing, event.node)
 
 
-_DECISIONS = {"hold": _hold, "placed": _placed, "outcome": _outcome, "judged": _judged, "free": _free}
+_DECISIONS = {
+    "hold": _hold,
+    "placed": _placed,
+    "ordered": _ordered,
+    "outcome": _outcome,
+    "judged": _judged,
+    "free": _free,
+}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
 from orchestrator.evidence.progress import KeptLogs
 from orchestrator.evidence.sets import RunSet, SetEvidence, going
+from orchestrator.onnode.mllog_tail import telling_log
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -81,7 +82,7 @@ class Watch:
         if job is None or files.awaited:
             return False
         return any(
-            _age_s(files.layout.node_log(run, attempt, 0)) < QUIET_S for run, attempt in going(job) if run and attempt
+            _age_s(telling_log(files.layout, run, attempt)) < QUIET_S for run, attempt in going(job) if run and attempt
         )
 
     def _may_reappear(self, one: SetPicture) -> bool:

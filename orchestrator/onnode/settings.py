@@ -97,6 +97,11 @@ class Settings:
     code_dir: str
     code_source: str
     command: tuple[str, ...]
+    launch_ranks: str
+    launch_master: str
+    launch_hosts: int
+    launch_env: tuple[str, ...]
+    launch_unset: tuple[str, ...]
     pass_env: tuple[str, ...]
     side_by_side: int = 1
     data: dict[str, str] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,30 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     assert group.is_gone("n0") and not group.is_gone("n1")
     said = [one.word for one in read_events(tmp_path / "events")]
     assert (said.count("what"), said.count("garbled")) == (MAX_WORDS, MAX_GARBLED)
+
+
+@pytest.mark.parametrize(
+    ("master", "hosts", "meeting"),
+    [
+        ("name", 0, {"master": "127.0.0.1", "hosts": []}),
+        ("address", 0, {"master": "10.0.0.2", "hosts": []}),
+        ("address", 1, {"master": "10.0.0.2", "hosts": ["10.0.0.2 a.x n1", "10.0.0.1 n0"]}),
+    ],
+)
+def test_where_the_nodes_meet_follows_the_order_of_their_names(
+    group: Group, master: str, hosts: int, meeting: dict[str, object]
+) -> None:
+    group.settings = replace(group.settings, launch_master=master, launch_hosts=hosts)
+    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.take(b"host\tn0\tn0\x1f10.0.0.1")
+    group.take(b"host\tn1\ta.x\x1f10.0.0.2")
+    group.put_in_order()
+    assert group.standing.workers == ["n1", "n0"]
+    assert group.meeting() == meeting
+
+
+def test_without_an_address_the_name_is_the_master(group: Group) -> None:
+    group.settings = replace(group.settings, launch_master="address", launch_hosts=1)
+    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.take(b"host\tn1\tz.x\x1f10.0.0.2")
+    assert group.meeting() == {"master": "127.0.0.1", "hosts": ["10.0.0.2 z.x n1"]}

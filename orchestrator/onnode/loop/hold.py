@@ -289,9 +289,9 @@ class Group:
         placement = place.choose(self.standing, nodes, first=first)
         if placement is None:
             return False
-        for rank, (old, new) in enumerate(zip(self.standing.ranks, placement.ranks)):
+        for old, new in zip(self.standing.ranks, placement.ranks):
             if old and old != new:
-                self.job.log(f"node {new} takes rank {rank} of node {old}")
+                self.job.log(f"node {new} takes the place of node {old}")
         self.note("placed", detail={**place.as_json(placement), "from": list(nodes), "first": first})
         if tell:
             self.send({"do": "use", "nodes": list(placement.ranks)})
@@ -324,7 +324,27 @@ class Group:
                 return False
             self.problem = ""
         self._record_checks()
+        self.put_in_order()
         return True
+
+    def meeting(self) -> dict[str, Any]:
+        """Return where the nodes in use meet: `master` (MASTER_ADDR), and `hosts`, lines of /etc/hosts where those are wanted."""
+        ranks, settings = self.standing.workers, self.settings
+        told = [(self.standing.reports[node], node) for node in ranks]
+        master = self.job.scheduler.master(ranks)
+        if settings.launch_master == "address" and len(ranks) > 1:
+            master = told[0][0].address or master
+        lines = [" ".join(dict.fromkeys((one.address, one.host or node, node))) for one, node in told if one.address]
+        return {"master": master, "hosts": lines if settings.launch_hosts else []}
+
+    def put_in_order(self) -> None:
+        """Number the nodes as torchrun does, so that our rank 0 is its rank 0."""
+        before, ranks = self.standing.workers, place.in_order(self.standing)
+        if len(ranks) > 1:
+            self.note("ordered", detail={"ranks": ranks})
+        if ranks != before:
+            self.job.log(f"ranks, in the order of the host names: {' '.join(ranks)}")
+            self.job.write()
 
     def _any_failed(self, nodes: Sequence[str]) -> bool:
         return any(node in self.standing.failed for node in nodes)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..events import Event, now_ms, number
-from ..mllog_tail import last_status
+from ..mllog_tail import last_status, telling_log
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..records import RunRecord, write_bytes
 from .folder import seed_of
@@ -78,9 +78,8 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     # Whose container ended since the last run has said so already.
     failed = group.standing.failed
     going.refused = {node: failed[node][1] for node in ranks if node in failed}
-    master = job.scheduler.master(ranks)
     request = {"id": going.id, "nodes": ranks, "run": run, "attempt": attempt, "seed": seed, "port": port}
-    group.send({"do": "prepare", **request, "master": master, "clear": job.settings.clear_caches == 1})
+    group.send({"do": "prepare", **request, **group.meeting(), "clear": job.settings.clear_caches == 1})
     problem = yield from _gate(job, group, going)
     timed_out = False
     if not problem:
@@ -224,8 +223,9 @@ def _record_start(group: Group, going: Going) -> None:
 
 def _sockets(group: Group, going: Going) -> str:
     """Return words about RCCL on TCP sockets where RDMA was expected. Lines about RDMA in use outweigh what it could use."""
+    log = telling_log(group.job.layout, going.run, going.number)
     try:
-        with open(group.job.layout.node_log(going.run, going.number, 0), "rb") as file:
+        with open(log, "rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError:
         return ""
@@ -233,4 +233,4 @@ def _sockets(group: Group, going: Going) -> str:
     if found is None or RDMA.search(head):
         return ""
     line = found.group()[:160].decode("utf-8", "replace")
-    return f"RCCL used TCP sockets although the nodes have RDMA (node_0.log: {line})"
+    return f"RCCL used TCP sockets although the nodes have RDMA ({log.name}: {line})"

@@ -70,6 +70,10 @@ class NodeReport:
     network: str = ""
     troubles: list[str] = field(default_factory=list)
     image: str = ""
+    host: str = ""
+    """Its full host name where its runs are, as torchrun there finds it; "" where it has told none."""
+    address: str = ""
+    """Its IPv4 address, where that is asked for."""
     clock_off_ms: int = 0
     unseen: bool = False
     words: set[str] = field(default_factory=set)
@@ -95,6 +99,8 @@ class NodeReport:
             self.troubles.append(line(detail))
         elif word == "ready":
             self.image = line(detail)
+        elif word == "host":
+            self.host, self.address = (line(one, 255) for one in [*detail.split(UNIT), ""][:2])
         elif word == "clock":
             off = number(detail)
             self.clock_off_ms = self.clock_off_ms if off is None else off
