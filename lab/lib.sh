@@ -29,7 +29,7 @@ die() {  # die MESSAGE [HINT]
 
 # --- settings that `up` chose, read back by the others ----------------------------------------------
 
-lab_load() {  # sets LAB_NODES, LAB_PORT and LAB_PREFIX as the lab was started with; fails when there is none
+lab_load() {  # sets LAB_NODES, LAB_PREFIX, LAB_FIRST and LAB_PORT as the lab was started with; fails when there is none
     [ -r "$LAB_STATE/settings" ] || return 1
     # shellcheck source=/dev/null
     . "$LAB_STATE/settings"
@@ -37,7 +37,7 @@ lab_load() {  # sets LAB_NODES, LAB_PORT and LAB_PREFIX as the lab was started w
 
 node_names() {
     local k
-    for ((k = 1; k <= LAB_NODES; k++)); do printf '%s%d\n' "$LAB_PREFIX" "$k"; done
+    for ((k = LAB_FIRST; k < LAB_FIRST + LAB_NODES; k++)); do printf '%s%d\n' "$LAB_PREFIX" "$k"; done
 }
 
 # --- processes --------------------------------------------------------------------------------------
@@ -151,3 +151,20 @@ apt_install() {  # apt_install PACKAGE...: only what is missing, and without sta
     rm -f "$log"
     [ "$status" -eq 0 ] || die "apt-get could not install ${missing[*]}"
 }
+
+# --- what images are made of -------------------------------------------------------------------------
+
+suite() {
+    # shellcheck source=/dev/null
+    (. /etc/os-release && printf '%s\n' "$VERSION_CODENAME")
+}
+
+mirror() {  # the archive that apt on this machine already uses
+    # shellcheck disable=SC2016  # apt-get's own placeholders
+    apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
+        awk -v suite="$1" '$1 == suite && $2 == "main" && $3 == "Debian" { print $4; exit }'
+}
+
+apt_proxy() { apt-config shell proxy Acquire::http::Proxy | sed -n "s/^proxy='\(.*\)'\$/\1/p"; }
+
+short_hash() { sha256sum | cut -c 1-12; }

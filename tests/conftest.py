@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -92,7 +93,8 @@ def lab_at(state: Path) -> Lab:
         "SLURM_CONF": str(state / "slurm/slurm.conf"),
         "DOCKER_HOST": f"unix://{socket}",
     }
-    names = tuple(f"{settings['LAB_PREFIX']}{k}" for k in range(1, int(settings["LAB_NODES"]) + 1))
+    first = int(settings["LAB_FIRST"])
+    names = tuple(f"{settings['LAB_PREFIX']}{k}" for k in range(first, first + int(settings["LAB_NODES"])))
     return Lab(state, state / "shared", env, socket, names)
 
 
@@ -219,24 +221,41 @@ def lab() -> Lab:
     return lab_at(lab_state())
 
 
-@pytest.fixture
-def another_lab() -> Iterator[Callable[[int, str], Lab]]:
-    """Starts a cluster of its own, with so many nodes of that name: what breaks there disturbs nobody. It is removed afterwards."""
+@contextmanager
+def lab_beside(name: str) -> Iterator[Callable[..., Lab]]:
+    """A function that starts a cluster of its own beside the first one, with these settings of lab/up; it is removed in the end."""
     require_lab()
-    state = Path(f"{lab_state()}-more")
+    state = Path(f"{lab_state()}-{name}")
     env = {name: value for name, value in os.environ.items() if name not in ("LAB_PORT", "SLURM_CONF", "DOCKER_HOST")}
     env["ORCHESTRATOR_LAB"] = str(state)
 
     def command(name: str, **more: str) -> None:
-        subprocess.run(
-            [TOP / "lab" / name], env=env | more, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=300
+        argv = [TOP / "lab" / name]
+        done = subprocess.run(
+            argv, env=env | more, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
         )
+        assert done.returncode == 0, done.stderr
 
-    def start(nodes: int, prefix: str) -> Lab:
-        command("up", LAB_NODES=str(nodes), LAB_PREFIX=prefix)
+    def start(**settings: str) -> Lab:
+        command("up", **settings)
         return lab_at(state)
 
     try:
         yield start
     finally:
         command("down")
+
+
+@pytest.fixture
+def another_lab() -> Iterator[Callable[[int, str], Lab]]:
+    """Starts a cluster of its own, with so many nodes of that name: what breaks there disturbs nobody. It is removed afterwards."""
+    with lab_beside("more") as start:
+        yield lambda nodes, prefix: start(LAB_NODES=str(nodes), LAB_PREFIX=prefix)
+
+
+@pytest.fixture(scope="session")
+def standins() -> Iterator[Lab]:
+    """A cluster of node6 to node15, whose names sort another way than their numbers, with the images of lab/standins under the real
+    names."""
+    with lab_beside("torch") as start:
+        yield start(LAB_NODES="10", LAB_PREFIX="node", LAB_FIRST="6", LAB_IMAGE="torch")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 SITE_HELP = "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)"
 MOST_SPARES = 1000
+MOST_SIDE_BY_SIDE = 999
 
 
 def add_site(parser: ArgumentParser) -> None:
@@ -96,12 +97,25 @@ def add_allocation(parser: ArgumentParser) -> None:
         "the place of a node that fails (default: the site's `spares`)",
     )
     parser.add_argument(
+        "--side-by-side",
+        metavar="K",
+        type=side_by_side,
+        help="runs that go on at once, each on nodes of its own: asks for K times the nodes of the system "
+        "(default: the site's `side_by_side`)",
+    )
+    parser.add_argument(
         "--exclude",
         metavar="NODES|@FILE",
         default="",
         help="nodes not to use, such as node[1-4,7], beside the site's `exclude`; @FILE: one or more a line, "
         "as `orchestrator preflight` writes it",
     )
+
+
+def side_by_side(text: str) -> int:
+    if positive(text) > MOST_SIDE_BY_SIDE:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_SIDE_BY_SIDE}")
+    return int(text)
 
 
 def positive(text: str) -> int:

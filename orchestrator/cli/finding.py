@@ -156,7 +156,7 @@ def excluded(args: Namespace) -> list[str]:
 
 
 def with_allocation(entry: Entry, args: Namespace) -> Entry:
-    """`entry` with --spares and --exclude in place of and beside what its site says."""
+    """`entry` with --spares, --side-by-side and --exclude in place of and beside what its site says."""
     from dataclasses import replace
 
     from orchestrator.runset.allocation import without
@@ -164,6 +164,8 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
     site, changed = entry.site, {}
     if args.spares is not None:
         changed["spares"] = args.spares
+    if args.side_by_side is not None:
+        changed["side_by_side"] = args.side_by_side
     if names := excluded(args):
         refuse_without_scheduler(site.scheduler)
         changed["exclude"] = [*site.exclude, *names]

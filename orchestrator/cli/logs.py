@@ -1,9 +1,9 @@
-"""Show or follow the logs of a set's runs: by default rank 0 of the newest attempt.
+"""Show or follow the logs of a set's runs: by default the newest attempt of each that goes on, of the node that logs for all.
 
 With --follow and no --run, the view goes on with the next run when one ends, until the set ends.
 
 example:
-  orchestrator logs                          # rank 0 of the newest attempt of the newest set
+  orchestrator logs                          # the newest attempt of the newest set
   orchestrator logs SET --run 3 --node 5     # node of rank 5 in run 3; a node's name does as well
   orchestrator logs SET -f                   # follow
   orchestrator logs SET --job                # what the job itself printed
@@ -31,7 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     parser.add_argument("--run", metavar="I", type=positive, help="run (default: the one being worked on, or the last)")
     parser.add_argument("--attempt", metavar="K", type=positive, help="attempt of the run (default: the last)")
-    parser.add_argument("--node", metavar="RANK|NAME", default="0", help="node (default: rank 0)")
+    parser.add_argument(
+        "--node", metavar="RANK|NAME", default="", help="node (default: the one that logs, mostly rank 0)"
+    )
     parser.add_argument("-f", "--follow", action="store_true", help="show what is added, until the run or the set ends")
     parser.add_argument("--job", action="store_true", help="the job's own output instead of a run's")
 
@@ -42,9 +44,10 @@ def run(args: Namespace) -> int:
     run_set = chosen_set(args)
     if args.follow:
         return _follow(run_set, args)
-    path = logs.job_log(run_set.layout) if args.job else logs.run_log(run_set, args.run, args.attempt, args.node)
-    note(f"==> {path} <==")
-    _copy(path)
+    paths = [logs.job_log(run_set.layout)] if args.job else logs.run_logs(run_set, args.run, args.attempt, args.node)
+    for path in paths:
+        note(f"==> {path} <==")
+        _copy(path)
     return ExitCode.OK
 
 

@@ -2,7 +2,7 @@
 
 VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are minutes to train of
 the good runs that it took part in and of those it did not. Together with the deep step's bandwidth they point at a slow
-node.
+node. Where not all runs were on the same nodes, a second table has the minutes to train per group of nodes.
 
 example:
   orchestrator nodes                                 # of the newest set
@@ -22,8 +22,9 @@ from orchestrator.errors import ExitCode
 from orchestrator.words import duration, minutes
 
 if TYPE_CHECKING:
-    from orchestrator.evidence.nodes import NodeHistory
+    from orchestrator.evidence.nodes import NodeGroup, NodeHistory
 
+GROUPS = ("NODES", "RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL")
 HEADER = (
     "NODE",
     "RANK",
@@ -47,19 +48,27 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.evidence.nodes import read_history, suspicions
+    from orchestrator.evidence.attempts import read_attempts
+    from orchestrator.evidence.nodes import read_groups, read_history, suspicions
     from orchestrator.evidence.sets import SetEvidence
 
     root = chosen_set(args).layout.root
-    history = read_history(SetEvidence(root))
+    evidence = SetEvidence(root)
+    attempts = read_attempts(evidence)
+    history, groups = read_history(evidence, attempts), read_groups(evidence, attempts)
     pointers = suspicions(history)
     if args.json:
-        print_json({"set": str(root), "nodes": [one.to_json() for one in history], "suspicions": pointers})
+        told = {"nodes": [one.to_json() for one in history], "groups": [one.to_json() for one in groups]}
+        print_json({"set": str(root), **told, "suspicions": pointers})
         return ExitCode.OK
     if not history:
         print(f"no job of {root.name} has had nodes yet")
         return ExitCode.OK
     print_table(HEADER, [_row(one) for one in history], RIGHT)
+    if groups:
+        print()
+        print_table(GROUPS, _group_rows(groups), GROUPS[1:])
+        print()
     for text, names in _remarks(history).items():
         print(f"{text} ({', '.join(names)})")
     for text in pointers:
@@ -79,6 +88,21 @@ def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
         for verdict, reason, remedy in one.preflight.reasons if one.preflight else ():
             found.setdefault(f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), []).append(one.node)
     return found
+
+
+def _group_rows(groups: list[NodeGroup]) -> list[list[str]]:
+    """Return minutes to train of the good runs per group of nodes, and their mean over that of all good runs."""
+    everything = [value for one in groups for value in one.minutes]
+    usual = sum(everything) / len(everything)
+    return [
+        [
+            ",".join(one.nodes),
+            str(len(one.runs)),
+            *map(minutes, (one.mean, min(one.minutes), max(one.minutes))),
+            f"{one.mean / usual:.3f}" if usual else "-",
+        ]
+        for one in groups
+    ]
 
 
 def _row(one: NodeHistory) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.words import duration, minutes
@@ -34,19 +35,23 @@ def set_row(one: SetPicture) -> list[str]:
 
 
 def now_text(one: SetPicture) -> str:
-    """`run 3 of 10`, with the attempt from the second on."""
+    """`run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` where they go on side by side."""
     if not one.current or one.record is None:
         return "-"
+    if len(one.going) > 1:
+        runs = (f"{run.run} (attempt {run.attempt})" if run.attempt > 1 else str(run.run) for run in one.going)
+        return f"runs {', '.join(runs)} of {one.record.nexp}"
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
     return f"run {one.current} of {one.record.nexp}{again}"
 
 
 def evaluation_text(one: SetPicture) -> str:
-    """The last evaluation of the run that is going on, against the target."""
-    if one.evaluation is None or one.record is None:
+    """The last evaluation of each run that is going on, against the target."""
+    found = [run.evaluation for run in one.going] if len(one.going) > 1 else [one.evaluation]
+    if not any(found) or one.record is None:
         return "-"
     target = "" if one.record.target is None else f" (target {one.record.target:g})"
-    return f"{one.evaluation.value:.4g}{target}"
+    return ", ".join(f"{each.value:.4g}" if each else "-" for each in found) + target
 
 
 def job_text(one: SetPicture) -> str:
@@ -75,7 +80,7 @@ def headline(one: SetPicture) -> str:
     parts += [f"{one.failed} failed"] if one.failed else []
     parts += [one.pulling] if one.pulling else []
     parts += [now_text(one)] if one.current else []
-    parts += [f"eval {evaluation_text(one)}"] if one.evaluation else []
+    parts += [f"eval {evaluation_text(one)}"] if evaluation_text(one) != "-" else []
     parts += [f"projected {minutes(one.projected)} min"] if one.projected is not None else []
     return "  ".join(parts) + (f"  ({one.reason})" if one.reason else "")
 
@@ -101,8 +106,11 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
     pairs.append(("job", job_text(one)))
     if one.pulling:
         pairs.append(("image", one.pulling))
-    if one.current:
-        pairs.append(("now", f"{now_text(one)}, evaluation {evaluation_text(one)}"))
+    alone = len(one.going) < 2
+    for run in one.going:
+        each = replace(one, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation)
+        where = "" if alone else f" on {', '.join(run.nodes)}"
+        pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}"))
     if one.started_ms:
         pairs.append(("elapsed", duration(one.elapsed_s)))
     if one.projected is not None:

@@ -1,7 +1,7 @@
 """Submit the runs that a set still lacks: the same bundle again, which goes on at the first run that is not done.
 
-Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record. --spares and
---exclude hold for this job alone: they go on the scheduler's command line, the set's bundle stays as it is.
+Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record. --spares,
+--side-by-side and --exclude hold for this job alone: they go on the scheduler's command line, the set's bundle stays as it is.
 
 example:
   orchestrator resume                                # the newest set
@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     from orchestrator.runset.submit import missing_runs, submit
 
     run_set = chosen_set(args)
-    allocation = Allocation(args.spares, tuple(excluded(args)))
+    allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side)
     if allocation.exclude:
         refuse_without_scheduler(run_set.record.scheduler)
     missing = missing_runs(run_set)

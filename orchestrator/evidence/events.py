@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.layout import group_name
 from orchestrator.onnode.records import LIMIT, JobRecord, PathLike, open_regular
 
 MOST_BYTES = 64 << 20
@@ -63,7 +64,7 @@ def read_told(evidence: SetEvidence) -> Told:
     for job in evidence.jobs:
         noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
         known, told.lacking = set(), {}
-        for event in _events(evidence.layout.events(job.job_id), evidence.findings) if _plain(job.job_id) else ():
+        for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
             if event.word in _PULLS:
                 _take_pull(told.lacking, event)
             elif (one := _noted(event)) is not None:
@@ -83,6 +84,14 @@ def _take_pull(lacking: dict[str, str], event: Event) -> None:
         lacking.pop(event.node, None)
     elif is_node_name(event.node):
         lacking[event.node] = event.detail[:MOST_TEXT]
+
+
+def _of_job(evidence: SetEvidence, job_id: str) -> Iterator[Event]:
+    """Yield the events of a job with one of _WORDS, group by group."""
+    if _plain(job_id):
+        more = evidence.findings.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
+        for number in (1, *more):
+            yield from _events(evidence.layout.events(group_name(job_id, number)), evidence.findings)
 
 
 def _plain(job_id: str) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.evidence.sets import RunSet, SetEvidence, going
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import RunRecord, open_regular, read
 from orchestrator.scheduler import Scheduler
 
@@ -17,18 +18,25 @@ CHUNK = 1024 * 1024
 PAUSE_S = 0.5
 
 
-def newest_run(evidence: SetEvidence, nexp: int) -> int:
-    """Return the run that the last job worked on; without a job's word, the last one with an attempt; 0 when none has one."""
-    job = evidence.job
-    if job is not None and job.run and evidence.attempts_of(job.run):
-        return min(job.run, nexp)
-    return max((run for run, _ in evidence.tried if run <= nexp), default=0)
+def newest_runs(evidence: SetEvidence, nexp: int) -> list[int]:
+    """Return the runs that the last job works on, or worked on last; without its word the last one with an attempt; or 0."""
+    runs = [run for run, _ in going(evidence.job)] if evidence.job is not None else []
+    found = sorted({min(run, nexp) for run in runs if run and evidence.attempts_of(run)})
+    return found or [max((run for run, _ in evidence.tried if run <= nexp), default=0)]
 
 
-def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> Path:
-    """Return the log of one node in one attempt. Raises UsageError with what there is."""
-    layout, evidence = run_set.layout, SetEvidence(run_set.layout.root)
-    chosen = newest_run(evidence, run_set.record.nexp) if run is None else run
+def run_logs(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> list[Path]:
+    """Return the log of one node in one attempt, without a run those of all that go on. Raises UsageError with what there is.
+
+    `node` "": the one that logs for all.
+    """
+    evidence = SetEvidence(run_set.layout.root)
+    runs = newest_runs(evidence, run_set.record.nexp) if run is None else [run]
+    return [_run_log(run_set, evidence, one, attempt, node) for one in runs]
+
+
+def _run_log(run_set: RunSet, evidence: SetEvidence, chosen: int, attempt: int | None, node: str) -> Path:
+    layout = run_set.layout
     if chosen > run_set.record.nexp:
         raise UsageError(f"{run_set.name} has runs 1 to {run_set.record.nexp}, not {chosen}")
     there = evidence.attempts_of(chosen) if chosen else []
@@ -41,7 +49,11 @@ def run_log(run_set: RunSet, run: int | None, attempt: int | None, node: str) ->
     if attempt is not None and attempt not in there:
         raise UsageError(f"run {chosen} has attempts {', '.join(map(str, there))}, not {attempt}")
     number = there[-1] if attempt is None else attempt
-    return layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
+    return (
+        layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
+        if node
+        else telling_log(layout, chosen, number)
+    )
 
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
@@ -83,32 +95,33 @@ def follow(
     job: bool,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[Path, bytes]]:
-    """Yield (log, new bytes) until the run that was asked for is final, or without one until the set ends."""
+    """Yield (log, new bytes) until the run that was asked for is final, or without one until the set ends.
+
+    Of several runs that go on, each new piece in turn.
+    """
     watch = Watch(run_set, scheduler, PAUSE_S)
-    path: Path | None = None
-    offset = 0
+    paths: list[Path] = []
+    offsets: dict[Path, int] = {}
     while True:
         ended = not watch.look().live or (run is not None and _final(run_set.layout, run, attempt))
         wanted = _wanted(run_set, run, attempt, node, job)
-        if path is not None and wanted != path:
-            yield from _rest(path, offset)  # its last words, before the next run's log
-        if wanted != path:
-            path, offset = wanted, 0
-        for part in _rest(path, offset) if path else ():
-            offset += len(part[1])
-            yield part
+        for path in dict.fromkeys([*paths, *wanted]):  # last words before the next run's log
+            for part in _rest(path, offsets.setdefault(path, 0)):
+                offsets[path] += len(part[1])
+                yield part
+        paths = wanted
         if ended:
             return
         pause(PAUSE_S)
 
 
-def _wanted(run_set: RunSet, run: int | None, attempt: int | None, node: str, job: bool) -> Path | None:
+def _wanted(run_set: RunSet, run: int | None, attempt: int | None, node: str, job: bool) -> list[Path]:
     try:
-        return job_log(run_set.layout) if job else run_log(run_set, run, attempt, node)
+        return [job_log(run_set.layout)] if job else run_logs(run_set, run, attempt, node)
     except UsageError:
         if run is not None and run > run_set.record.nexp:
             raise
-        return None  # nothing has started yet
+        return []  # nothing has started yet
 
 
 def _final(layout: Layout, run: int, attempt: int | None) -> bool:

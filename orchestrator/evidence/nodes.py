@@ -153,6 +153,33 @@ def _add_minutes(evidence: SetEvidence, attempts: Iterable[RunAttempt], nodes: I
         one.minutes_without = mean(others) if others else None
 
 
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes that ran runs together, and the minutes to train of their good ones, by run."""
+
+    nodes: tuple[str, ...]
+    runs: tuple[int, ...]
+    minutes: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return mean(self.minutes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"nodes": list(self.nodes), "runs": list(self.runs), "minutes": list(self.minutes), "mean": self.mean}
+
+
+def read_groups(evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None) -> list[NodeGroup]:
+    """Return the groups of nodes that had good runs, by their first run; [] where all runs were on the same nodes."""
+    found: dict[tuple[str, ...], list[tuple[int, float]]] = {}
+    for one in read_attempts(evidence) if attempts is None else attempts:
+        value = minutes(evidence.layout.result(one.run)) if one.counts and one.outcome == "success" else None
+        if value is not None and one.nodes:
+            found.setdefault(tuple(sorted(part.node for part in one.nodes)), []).append((one.run, value))
+    groups = [NodeGroup(nodes, *map(tuple, zip(*runs, strict=True))) for nodes, runs in found.items()]
+    return groups if len(groups) > 1 else []
+
+
 def verdicts(evidence: SetEvidence) -> dict[str, NodeVerdict]:
     """Return each node's newest preflight of the set's jobs."""
     found: dict[str, list[Row]] = {}

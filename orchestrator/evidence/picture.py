@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, projected
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, judge
+from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, JobRecord, SetRecord
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class RunPicture:
     minutes: float | None = None
     seconds: float | None = None
     done: bool = False
+    nodes: tuple[str, ...] = ()
+    evaluation: Evaluation | None = None
+    """The last one, while the run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class SetPicture:
     failed: int = 0
     current: int = 0
     attempt: int = 0
+    going: tuple[RunPicture, ...] = ()
+    """The runs that go on; several where they do so side by side."""
     attempts: int = 0
     """All attempts so far, of all runs."""
     evaluation: Evaluation | None = None
@@ -113,7 +119,8 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
     state, reason, job = judge(files, jobs)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
-    running = [run for run in runs if run.state == "running"] if working else []
+    running = [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
+    runs = tuple({run.run: run for run in (*runs, *running)}.values())
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
     told = read_told(files)
@@ -131,8 +138,9 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         failed=sum(run.state == "failed" for run in runs),
         current=running[-1].run if running else 0,
         attempt=running[-1].attempt if running else 0,
+        going=tuple(running),
         attempts=sum(run.attempt for run in runs),
-        evaluation=_evaluation(files, running, logs),
+        evaluation=running[-1].evaluation if running else None,
         started_ms=files.jobs[0].started_ms if files.jobs else 0,
         ended_ms=ended,
         projected=projected(files.record.benchmark, times_known, misses),
@@ -168,13 +176,12 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         minutes=logs.minutes(files.layout.result(run)) if found.state == "success" else None,
         seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None,
         done=found.done,
+        nodes=tuple(filter(is_node_name, found.nodes)),
     )
 
 
-def _evaluation(files: SetEvidence, running: list[RunPicture], logs: Logs) -> Evaluation | None:
-    if not running:
-        return None
-    return logs.evaluation(files.layout.node_log(running[-1].run, running[-1].attempt, 0))
+def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
+    return replace(run, evaluation=logs.evaluation(telling_log(files.layout, run.run, run.attempt)))
 
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
@@ -212,6 +219,7 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "job_state": one.job_state,
         "current_run": one.current,
         "current_attempt": one.attempt,
+        "current_runs": [run.run for run in one.going],
         "evaluation": asdict(one.evaluation) if one.evaluation else None,
         "target": record.target if record else None,
         "started_ms": one.started_ms,

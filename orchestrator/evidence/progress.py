@@ -162,7 +162,7 @@ class KeptLogs(Logs):
 
     def __init__(self) -> None:
         self._minutes: dict[Path, float | None] = {}
-        self._tail = Tail()
+        self._tails: dict[Path, Tail] = {}
 
     def minutes(self, result: Path) -> float | None:
         if result not in self._minutes:
@@ -170,6 +170,4 @@ class KeptLogs(Logs):
         return self._minutes[result]
 
     def evaluation(self, log: Path) -> Evaluation | None:
-        if self._tail.path != log:
-            self._tail = Tail(log)
-        return self._tail.look()
+        return self._tails.setdefault(log, Tail(log)).look()

@@ -1,7 +1,8 @@
 """Make the decisions of a job again from its event file, and compare them with those on record.
 
-The same events give the same decisions: who may work (`hold`), who gets which rank (`placed`), what became of an attempt and whose
-fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`), who pulls the image (`pull`).
+The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
+of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`), who pulls
+the image (`pull`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.onnode.events import Event
+from orchestrator.onnode.events import Event, number
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
@@ -84,6 +85,10 @@ def _placed(standing: place.Standing, event: Event, _: Settings | None) -> tuple
     return {name: about[name] for name in ("ranks", "waiting")}, now and place.as_json(now)
 
 
+def _ordered(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    return event.data()["ranks"], place.in_order(standing)
+
+
 def _outcome(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
     about = event.data()
     facts = dict(about["facts"], ranks=tuple(about["facts"]["ranks"]))
@@ -104,12 +109,13 @@ def _free(standing: place.Standing, event: Event, _: Settings | None) -> tuple[A
 
 
 def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
-    return event.node, settings and next(iter(next_to_pull(standing, settings.pull_at_once)), "")
+    return event.node, next(iter(next_to_pull(standing, number(event.detail) or 0)), "")
 
 
 _DECISIONS = {
     "hold": _hold,
     "placed": _placed,
+    "ordered": _ordered,
     "outcome": _outcome,
     "judged": _judged,
     "free": _free,

@@ -171,6 +171,15 @@ class SetEvidence:
         return [(job, self.findings.text(self.layout.preflight / f"{prefix}{job}.tsv")) for job in jobs]
 
 
+def going(job: JobRecord) -> list[tuple[int, int]]:
+    """Return (run, attempt) of each run that a job says to work on, or worked on last; (0, 0) before the first."""
+    pairs = ((one.get("run"), one.get("attempt")) for one in job.groups)
+    found = [
+        (run, attempt) for run, attempt in pairs if type(run) is int and type(attempt) is int and run > 0 < attempt
+    ]
+    return sorted(found) or [(job.run, job.attempt)]
+
+
 def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     """Return set.json; None without one, a Finding when it cannot be used."""
     path = f"{layout.root}/set.json"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
 from orchestrator.evidence.progress import KeptLogs
-from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.evidence.sets import RunSet, SetEvidence, going
+from orchestrator.onnode.mllog_tail import telling_log
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -76,12 +79,11 @@ class Watch:
 
     def _growing(self, files: SetEvidence) -> bool:
         job = files.job
-        if job is None or files.awaited or not job.run or not job.attempt:
+        if job is None or files.awaited:
             return False
-        try:
-            return time.time() - os.stat(files.layout.node_log(job.run, job.attempt, 0)).st_mtime < QUIET_S
-        except OSError:
-            return False
+        return any(
+            _age_s(telling_log(files.layout, run, attempt)) < QUIET_S for run, attempt in going(job) if run and attempt
+        )
 
     def _may_reappear(self, one: SetPicture) -> bool:
         if one.state != "lost" or self.scheduler.name == "local":
@@ -95,3 +97,11 @@ class Watch:
             return self.interval_s
         walls = [run.seconds for run in one.runs if run.seconds]
         return min(LONGEST_S, max(SHORTEST_S, max(walls, default=0.0) / 50))
+
+
+def _age_s(path: Path) -> float:
+    """Return how long ago a file was changed; for ever where there is none."""
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except OSError:
+        return math.inf

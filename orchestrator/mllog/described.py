@@ -73,14 +73,14 @@ def _compare(one: Expected, log: Log, given: dict[str, str]) -> list[tuple[Recor
     value = given.get(one.variable, "")
     if value and not any(_same(each.value, one.form.replace("{}", value)) for each in log.with_key(one.key)):
         said = "the run was given the seed " if one.variable == SEED else f"the environment says {one.variable}="
-        found.append((record, f"logged is {_short(record.value)}, and {said}{value}"))
+        found.append((record, f"logged is {_short(record.value)}, and {said}{_short(value)}"))
     if one.value and not any(_same(each.value, one.value) for each in log.with_key(one.key)):
         found.append((record, f"logged is {_short(record.value)}, and the descriptor says {one.fact} {one.value}"))
     return found
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) and value.isprintable() else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.errors import UsageError
 from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
-from orchestrator.model.checks import label_warning
+from orchestrator.model.checks import label_warning, launch_problem
 from orchestrator.model.documents import ContainerPart, Site, System, Workload
 from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, Origin, fact_of
 from orchestrator.model.fields import NAME
@@ -138,6 +138,8 @@ class _Composition:
         self._compose_env()
         if warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round):
             self.warnings.append(warning)
+        if problem := launch_problem(chosen, self.site):
+            self.warnings.append(problem)
         self._check_network()
         return Entry(
             chosen,

@@ -5,6 +5,7 @@ Unknown keys are errors, types are exact (a number is not text), and every defau
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self
 
@@ -36,7 +37,7 @@ from orchestrator.model.fields import (
     refuse,
 )
 from orchestrator.model.part import DocumentPart, NameOr
-from orchestrator.model.values import OWNED_BY_THE_LOOP, REFS, name_problem
+from orchestrator.model.values import OWNED_BY_THE_LOOP, REFS, RUN_REFS, name_problem, secret_problem
 
 
 class Accelerator(DocumentPart):
@@ -123,6 +124,43 @@ class ContainerPart(DocumentPart):
     uts: Literal["host", "private"] | None = None
 
 
+def _run_text(text: str) -> str:
+    for name in re.findall(r"\{(\w+)\}", text):
+        if name not in RUN_REFS:
+            raise refuse(
+                f"{{{name}}} is nothing of a run; accepted: {', '.join(RUN_REFS)}{did_you_mean(name, RUN_REFS)}"
+            )
+    return text
+
+
+def _no_secret(name: str) -> str:
+    if problem := secret_problem(name):
+        raise refuse(problem)
+    return name
+
+
+RunText = Annotated[Line, AfterValidator(_run_text)]
+
+
+class LaunchPart(DocumentPart):
+    """How runs are started, of a workload round; a system's round may replace single keys."""
+
+    command: Annotated[list[RunText], Field(min_length=1)] | None = None
+    code_dir: AbsolutePath | None = None
+    ranks: Literal["node", "gpu"] | None = None
+    """The command is a launcher, started once per node, or the program itself, started once per GPU as Slurm's tasks are."""
+    most_nodes: Count | None = None
+    """The command can start no more nodes than these."""
+    master: Literal["name", "address"] | None = None
+    """What MASTER_ADDR is of the first node of several: its name, or its IPv4 address."""
+    hosts: bool | None = None
+    """Have all nodes in /etc/hosts of the containers."""
+    env: dict[Annotated[Variable, AfterValidator(_no_secret)], RunText] = {}
+    """Further variables of every run, over all others."""
+    unset: list[Variable] = []
+    """Variables that the program must not have."""
+
+
 class SystemRound(DocumentPart):
     """What a system does differently for one workload in one round."""
 
@@ -139,6 +177,7 @@ class SystemRound(DocumentPart):
     """The name that the published config had, where it is not this system's; what {ref: system} gives."""
     image: Image | None = None
     container: ContainerPart = ContainerPart()
+    launch: LaunchPart = LaunchPart()
     env: Env = {}
     whole_env: bool = False
     """`env` stands here in full: nothing is taken from the workload's round."""
@@ -224,6 +263,7 @@ class WorkloadRound(DocumentPart):
     reference: dict[Batch, Env] = {}
     """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
     container: ContainerPart = ContainerPart()
+    launch: LaunchPart = LaunchPart()
     command: list[str] | None = Field(default=None, min_length=1)
     mounts: list[MountPart] | None = None
     data_tree: list[DataPart] | None = None
@@ -393,6 +433,8 @@ class Site(DocumentPart):
     preflight: SitePreflight = SitePreflight()
     spares: Annotated[int, Field(ge=0, le=1000)] = 0
     """Nodes that a job asks for beyond those that the system needs: one takes the place of a node that fails."""
+    side_by_side: Annotated[int, Field(ge=1, le=999)] = 1
+    """Runs of a set that go on at once, each on nodes of its own."""
 
 
 class Accelerators(DocumentPart):

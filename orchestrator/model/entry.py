@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         DataPart,
         Fabric,
         Host,
+        LaunchPart,
         LoggedPart,
         Site,
         System,
@@ -116,6 +117,14 @@ class EntryDocuments:
     shared_documents: tuple[Document, ...]
 
     @property
+    def launch(self) -> LaunchPart:
+        """How runs are started: the round's part with what the system replaces of it."""
+        mine = self.mine.launch.model_dump(exclude_none=True, exclude_unset=True)
+        if "command" in mine:  # what holds for the round's own command
+            mine.setdefault("most_nodes", None)
+        return self.stack.launch.model_copy(update=mine)
+
+    @property
     def accelerator_name(self) -> str:
         """The name in systems/shared/, or the title of an accelerator that is described in the system itself."""
         given = self.system.accelerator
@@ -181,8 +190,10 @@ class Facts:
     target = Fact(lambda of: of.workload.target)
     target_is_upper_bound = Fact(lambda of: of.workload.target_is_upper_bound, shown=False)
     image = Fact(lambda of: of.mine.image or of.stack.image or "", compared=True)
-    code_dir = Fact(lambda of: of.workload.code_dir)
-    command = Fact(lambda of: tuple(of.stack.command or of.workload.command), shown=False)
+    code_dir = Fact(lambda of: of.launch.code_dir or of.workload.code_dir)
+    command = Fact(lambda of: tuple(of.launch.command or of.stack.command or of.workload.command), shown=False)
+    launch = Fact(lambda of: of.launch, shown=False)
+    started = Fact(lambda of: f"{' '.join(Facts(of).command)}, once per {of.launch.ranks or 'node'}", compared=True)
 
 
 _FACT_OF_REF = {"system": "published_as"}
@@ -263,5 +274,5 @@ class Entry(Facts):
         return replace(self, documents=replace(self.documents, **{name: changed}))
 
     def job_minutes(self, nexp: int) -> int:
-        """Return the job's time limit for `nexp` runs, as published: 5 + NEXP x (minutes_per_run + 5)."""
+        """Return the job's time limit for `nexp` runs one after the other, as published: 5 + NEXP x (minutes_per_run + 5)."""
         return 5 + nexp * (self.minutes_per_run + 5)

@@ -68,6 +68,9 @@ REFS = (
     "minutes_per_run",
 )
 
+RUN_REFS = ("node_rank", "nodes", "gpus_per_node", "world_size", "master", "port")
+"""What stands in braces in a `launch` and is known when a run starts. `world_size`: GPUs of all nodes together."""
+
 NETWORK_NAMES = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_DISABLE")
 """What differs between sites and nodes: given by the user or the site, or detected on the node. Never empty: RCCL takes
 an empty NCCL_IB_HCA for a list that names no device."""

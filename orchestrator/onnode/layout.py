@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def group_name(job_id: str, number: int) -> str:
+    """Return how the files of a group of nodes are called: those of the first one as where there is only one."""
+    return job_id if number == 1 else f"{job_id}.{number}"
+
+
 class Layout:
     """The paths of one set. `root` is the set folder."""
 

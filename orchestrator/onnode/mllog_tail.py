@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from .records import PathLike, open_regular
+from .layout import Layout
+from .records import PathLike, numbered, open_regular
 
 TOKEN = b":::MLLOG "
 MAX_LINE = 1 << 20
@@ -18,6 +20,8 @@ MAX_LINE = 1 << 20
 SEARCH_BYTES = 256 << 20
 """How far from its end a log is searched for its run_stop."""
 _BLOCK = 1024 * 1024
+_OF_EVERY_RANK = frozenset({"cache_clear", "init_start"})
+"""Some programs have each of their processes log these; all else comes from the one process that logs."""
 _DECODER = json.JSONDecoder()
 
 
@@ -90,3 +94,21 @@ def last_status(path: PathLike, limit: int = SEARCH_BYTES) -> str:
     except OSError:
         pass
     return ""
+
+
+def _tells(path: Path) -> bool:
+    """Whether the first or the last megabyte of a log has what only the process that logs says."""
+    try:
+        with open_regular(path) as file:
+            first = file.read(_BLOCK)
+            file.seek(max(len(first), os.fstat(file.fileno()).st_size - _BLOCK))
+            return any(one["key"] not in _OF_EVERY_RANK for chunk in (first, file.read(_BLOCK)) for one in lines(chunk))
+    except OSError:
+        return False
+
+
+def telling_log(layout: Layout, run: int, attempt: int) -> Path:
+    """Return the log of the node that logs for all in an attempt: rank 0 where it has done so, or where none has yet."""
+    ranks = [0, *numbered(layout.attempt(run, attempt), ".log", "node_")]
+    logs = [layout.node_log(run, attempt, rank) for rank in ranks]
+    return next(filter(_tells, logs), logs[0])

@@ -40,6 +40,8 @@ class StateFile:
     """A kind of record: the file's members, each with its type in words (a key of _ACCEPTED); NEEDED must be there."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
+    SELDOM: ClassVar[tuple[str, ...]] = ()
+    """Members that are not written when they are empty."""
 
 
 R = TypeVar("R", bound=StateFile)
@@ -82,6 +84,7 @@ class JobRecord(StateFile):
     """jobs/<job id>.json: the loop's own word on one job."""
 
     NEEDED = ("job_id", "state")
+    SELDOM = ("groups",)
     FINAL = frozenset({"complete", "cancelled", "time_limit", "paused", "failed"})
 
     schema: int = SCHEMA
@@ -103,6 +106,8 @@ class JobRecord(StateFile):
     set_aside: list[dict[str, Any]] = field(default_factory=list)
     """As it stands in the file."""
     warnings: list[str] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    """Where runs go on side by side: `nodes`, `run` and `attempt` of each group (0: between two runs)."""
 
     @property
     def final(self) -> bool:
@@ -254,7 +259,8 @@ def _misfit(value: Any, word: str) -> str:
 
 def write(record: StateFile, path: PathLike, *, sync: bool = True) -> None:
     """Write `record` to `path` through a temporary file in the same folder, renamed. Raises OSError."""
-    write_bytes(path, (json.dumps(asdict(record), indent=1) + "\n").encode(), sync=sync)
+    values = {name: value for name, value in asdict(record).items() if value or name not in record.SELDOM}
+    write_bytes(path, (json.dumps(values, indent=1) + "\n").encode(), sync=sync)
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:

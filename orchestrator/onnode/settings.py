@@ -97,7 +97,13 @@ class Settings:
     code_dir: str
     code_source: str
     command: tuple[str, ...]
+    launch_ranks: str
+    launch_master: str
+    launch_hosts: int
+    launch_env: tuple[str, ...]
+    launch_unset: tuple[str, ...]
     pass_env: tuple[str, ...]
+    side_by_side: int = 1
     data: dict[str, str] = field(default_factory=dict)
     """The folders of MOUNTS by the variable that names them."""
 
@@ -112,6 +118,7 @@ _LIMITS = {
     "preflight_check_s": 999,
     "pull_minutes": 9999,
     "pull_at_once": 9999,
+    "side_by_side": 999,
 }
 """Numbers that the caller's environment may give, from 1 to these."""
 

@@ -105,4 +105,4 @@ def job_state(job_id: str, seconds: float) -> str:
     status, text = ask(argv, seconds)
     if status == 0:
         return text.strip()
-    return "" if "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"
+    return "" if status > 0 and "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"

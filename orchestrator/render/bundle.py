@@ -38,6 +38,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
 
     Raises RenderError when the site gives no log directory, or a value cannot be written into a script.
     """
+    from orchestrator.model.checks import launch_problem
     from orchestrator.model.sites import sets_folder
 
     sets_folder(entry.site, RenderError)
@@ -46,6 +47,8 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
             f"{entry.workload} of round {entry.round} was published without a container image",
             hint=f"in the site file: `container: {{engine: none}}` and `code: {{{entry.workload}: /path/to/the/code}}`",
         )
+    if problem := launch_problem(entry.documents, entry.site):
+        raise RenderError(problem, hint='docs/descriptors.md, "How runs are started"')
     if not 1 <= nexp <= 9999:
         raise RenderError(f"nexp is {nexp}; it must be a number from 1 to 9999")
     templates = data_dir("templates")
@@ -148,7 +151,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
 
 def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
     site = entry.site
-    options = [f"--time={site.time_limit or entry.job_minutes(nexp)}", "--output=job_%j.out"]
+    options = [f"--time={site.time_limit or entry.job_minutes(-(-nexp // site.side_by_side))}", "--output=job_%j.out"]
     options += ["--exclusive", "--mem=0"] if site.exclusive else []
     if entry.gfx and site.gpu_request != "none":
         request = "--gres=gpu:" if site.gpu_request == "gres" else "--gpus-per-node="

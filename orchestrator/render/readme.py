@@ -34,7 +34,22 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
         values["engine_command"], "orch-JOB-NODE-1", _LABELS, values["container_options"], volumes, entry.image or ""
     )
     code = entry.code_dir if values["engine"] != "none" else values["code_source"] or "code/ of this folder"
-    return {"container": _words(argv), "code_dir": code, "command": _words(entry.command)}
+    return {
+        "container": _words(argv),
+        "code_dir": code,
+        "command": " ".join(_run_word(entry, word) for word in entry.command),
+    }
+
+
+def _run_word(entry: Entry, word: str) -> str:
+    """Return a word of the training's command, with the variable of the run in place of what is not known yet."""
+    known = {"nodes": entry.nodes, "gpus_per_node": entry.gpus_per_node, "world_size": entry.ranks}
+    for name, value in known.items():
+        word = word.replace("{" + name + "}", str(value))
+    shown = word
+    for name, variable in (("node_rank", "SLURM_NODEID"), ("master", "MASTER_ADDR"), ("port", "MASTER_PORT")):
+        shown = shown.replace("{" + name + "}", f"${variable}")
+    return shlex.quote(word) if shown == word else f'"{shown}"'
 
 
 def _words(argv: list[str] | tuple[str, ...]) -> str:

@@ -30,6 +30,7 @@ def members(report: Report) -> dict[str, Any]:
         "attempts": _listed(report.attempts),
         "nodes": [one.to_json() for one in report.nodes],
         "slow_signs": list(report.slow_signs),
+        "groups": [one.to_json() for one in report.groups],
         "bandwidth": _listed(report.bandwidth),
         "tunables": _listed(report.tunables),
         "environment": _listed(report.environment),

@@ -9,7 +9,7 @@ from orchestrator.evidence.attempts import slow_nodes
 from orchestrator.report.figures import minutes, moment, plain, seconds
 from orchestrator.report.markup import clean
 from orchestrator.report.model import Report
-from orchestrator.report.nodes import aside_rows
+from orchestrator.report.nodes import GROUPS, aside_rows, group_rows
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 
@@ -35,6 +35,7 @@ def markdown(report: Report) -> str:
         _list("Forecast", (report.score.forecast or {}).get("text", [])),
         _nodes(report),
         _aside(report),
+        _groups(report),
         _list("What points at a slow node", report.slow_signs),
         _lost(report),
         _tunables(report),
@@ -107,6 +108,11 @@ def _nodes(report: Report) -> str:
 def _aside(report: Report) -> str:
     rows = aside_rows(report)
     return "## Nodes set aside\n\n" + table(("node", "when", "at", "why"), rows) if rows else ""
+
+
+def _groups(report: Report) -> str:
+    rows = group_rows(report)
+    return f"## Minutes to train per group of nodes\n\n{table(GROUPS, rows)}" if rows else ""
 
 
 def _lost(report: Report) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt
     from orchestrator.evidence.bandwidth import Measurement
-    from orchestrator.evidence.nodes import NodeHistory
+    from orchestrator.evidence.nodes import NodeGroup, NodeHistory
     from orchestrator.evidence.tunables import TunableReading
     from orchestrator.mllog.result import Score
 
@@ -103,6 +103,7 @@ class Report:
     attempts: tuple[RunAttempt, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
     slow_signs: tuple[str, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
     """What points at a slow node, in words."""
     bandwidth: tuple[Measurement, ...] = ()
     tunables: tuple[TunableReading, ...] = ()

@@ -17,6 +17,7 @@ MOST_NODES = 128
 MOST_COLUMNS = 40
 MOST_ATTEMPTS = 300
 MOST_MEASUREMENTS = 200
+GROUPS = ("nodes", "runs", "mean", "fastest", "slowest")
 SUMMARY = (
     "node",
     "ranks",
@@ -33,7 +34,7 @@ SUMMARY = (
 
 
 def nodes(report: Report) -> list[Part]:
-    return [*_grid(report), *_set_aside(report), *_summary(report), *_bandwidth(report)]
+    return [*_grid(report), *_set_aside(report), *_summary(report), *_groups(report), *_bandwidth(report)]
 
 
 def _grid(report: Report) -> list[Part]:
@@ -116,6 +117,21 @@ def _summary(report: Report) -> list[Part]:
         return []
     signs = [Bullets(report.slow_signs)] if report.slow_signs else []
     return [*signs, Table("What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10))]
+
+
+def group_rows(report: Report) -> list[tuple[str, ...]]:
+    """Cells under GROUPS, one row per group of nodes."""
+    found = []
+    for one in report.groups[:MOST_NODES]:
+        names = ", ".join(one.nodes[:8]) + (", …" if len(one.nodes) > 8 else "")
+        times = map(minutes, (one.mean, min(one.minutes), max(one.minutes)))
+        found.append((names, ", ".join(map(str, one.runs)), *times))
+    return found
+
+
+def _groups(report: Report) -> list[Part]:
+    rows = group_rows(report)
+    return [Table("Minutes to train per group of nodes", GROUPS, rows, numeric=(2, 3, 4))] if rows else []
 
 
 def _bandwidth(report: Report) -> list[Part]:

@@ -52,7 +52,7 @@ def read_report(directory: str, *, ruleset: str = "", window: bool = False, own:
 def _add_set(report: Report) -> None:
     from orchestrator.evidence.attempts import read_attempts
     from orchestrator.evidence.bandwidth import measurements
-    from orchestrator.evidence.nodes import read_history, suspicions
+    from orchestrator.evidence.nodes import read_groups, read_history, suspicions
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.tunables import read_tunables
     from orchestrator.report.environment import read_environment
@@ -62,6 +62,7 @@ def _add_set(report: Report) -> None:
     report.attempts = read_attempts(evidence)
     history = read_history(evidence, report.attempts)
     report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
+    report.groups = tuple(read_groups(evidence, report.attempts))
     report.bandwidth = tuple(measurements(evidence))
     report.tunables = read_tunables(evidence)
     report.environment, report.environment_note = read_environment(evidence)

@@ -1,4 +1,4 @@
-"""What a later job of a set asks the scheduler for beyond its bundle, which stays as it is: spare nodes, nodes to avoid."""
+"""What a later job of a set asks the scheduler for beyond its bundle, which stays as it is: more nodes, nodes to avoid."""
 
 from __future__ import annotations
 
@@ -15,36 +15,57 @@ if TYPE_CHECKING:
     from orchestrator.onnode.layout import Layout
     from orchestrator.onnode.records import SetRecord
 
-_EXCLUDE = re.compile(r"^#SBATCH --exclude=(\S+)$", re.MULTILINE)
-_NODELIST = re.compile(r"^#SBATCH --nodelist=(\S+)$", re.MULTILINE)
+_EXCLUDE = r"^#SBATCH --exclude=(\S+)$"
+_NODELIST = r"^#SBATCH --nodelist=(\S+)$"
+_MINUTES = r"^#SBATCH --time=([0-9]+)$"
+_USE = r"^use {} ([0-9]+)$"
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`spares` None and no `exclude` leave what job.sh says."""
+    """`spares` and `side_by_side` None and no `exclude` leave what job.sh says."""
 
     spares: int | None = None
     exclude: tuple[str, ...] = ()
+    side_by_side: int | None = None
 
     @property
     def variables(self) -> dict[str, str]:
         """For the job's environment, which wins over its settings.sh."""
-        return {} if self.spares is None else {"SPARES": str(self.spares)}
+        given = {"SPARES": self.spares, "SIDE_BY_SIDE": self.side_by_side}
+        return {name: str(value) for name, value in given.items() if value is not None}
 
-    def options(self, record: SetRecord, layout: Layout) -> tuple[str, ...]:
-        """Words for sbatch, which win over the #SBATCH lines of job.sh.
+    def options(self, record: SetRecord, layout: Layout, missing: int) -> tuple[str, ...]:
+        """Words for sbatch, which win over the #SBATCH lines of job.sh; `missing`: runs that are left.
 
         An option of the command line replaces such a line, so nodes that job.sh avoids are named again.
         """
-        options = [] if self.spares is None else [f"--nodes={record.nodes + self.spares}"]
+        script, options = Findings().text(layout.bundle / "job.sh"), list[str]()
+        if self.variables:
+            settings = Findings().text(layout.bundle / "settings.sh")
+            before = int(_listed(_USE.format("SIDE_BY_SIDE"), settings, "1")[0])
+            now = self.side_by_side or before
+            spares = int(_listed(_USE.format("SPARES"), settings, "0")[0]) if self.spares is None else self.spares
+            options = [f"--nodes={record.nodes * now + spares}"]
+            if minutes := longer(script, -(-record.nexp // before), -(-missing // now)):
+                options.append(f"--time={minutes}")
         if self.exclude:
-            script = Findings().text(layout.bundle / "job.sh")
             avoided = expand_all([*_listed(_EXCLUDE, script), ",".join(self.exclude)])
             options.append(f"--exclude={','.join(avoided)}")
             wanted = expand_all(_listed(_NODELIST, script))
             if left := without(wanted, avoided):
                 options += [f"--nodelist={','.join(left)}"] if len(left) < len(wanted) else []
         return tuple(options)
+
+
+def longer(script: str, before: int, now: int) -> int:
+    """Return the minutes that a job needs for `now` runs one after the other, 0 when the limit of job.sh is enough.
+
+    `before`: the runs that this limit was computed for, 5 + `before` x (minutes_per_run + 5); one that a site gave stays.
+    """
+    limit = int(_listed(_MINUTES, script, "0")[0])
+    each, rest = divmod(limit - 5, before)
+    return 5 + now * each if now > before and each > 5 and not rest else 0
 
 
 def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
@@ -59,6 +80,6 @@ def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
     return left
 
 
-def _listed(pattern: re.Pattern[str], script: str) -> list[str]:
-    found = pattern.search(script)
-    return [found[1]] if found else []
+def _listed(pattern: str, script: str, default: str = "") -> list[str]:
+    found = re.search(pattern, script, re.MULTILINE)
+    return [found[1]] if found else [default] if default else []

@@ -47,13 +47,14 @@ def request_for(
     """The job of a set: job.sh under Slurm, run_with_docker.sh on this machine. Nothing is written."""
     layout, slurm = run_set.layout, run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
+    missing = len(missing_runs(run_set)) if allocation.variables else 0
     return JobRequest(
         script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
         job_name=run_set.record.job_name,
         workdir=layout.bundle,
         env={**env, **allocation.variables},
         output=str(layout.job_output("%j")),
-        options=allocation.options(run_set.record, layout) if slurm else (),
+        options=allocation.options(run_set.record, layout, missing) if slurm else (),
     )
 
 

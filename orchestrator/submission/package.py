@@ -125,12 +125,20 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
     if others:
         found.append(
             f"{one.root}: the logs say submission_org {', '.join(map(repr, others))}, "
-            f"and --submitter says {options.submitter!r}"
+            f"and --submitter says {options.submitter!r}{_org_variable(one)}"
         )
     if not options.allow_differences:
         return found
     package.warnings += [f"{difference} (allowed)" for difference in found]
     return []
+
+
+def _org_variable(one: Chosen) -> str:
+    """Say which variable gives the organisation, where the workload's document does."""
+    entries = one.source.workload.get("logged")
+    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    variable = next((entry.get("env") for entry in named if entry.get("key") == "submission_org"), "")
+    return f" (of runs to come {variable} in the site's `env` says it)" if variable else ""
 
 
 def _plain_name(text: str) -> str:

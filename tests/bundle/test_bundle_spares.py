@@ -73,6 +73,21 @@ def test_a_node_on_which_a_run_dies_is_replaced(bundles: Bundles, rank: int) -> 
     assert one.left_behind() == []
 
 
+def test_ranks_follow_the_host_names_also_after_a_spare_took_over(bundles: Bundles) -> None:
+    """torchrun numbers nodes by their full host names, as texts, whatever ranks they are given."""
+    plan = "[[ $me != 1.1.0 ]] || exit 3; [[ $ORCH_ATTEMPT != 1 ]] || hang; echo rank $SLURM_NODEID $NODE_RANK"
+    code, out = make(bundles, plan, nexp=1).run(ORCH_HOST_NAME="%n.cluster")
+    one = bundles.set
+    assert code == 0, out
+    assert one.attempt(1, 1)["nodes"] == ["local0", "local1"]
+    assert one.run(1)["nodes"] == one.job["nodes"] == ["local1", "local2"], (
+        "local2 comes in place of local0, as the last"
+    )
+    assert [f"rank {rank} {rank}".encode() in one.log(1, 2, rank) for rank in (0, 1)] == [True, True]
+    events = (one.root / f"events-{one.job['job_id']}.tsv").read_text()
+    assert "\thost\tlocal2\tlocal2.cluster" in events and events.count("\tordered\t") == 2
+
+
 def test_a_program_that_fails_everywhere_is_nobodys_fault(bundles: Bundles) -> None:
     code, _ = make(bundles, "[[ $ORCH_ATTEMPT != 1 ]] || exit 3", nexp=1).run(MAX_ATTEMPTS="2")
     one = bundles.set

@@ -91,6 +91,40 @@ def test_a_later_job_asks_on_its_command_line(tmp_path: Path) -> None:
     assert asked.options == () and asked.env["SPARES"] == "1"
 
 
+def test_a_bundle_asks_for_the_nodes_of_all_runs_at_once(cli: Commands, slurm_site: Path) -> None:
+    alone = sbatch_lines(cli, slurm_site, "--nexp", "10")
+    [minutes] = [int(line.removeprefix("--time=")) for line in alone if line.startswith("--time=")]
+    each = (minutes - 5) // 10
+    lines = sbatch_lines(cli, slurm_site, "--nexp", "10", "--side-by-side", "3", "--spares", "1")
+    assert {"--nodes=25", f"--time={5 + 4 * each}"} <= lines
+    slurm_site.write_text(slurm_site.read_text() + "side_by_side: 10\n")
+    assert {"--nodes=80", f"--time={5 + each}"} <= sbatch_lines(cli, slurm_site, "--nexp", "10")
+    for wrong in ("0", "1000", "x"):
+        cli("render", "MI325X_08x08x32", "flux1", "--site", slurm_site, "-o", "-", "--side-by-side", wrong)
+        assert cli.code == 2 and "--side-by-side" in cli.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        (Allocation(side_by_side=2), ("--nodes=3",)),
+        (Allocation(side_by_side=1), ("--nodes=2", "--time=605")),
+        (Allocation(side_by_side=4, spares=0), ("--nodes=4",)),
+        (Allocation(spares=2), ("--nodes=5",)),
+    ],
+)
+def test_a_later_job_with_another_number_side_by_side(tmp_path: Path, asked: Allocation, options: tuple[str]) -> None:
+    root = write_set(tmp_path, "s", nexp=9, done=3)
+    (root / "bundle").mkdir()
+    (root / "bundle/settings.sh").write_text("use SPARES 1\nuse SIDE_BY_SIDE 3\n")
+    (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time=305\n")
+    request = request_for(open_set(root), {}, asked)
+    assert request.options == options
+    assert request.env.get("SIDE_BY_SIDE") == (None if asked.side_by_side is None else str(asked.side_by_side))
+    (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time=12:00:00\n")
+    assert request_for(open_set(root), {}, asked).options == options[:1], "a limit of the site stays"
+
+
 def test_resume_tells_who_was_set_aside(cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path]) -> None:
     aside = [
         {"node": "n3", "reason": "check gpu_count: 7 of 8 GPUs", "run": 2, "attempt": 1, "time_ms": 5},

@@ -170,6 +170,20 @@ def test_a_limit_that_the_machine_allows_is_kept(lab: Lab) -> None:
     assert seen.stdout.split() == ["512", "1024"]
 
 
+def test_a_container_of_a_node_sees_the_nodes_name(lab: Lab) -> None:
+    """As on a cluster, where every host has its own; the label is what a bundle gives to each of its containers."""
+    told = "import socket, os; print(socket.gethostname(), socket.getfqdn(), os.environ['HOSTNAME'])"
+    command = ["docker", "run", "--rm", "--network=host", "--uts=host"]
+    for node in lab.nodes[:2]:
+        seen = lab.run(*command, f"--label=orchestrator.node={node}", IMAGE, "python3", "-c", told).stdout.split()
+        assert seen == [node] * 3
+        others = lab.run(
+            *command, f"--label=orchestrator.node={node}", IMAGE, "getent", "ahostsv4", lab.nodes[-1]
+        ).stdout
+        assert {line.split()[0] for line in others.splitlines()} == {"127.0.0.1"}
+    assert lab.run(*command, IMAGE, "hostname").stdout.strip() == os.uname().nodename
+
+
 def test_a_container_ends_with_its_client(lab: Lab) -> None:
     name = f"ends-with-its-client-{os.getpid()}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -333,3 +334,43 @@ def test_a_missing_image_is_named(bench: Bench) -> None:
     for node in bench.lab.nodes:
         assert f"node {node}" in record["reason"]
     assert "no/such:image is not on this node" in record["reason"]
+
+
+def test_ten_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
+    """Three at a time and a spare node; the container of one ends under its run."""
+    submitted = bench.orchestrator(
+        "submit", "MI355X_1x8x1", "llama31_8b", "--nexp", "10", "--side-by-side", "3", "--spares", "1"
+    )
+    assert submitted.returncode == 0, submitted.stderr
+    run_set = bench.only_set()
+    assert "#SBATCH --nodes=4\n" in (run_set / "bundle/job.sh").read_text()
+    log = run_set / "runs/5/attempt_1/node_0.log"
+    wait_for(lambda: log.exists() and "run_start" in log.read_text())
+    [lost] = read(run_set / "runs/5/state.json")["nodes"]
+    told = json.loads(bench.orchestrator("status", run_set, "--json").stdout)
+    assert 5 in told["current_runs"] and 2 <= len(told["current_runs"]) <= 3, told
+    label = f"label=orchestrator.node={lost}"
+    [container] = bench.lab.run("docker", "ps", "--quiet", "--filter", label).stdout.split()
+    bench.lab.run("docker", "kill", container)
+    wait_for(lambda: not bench.queue())
+    job = read(next((run_set / "jobs").glob("*.json")))
+    assert job["state"] == "complete", job
+    assert [(one["node"], one["run"], one["kind"]) for one in job["set_aside"]] == [(lost, 5, "container")]
+    states = [read(run_set / f"runs/{run}/state.json") for run in range(1, 11)]
+    assert [state["state"] for state in states] == ["success"] * 10
+    assert [state["attempt"] for state in states] == [1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
+    assert len({state["seed"] for state in states}) == len({state["master_port"] for state in states}) == 10
+    on = {node: [state for state in states if state["nodes"] == [node]] for node in bench.lab.nodes}
+    used = {node: runs for node, runs in on.items() if runs}
+    assert len(used) == 4 and sum(map(len, used.values())) == 10
+    for runs in used.values():
+        runs.sort(key=lambda state: state["start_ms"])
+        assert all(before["end_ms"] <= after["start_ms"] for before, after in itertools.pairwise(runs))
+    alone = sum(state["end_ms"] - state["start_ms"] for state in states)
+    assert max(state["end_ms"] for state in states) - min(state["start_ms"] for state in states) < 0.6 * alone
+    assert len(results(run_set)) == 10 and len(list(run_set.glob("events-*.tsv"))) == 3
+    groups = json.loads(bench.orchestrator("nodes", run_set, "--json").stdout)["groups"]
+    assert {tuple(one["nodes"]): len(one["runs"]) for one in groups} == {
+        (node,): len(runs) for node, runs in used.items()
+    }
+    assert bench.orchestrator("score", run_set).returncode == 0

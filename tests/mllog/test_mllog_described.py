@@ -48,6 +48,7 @@ def differing(tmp_path: Path, entries: list[dict[str, str]], **said: Any) -> lis
     score = score_dir(str(own_set(tmp_path / "set", logs, entries=entries)))
     assert score.valid, "a difference is no reason against a score"
     assert {one.severity for one in score.differences} <= {"differs"}
+    assert all(one.message.isprintable() and len(one.message) < 200 for one in score.differences)
     return [f"{one.file}: {one.key}: {one.message}" for one in score.differences]
 
 
@@ -74,6 +75,7 @@ def differing(tmp_path: Path, entries: list[dict[str, str]], **said: Any) -> lis
             ],
         ),
         ({"global_batch_size": [64]}, 2),
+        ({"submission_platform": "\x1b[2J" + "x" * 500}, 1),
     ],
 )
 def test_each_kind_of_difference(

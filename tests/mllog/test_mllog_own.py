@@ -180,3 +180,13 @@ def test_any_set_json_gives_an_answer(tmp_path: Path, members: dict[str, Any]) -
         assert score_dir(str(folder)).verdict
     except OrchestratorError:
         pytest.fail("a set.json that says nothing useful is no reason to fail")
+
+
+def test_the_example_gives_what_its_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples/tiny_gpt"
+    workload = example / "systems/workloads/tiny_gpt.yaml"
+    assert main(["score", str(example / "two_h200"), "--workload", str(workload), "--json"]) == 0
+    score = json.loads(capsys.readouterr().out)
+    assert (round(score["score_minutes"], 4), len(score["runs"])) == (0.5445, 10)
+    assert all(f"{figure:,}" in (example / "README.md").read_text() for figure in (110_592, 143_360))
+    assert {run["samples"] for run in score["runs"]} >= {110_592, 143_360}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from agent_parts import STOP, Agent, Bench, bench, processes_in, until
 
-from orchestrator.onnode.agent.run import Order
+from orchestrator.onnode.agent.launch import Order
 from orchestrator.onnode.mllog_tail import MAX_LINE, StopFinder
 
 

@@ -85,6 +85,10 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
     for node in ("n0", "n1"):
         group.take(f"lacks\t{node}\t".encode())
     waiting = group.hear("ready", ["n0", "n1"])
+    group.job.pulls[7] = 1  # of another group
+    next(waiting)
+    assert sent == []
+    group.job.pulls[7] = 0
     begin = time.monotonic()
     while time.monotonic() < begin + 2:  # the limit is one second
         next(waiting)
@@ -99,3 +103,30 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
         next(waiting)
     assert ended.value.value is True
     assert group.standing.failed == {"n1": ("image", "its pull did not end within 1 minutes")}
+
+
+@pytest.mark.parametrize(
+    ("master", "hosts", "meeting"),
+    [
+        ("name", 0, {"master": "127.0.0.1", "hosts": []}),
+        ("address", 0, {"master": "10.0.0.2", "hosts": []}),
+        ("address", 1, {"master": "10.0.0.2", "hosts": ["10.0.0.2 a.x n1", "10.0.0.1 n0"]}),
+    ],
+)
+def test_where_the_nodes_meet_follows_the_order_of_their_names(
+    group: Group, master: str, hosts: int, meeting: dict[str, object]
+) -> None:
+    group.settings = replace(group.settings, launch_master=master, launch_hosts=hosts)
+    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.take(b"host\tn0\tn0\x1f10.0.0.1")
+    group.take(b"host\tn1\ta.x\x1f10.0.0.2")
+    group.put_in_order()
+    assert group.standing.workers == ["n1", "n0"]
+    assert group.meeting() == meeting
+
+
+def test_without_an_address_the_name_is_the_master(group: Group) -> None:
+    group.settings = replace(group.settings, launch_master="address", launch_hosts=1)
+    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.take(b"host\tn1\tz.x\x1f10.0.0.2")
+    assert group.meeting() == {"master": "127.0.0.1", "hosts": ["10.0.0.2 z.x n1"]}

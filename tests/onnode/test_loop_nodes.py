@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.onnode.loop.nodes import MAX_LINE, LocalNodes, NodeStep, Reactor
+from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor
+from orchestrator.onnode.waiting import MAX_LINE
 
 LIMIT_S = 30.0
 

@@ -18,7 +18,10 @@ from orchestrator.onnode.policy.place import (
     as_json,
     candidates,
     choose,
+    groups,
+    in_order,
     is_free,
+    of_good_repute,
     tell_failed,
     waiting_now,
 )
@@ -201,12 +204,41 @@ def test_a_node_that_does_not_belong_to_the_job_changes_nothing() -> None:
 
 @pytest.mark.parametrize("detail", ["", "{", "[1]", "null", '{"ranks": 3}'])
 def test_a_damaged_event_of_the_loop_does_not_raise(detail: str) -> None:
-    for word in ("begin", "hold", "placed", "aside", "blamed", "fail"):
+    for word in ("begin", "hold", "placed", "ordered", "aside", "blamed", "fail"):
         one = Standing()
         try:
             apply(one, event("loop", word, "a", detail))
         except (TypeError, AttributeError):
             pytest.fail(f"{word} {detail} raised")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "order"),
+    [
+        ({"a": "n9.x", "b": "n10.x", "c": "n1.x"}, "cba"),  # as texts: n10 comes before n9
+        ({"a": "B.x", "b": "a.x", "c": "A.x"}, "cab"),  # capital letters first, as in the C locale
+        ({"a": "n1.y", "b": "n1.x", "c": "n1"}, "cba"),
+        ({"a": "z"}, "bca"),  # who told none counts by the node's name
+        ({"a": "same", "b": "same", "c": "same"}, "abc"),
+        ({"a": "", "b": "\x1f10.0.0.2", "c": "a.x\x1f10.0.0.3"}, "acb"),
+        ({}, "abc"),
+    ],
+)
+def test_ranks_are_in_the_order_of_the_full_host_names(hosts: dict[str, str], order: str) -> None:
+    one = standing(ABC, *(said("host", node, name) for node, name in hosts.items()))
+    assert in_order(one) == list(order)
+    apply(one, event("loop", "ordered", detail={"ranks": in_order(one)}))
+    assert one.workers == list(order) and one.waiting == ["d", "e"]
+
+
+def test_the_order_is_made_anew_when_a_spare_took_a_place() -> None:
+    hosts = [said("host", node, f"{name}.x") for node, name in zip(FIVE, ("n3", "n2", "n1", "n0", "n9"), strict=True)]
+    one = standing(ABC, *hosts, event("loop", "ordered", detail={"ranks": ["c", "b", "a"]}))
+    apply(one, loop("blamed", "c", "exit", "x", "1", "1"))
+    again = event("loop", "hold", detail={"generation": 2, "nodes": ["b", "a", "d", "e"]})
+    for word in (again, placed("d", "b", "a", waiting=("e",)), *hosts):
+        apply(one, word)
+    assert in_order(one) == ["d", "b", "a"]
 
 
 def test_a_thousand_nodes_are_placed_in_milliseconds() -> None:
@@ -234,6 +266,7 @@ KINDS: tuple[Callable[[str], Event], ...] = (
     lambda node: event("slurm", "lost", node, "down"),
     lambda node: event("slurm", "back", node),
     lambda node: event("loop", "slow", node),
+    lambda node: said("host", node, f"{'edcba'['abcde'.index(node)]}.x"),
     lambda _: event("loop", "hold", detail={"generation": 2, "nodes": list(FIVE)}),
 )
 # One draw for a word: what takes time here is drawing.
@@ -266,6 +299,7 @@ def test_the_same_events_give_the_same_decisions(words: list[Event]) -> None:
     first, second = standing(*words), standing(*words)
     assert candidates(first) == candidates(second)
     assert choose(first, FIVE) == choose(second, FIVE)
+    assert in_order(first) == in_order(second)
 
 
 @given(st.lists(WORDS, max_size=25))
@@ -278,8 +312,41 @@ def test_who_has_a_rank_and_is_fit_keeps_it(words: list[Event]) -> None:
             assert made is not None and made.ranks[rank] == node
 
 
+@given(st.lists(st.tuples(st.sampled_from(FIVE), st.text(max_size=5))), st.permutations(["a", "b", "c"]))
+def test_the_order_is_sorted_and_loses_nobody(hosts: list[tuple[str, str]], ranks: list[str]) -> None:
+    one = standing(placed(*ranks), *(said("host", node, name) for node, name in hosts))
+    found = in_order(one)
+    names = [one.reports[node].host or node for node in found]
+    assert names == sorted(names) and sorted(found) == ["a", "b", "c"]
+
+
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_no_word_of_a_node_raises_or_reaches_a_rank(word: bytes, detail: bytes) -> None:
     one = standing(ABC)
     apply(one, Event(1, "node", word.decode("latin-1"), "a", detail.decode("latin-1")))
     assert one.ranks == ["a", "b", "c"] and one.waiting == ["d", "e"] and not one.aside and not one.blamed
+
+
+@pytest.mark.parametrize(
+    ("need", "most", "each", "left"),
+    [
+        (1, 1, [["a", "b", "c", "d", "e"]], []),
+        (1, 3, [["a"], ["b"], ["c"]], ["d", "e"]),
+        (1, 9, [["a"], ["b"], ["c"], ["d"], ["e"]], []),
+        (2, 2, [["a", "b"], ["c", "d"]], ["e"]),
+        (2, 3, [["a", "b"], ["c", "d"]], ["e"]),
+        (3, 2, [["a", "b", "c", "d", "e"]], []),
+        (5, 0, [["a", "b", "c", "d", "e"]], []),
+    ],
+)
+def test_nodes_are_divided_for_runs_side_by_side(need: int, most: int, each: list[list[str]], left: list[str]) -> None:
+    assert groups(FIVE, need, most) == (each, left), "a single group has all of them, and chooses"
+
+
+def test_a_node_that_joined_is_one_of_the_group() -> None:
+    short = (ABC, loop("blamed", "b", "exit", "died", "1", "1"), loop("aside", "c", "check", "no"))
+    assert of_good_repute(standing(*short, allocated=("a", "b", "c"))) == ["a"]
+    assert not is_free(standing(*short, allocated=("a", "b", "c")), "b")
+    more = standing(*short, loop("joined", "x"), loop("joined", "y"), allocated=("a", "b", "c"))
+    assert of_good_repute(more) == ["a", "x", "y"] == candidates(more)
+    assert is_free(more, "b")

@@ -27,8 +27,9 @@ from render_parts import (
 
 from orchestrator.errors import RenderError
 from orchestrator.model import Minutes, Mount, Origin, Text, Unique, quoting
+from orchestrator.onnode.agent.launch import Order, start
 from orchestrator.onnode.agent.node import Node
-from orchestrator.onnode.agent.run import NodeRun, Order, Place
+from orchestrator.onnode.agent.run import NodeRun, Place
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.settings import evaluate_config, load
 from orchestrator.render import bundle as rendering
@@ -218,7 +219,7 @@ def run(bundle: Path, folder: Path) -> bytes:
     (inside / "environment.sh").write_bytes(evaluate_config(bundle, told, 7))
     place = Place(str(inside), str(inside))
     begun = NodeRun(node, None, None, place, Order("1.1", ["n"], 1, 1, 5, 1, "h"))  # type: ignore[arg-type]
-    script = begun._lines([]) + begun._last_line()
+    script = begun._lines([]) + start(begun.order, 0, told)
     (inside / "script").write_bytes(script.encode("utf-8", "surrogateescape"))
     subprocess.run(["bash", inside / "script"], env=path, check=True, stdin=subprocess.DEVNULL)
     return (inside / "out.1.1").read_bytes()

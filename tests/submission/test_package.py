@@ -202,9 +202,12 @@ def test_logs_that_are_not_what_was_described_are_refused_unless_allowed(
 def test_the_organisation_in_the_logs_is_the_submitter(whole_set: Path) -> None:
     said = refused(whole_set, submitter="Dell")
     assert "the logs say submission_org 'AMD', and --submitter says 'Dell'" in said
+    entry = {"key": "submission_org", "env": "MLLOG_SUBMISSION_ORG", "fact": "", "value": "", "form": "{}"}
+    (whole_set / "bundle/workload.json").write_text(json.dumps({"logged": [entry]}))
+    assert "MLLOG_SUBMISSION_ORG in the site's `env` says it" in refused(whole_set, submitter="Dell")
     assert make_package([str(whole_set)], Options(submitter="amd", framework="f")).files
     allowed = make_package([str(whole_set)], Options(submitter="Dell", framework="f", allow_differences=True))
-    assert any("--submitter says 'Dell' (allowed)" in warning for warning in allowed.warnings)
+    assert any("--submitter says 'Dell'" in one and one.endswith(" (allowed)") for one in allowed.warnings)
 
 
 def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 from ..events import UNIT, now_ms
 from ..system import MAX_BYTES
+from ..waiting import stand_alone
 from . import gpu, host
 from .leftovers import leftovers
 from .node import EngineState, Node, Rows, shortened
 from .tools import Smi
-from .waiting import stand_alone
 
 Check = Callable[[Node, EngineState], Rows]
 Jobs = dict[str, tuple[Check, ...]]

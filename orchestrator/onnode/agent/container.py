@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from ..settings import folders, rehearsed
-from .node import EngineState, Node
+from ..waiting import Failed, Partner, Waiting, failing
+from .node import HOST_NAME, HOST_S, EngineState, Node
 from .run import Place
-from .waiting import Failed, Partner, Waiting, failing
 
 _END_S = 5
 _REMOVE_S = 30
@@ -39,9 +39,13 @@ serve() {
   done
 }
 serve </dev/null >/dev/null 2>&1 &
-%s
+%s%s
 echo up
 while read -r word group; do kill "-$word" -- "-$group" 2>/dev/null; done
+"""
+# What torchrun in the container sorts the nodes by.
+_TELL_HOST = f"""
+echo "host $(timeout {HOST_S} sh -c 'python3 -ISc "{HOST_NAME}" || hostname -f' </dev/null 2>/dev/null)"
 """
 
 
@@ -149,6 +153,7 @@ class NodeContainer(Place):
         super().__init__("/orch", node.settings.code_dir)
         self._node, self._waiting, self._name = node, waiting, name
         self._up, self._told = False, list[str]()
+        self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
         # Both ends: nobody's open of it ever waits, and it never ends.
@@ -158,7 +163,8 @@ class NodeContainer(Place):
         )
         waiting.watch_lines(status, self.hear)
         inside = rehearsed("ORCH_CONTAINER_ROOT", "", node.name)
-        words = ["-c", _SHELL % CONTAINER_NETWORK, "container", " ".join(used), inside]
+        tell_host = _TELL_HOST if node.settings.nnodes > 1 else ""
+        words = ["-c", _SHELL % (tell_host, CONTAINER_NETWORK), "container", " ".join(used), inside]
         argv = run_argv(node, name, _volumes(node), words)
         with node.open_log() as errors, failing("engine", argv[0]):
             self._client = Partner(waiting, argv, self._said, errors=errors)
@@ -170,6 +176,8 @@ class NodeContainer(Place):
     def _said(self, line: str) -> None:
         if line == "up":
             self._up = True
+        elif line.startswith("host "):
+            self.host = line[5:]
         elif line.startswith("rdma "):
             self._told.append(line[5:])
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import now_ms
 from ..records import read_bytes, write_bytes
-from ..settings import SettingsError, load
+from ..settings import SettingsError, load, rehearsed
+from ..waiting import ENDS, Failed, LetGo, Waiting, failing
+from .launch import Order
 from .leftovers import close_channel, open_channel
-from .node import EngineState, Node, own_name, say, this_node
-from .run import NO_CONTAINER, NodeRun, Order, Place, keep_files
+from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node
+from .run import NO_CONTAINER, NodeRun, Place, keep_files
 from .tuning import Tuning, missing
-from .waiting import ENDS, Failed, LetGo, Waiting, failing
 
 if TYPE_CHECKING:
     from .checks import Checks
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 
 RUN_END_S = 6
 _STOP_S = 3
+_ADDRESS = """
+import socket, sys
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.connect((sys.argv[1], 9))
+print(one.getsockname()[0])
+"""
+"""Prints the IPv4 address of this host on the way to another one; nothing is sent."""
 
 
 def main(bundle: Path, action: str) -> int:
@@ -53,6 +62,12 @@ def main(bundle: Path, action: str) -> int:
     except Exception as error:
         tell_failure(node, error)
         return 1
+
+
+def _other(name: str) -> str:
+    """Return another node of the job, to look towards."""
+    first = os.environ.get("MASTER_ADDR", "")
+    return (os.environ.get("ORCH_PEER") or first) if first == name else first
 
 
 def tell_failure(node: Node, error: Exception) -> None:
@@ -259,10 +274,24 @@ class Hold:
         if container is not None:
             for text in network.check_inside(container.await_up()):
                 node.say("trouble", text)
+        if node.settings.nnodes > 1:
+            wanted = node.settings.launch_master == "address" or node.settings.launch_hosts
+            name = container.host if container is not None else self._host_name()
+            node.say("host", name, self._ask(_ADDRESS, _other(node.name)) if wanted else "")
         if self.tuning.on:
             self.tuning.look()
         self.tuning.tell_facts(self.engine.image_id)
         node.say("ready", self.engine.image_id)
+
+    def _host_name(self) -> str:
+        """Return the full name of this host as Python finds it, "" without one in time."""
+        if rehearsal := rehearsed("ORCH_HOST_NAME", "", self.node.name):
+            return rehearsal
+        return self._ask(HOST_NAME)
+
+    def _ask(self, program: str, *words: str) -> str:
+        status, said = self.waiting.call([sys.executable, "-ISc", program, *words], HOST_S)
+        return said.decode("utf-8", "replace").strip() if status == 0 else ""
 
     # ---- runs
 

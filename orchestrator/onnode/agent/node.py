@@ -14,6 +14,8 @@ from ..events import UNIT
 from ..layout import Layout
 from ..settings import Settings, rehearsed
 
+HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
+"""A program that prints the host name as torchrun has it, and the seconds that it may take: it asks the name service."""
 _LINE_BYTES = 960  # srun keeps a line whole only up to about a kilobyte
 _CONTROL = dict.fromkeys((*range(32), 127, *range(128, 160)), " ")
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import time
 
+from ..waiting import Failed, Partner, Waiting, failing
 from .container import look_for_image
 from .node import EngineState, Node, shortened
-from .waiting import Failed, Partner, Waiting, failing
 
 SAY_S = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5, 300

@@ -1,8 +1,8 @@
 """One run on one node: its script, its output on the way into node_<rank>.log, its end and its record.
 
-The script comes to its shell through a named pipe and is complete but for its last line; the loop's word that the run begins is
-that line. So the start of a shell, and the parsing of the environment, cost no time between two runs, and no value is ever on a
-disk. What a run prints comes back through a second pipe. Both are this run's own: no earlier one reaches them.
+The script comes to its shell through a named pipe and is complete but for its end, which starts the training; the loop's word
+that the run begins brings that end. So the start of a shell, and the parsing of the environment, cost no time between two runs, and
+no value is ever on a disk. What a run prints comes back through a second pipe. Both are this run's own.
 """
 
 from __future__ import annotations
@@ -11,41 +11,22 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from shlex import quote
+from typing import Any
 
 from ..events import now_ms
 from ..mllog_tail import MAX_LINE, StopFinder
 from ..records import NodeRunRecord, write
+from ..waiting import Failed, Waiting, read_piece
+from .launch import Order, environment, host_entries, start
 from .node import Node
 from .tuning import Answer, Tuning, drift
-from .waiting import Failed, Waiting, read_piece
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
 OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 5, 10, 5, 10
 _PIECE = 1 << 18
 _SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python knows from 3.10 on
-
-
-class Order(NamedTuple):
-    """What the loop says of a run. `nodes` are in rank order."""
-
-    id: str
-    nodes: list[str]
-    run: int
-    attempt: int
-    seed: int
-    port: int
-    master: str
-    clear: bool = True
-
-    @classmethod
-    def of(cls, request: Mapping[str, Any]) -> Order | None:
-        """Return the order in a request; None when something in it is missing or of another kind."""
-        kinds = {"id": str, "nodes": list, "run": int, "attempt": int, "seed": int, "port": int, "master": str}
-        if any(type(request.get(name)) is not kind for name, kind in kinds.items()):
-            return None
-        return cls(**{name: request[name] for name in kinds}, clear=request.get("clear") is not False)
 
 
 class Place:
@@ -128,32 +109,17 @@ class NodeRun:
 
     def _lines(self, exports: list[tuple[str, str | None]]) -> str:
         """The environment of the config, what belongs to this run and node, and the way to the code."""
-        order, place = self.order, self._place
-        values: dict[str, str | None] = {
-            **dict(exports),
-            "SEED": str(order.seed),
-            "MASTER_ADDR": order.master,
-            "MASTER_PORT": str(order.port),
-            "SLURM_NNODES": str(len(order.nodes)),
-            "SLURM_NODEID": str(self._rank),
-            "SLURM_JOB_ID": self._node.job_id,
-            "ORCH_RUN": str(order.run),
-            "ORCH_ATTEMPT": str(order.attempt),
-        }
-        # Single-node configs export NODE_RANK=0; over several nodes that would give every node rank 0.
-        if len(order.nodes) > 1:
-            values["NODE_RANK"] = str(self._rank)
-        values.update((name, os.environ[name]) for name in self._node.settings.pass_env if name in os.environ)
+        order, place, settings = self.order, self._place, self._node.settings
+        values = {**dict(exports), **environment(order, self._rank, settings, self._node.job_id)}
+        values.update((name, os.environ[name]) for name in settings.pass_env if name in os.environ)
         lines = [
-            f"exec >{_quoted(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null",
-            f". {_quoted(f'{place.inside}/environment.sh')}",
-            *(f"unset {name}" if one is None else f"export {name}={_quoted(one)}" for name, one in values.items()),
-            f"cd {_quoted(place.code)} || exit 1",
+            f"exec >{quote(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null",
+            f". {quote(f'{place.inside}/environment.sh')}",
+            *(f"unset {name}" if one is None else f"export {name}={quote(one)}" for name, one in values.items()),
+            host_entries(order.hosts) if place.inside == "/orch" else "",
+            f"cd {quote(place.code)} || exit 1",
         ]
         return "\n".join([*lines, ""])
-
-    def _last_line(self) -> str:
-        return "exec " + " ".join(map(_quoted, self._node.settings.command)) + "\n"
 
     def _write(self, text: str) -> None:
         words = text.encode("utf-8", "surrogateescape")
@@ -168,7 +134,7 @@ class NodeRun:
         """Let it begin."""
         if self._code is None and not (self._begun or self._stopped or self._withdrawn):
             self._begun, self._start_ms = True, now_ms()
-            self._write(self._last_line())
+            self._write(start(self.order, self._rank, self._node.settings))
 
     def withdraw(self) -> None:
         """It will not begin: nothing is recorded or said of it."""
@@ -342,8 +308,3 @@ def _move(source: str, target: str) -> None:
             shutil.move(source, target)
         except shutil.Error as failure:
             raise OSError(errno.EACCES, f"{failure}"[:200], source) from failure
-
-
-def _quoted(text: str) -> str:
-    """Return `text` in single quotes, for any POSIX shell."""
-    return "'" + text.replace("'", "'\\''") + "'"

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Optional
 
 from ..events import number
 from ..system import lines
+from ..waiting import Failed, Partner, Waiting
 from .node import Node, shortened
-from .waiting import Failed, Partner, Waiting
 
 ANSWER_S = 60
 _TRIES, _SIGNALLED = 3, (129, 130, 143)

@@ -11,9 +11,9 @@ import os
 import signal
 from typing import NoReturn
 
+from ..waiting import Waiting, exit_code, stand_alone
 from .node import Node, host_environment
 from .run import Place
-from .waiting import Waiting, exit_code, stand_alone
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _END_S = 5

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..agent import network
 from ..agent.node import Node, host_environment
-from ..agent.waiting import Failed, Partner, Waiting, exit_code
+from ..waiting import Failed, Partner, Waiting, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """

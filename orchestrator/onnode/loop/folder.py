@@ -192,10 +192,8 @@ class Folder:
         """Whether the run's result is a log of this attempt. Sizes tell: logs only grow, and nothing else is published."""
         logs = self.layout.attempt(state.run, state.attempt)
         try:
-            head, size = (
-                _size(self.layout.cache_log(state.run, state.attempt)),
-                self.layout.result(state.run).stat().st_size,
-            )
+            head = _size(self.layout.cache_log(state.run, state.attempt))
+            size = self.layout.result(state.run).stat().st_size
             return any(_size(path) + head == size for path in logs.glob("node_*.log"))
         except OSError:
             return False
@@ -329,34 +327,15 @@ def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout
         sha = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
     except OSError:
         sha = ""
-    records.write(
-        SetRecord(
-            set_id=layout.root.name,
-            system=settings.system,
-            workload=settings.workload,
-            benchmark=settings.benchmark,
-            round=settings.round,
-            ruleset=settings.ruleset,
-            nexp=settings.nexp,
-            root_seed=seed,
-            created_ms=now_ms(),
-            created_by="job",
-            job_name=f"orch-{layout.root.name}",
-            scheduler=scheduler.name,
-            nodes=settings.nnodes,
-            gpus_per_node=settings.gpus_per_node,
-            engine=settings.engine,
-            image=settings.cont,
-            max_attempts=settings.max_attempts,
-            run_timeout_s=settings.run_timeout_s,
-            target=float(settings.target) if settings.target else None,
-            metric=settings.metric,
-            target_is_upper_bound=settings.target_is_upper_bound == "true",
-            bundle_sha256=sha,
-            pass_env=list(settings.pass_env),
-        ),
-        layout.set_file,
-    )
+    same = ("system", "workload", "benchmark", "round", "ruleset", "nexp", "gpus_per_node", "engine", "metric")
+    record = SetRecord(
+        **{name: getattr(settings, name) for name in (*same, "max_attempts", "run_timeout_s")},
+        set_id=layout.root.name, root_seed=seed, created_ms=now_ms(), created_by="job", scheduler=scheduler.name,
+        job_name=f"orch-{layout.root.name}", nodes=settings.nnodes, image=settings.cont, bundle_sha256=sha,
+        target=float(settings.target) if settings.target else None,
+        target_is_upper_bound=settings.target_is_upper_bound == "true", pass_env=list(settings.pass_env),
+    )  # fmt: skip
+    records.write(record, layout.set_file)
 
 
 def _linked(source: Path, target: Path) -> bool:

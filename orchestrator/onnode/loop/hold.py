@@ -8,9 +8,11 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
-from ..events import UNIT, Event, clean, now_ms, number, parse_word
+from ..events import UNIT, Event, EventLog, clean, now_ms, number, parse_word
+from ..layout import group_name
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.pull import lacking, next_to_pull
@@ -37,9 +39,13 @@ class Listener(Protocol):
 class Group:
     """Nodes that work together on one run at a time. Everything that they say and what is decided goes through `note`."""
 
-    def __init__(self, job: Work, allocated: Sequence[str]) -> None:
-        self.job, self.settings = job, job.settings
+    def __init__(self, job: Work, allocated: Sequence[str], number: int = 1, events: EventLog | None = None) -> None:
+        """`events` is the event file of a group; the job's own where there is only one."""
+        self.job, self.settings, self.number, self.events = job, job.settings, number, events or job.events
+        self.name = group_name(job.job_id, number)
         self.standing = place.Standing()
+        self.at = 0, 0
+        """The last run and attempt that began."""
         self.known = frozenset(allocated)
         self.step: NodeStep | None = None
         self.attempt: Listener | None = None
@@ -51,7 +57,7 @@ class Group:
         self.problem = ""
         """Why the nodes could not be made ready."""
         self.too_few = False
-        self.rows: dict[str, dict[str, Check]] = {}
+        self.rows = job.rows
         self.image = ""
         self.hopeless = False
         """A node cannot do at all what a run needs."""
@@ -67,6 +73,7 @@ class Group:
         """Nodes that pull the image -> when that must be over (time.monotonic())."""
         self.marker = self.marker_text = ""
         settings = {**vars(self.settings), "data": {}}  # what decisions are made from, without the site's folders
+        del settings["side_by_side"]  # a group's decisions are its own
         about = {"allocated": list(allocated), "need": self.settings.nnodes, "settings": settings}
         self.note("begin", detail=about)
 
@@ -74,7 +81,11 @@ class Group:
 
     def note(self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop") -> None:
         """Put an event on record and let it count."""
-        place.apply(self.standing, self.job.events.append(source, word, node, detail))
+        place.apply(self.standing, self.events.append(source, word, node, detail))
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.attempt is not None
 
     def fail(self, node: str, kind: str, reason: str) -> None:
         if node not in self.standing.failed:
@@ -86,7 +97,7 @@ class Group:
         if said is None:
             self._garbled += 1
             if self._garbled <= MAX_GARBLED:
-                self.job.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
+                self.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
             return
         word, node, detail = said
         self.heard[node] = time.monotonic()
@@ -96,7 +107,7 @@ class Group:
         if self.said[node] > MAX_WORDS:
             self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
             return
-        event = self.job.events.append("node", word, node, detail)
+        event = self.events.append("node", word, node, detail)
         place.apply(self.standing, event)
         if word in ("note", "trouble"):
             if event.detail not in self._noted:  # what all nodes say is told once, of the first
@@ -174,21 +185,16 @@ class Group:
             self.look_for_ended()
             if self._has_pulls():
                 deadline = time.monotonic() + limit_s
-            silent = [
-                node
-                for node in nodes
-                if word not in self.standing.reports[node].words and node not in self.standing.failed
-            ]
+            reports, failed = self.standing.reports, self.standing.failed
+            silent = [node for node in nodes if word not in reports[node].words and node not in failed]
             if not silent:
                 return True
             if time.monotonic() >= deadline:
                 for node in silent:
                     self.fail(node, "silent", f"no word within {limit_s} s")
             elif self.step is None or not self.step.alive:
-                words = " ".join(self._last_words)
-                self.problem = self._tell_failed(nodes) or (
-                    f"the step ended without a word from {' '.join(silent)}: {words}"
-                )
+                words = f"the step ended without a word from {' '.join(silent)}: {' '.join(self._last_words)}"
+                self.problem = self._tell_failed(nodes) or words
                 return False
             else:
                 yield self.look_again(min(deadline, time.monotonic() + 1))
@@ -196,15 +202,18 @@ class Group:
 
     def _has_pulls(self) -> bool:
         """Let the next nodes pull the image; whether one still has to get it."""
-        for node in next_to_pull(self.standing, self.settings.pull_at_once):
-            self.note("pull", node)
+        pulls, standing = self.job.pulls, self.standing
+        at_once = self.settings.pull_at_once - sum(pulls.values()) + pulls.get(self.number, 0)
+        for node in next_to_pull(standing, at_once):
+            self.note("pull", node, str(at_once))
             self.send({"do": "pull", "nodes": [node]})
             self._pulled_by[node] = time.monotonic() + 60 * self.settings.pull_minutes + PULL_GRACE_S
             self.job.log(f"node {node} pulls the image {self.settings.cont}")
-        for node in lacking(self.standing):
+        for node in lacking(standing):
             if time.monotonic() >= self._pulled_by.get(node, float("inf")):
                 self.fail(node, "image", f"its pull did not end within {self.settings.pull_minutes} minutes")
-        return bool(lacking(self.standing))
+        pulls[self.number] = sum(node in standing.pulling for node in lacking(standing))
+        return bool(lacking(standing))
 
     # ---- having nodes ready ----
 
@@ -216,6 +225,7 @@ class Group:
         again = True
         while True:
             self._ask_for_lost()
+            self._reinforce()
             found = place.candidates(self.standing)
             if isinstance(found, place.Pause):
                 self.too_few, self.problem = True, found.reason
@@ -244,6 +254,14 @@ class Group:
                 self.note("lost", node, lost[node], "slurm")
             elif node in self.standing.lost and node not in lost:
                 self.note("back", node, source="slurm")
+
+    def _reinforce(self) -> None:
+        """Take nodes that are left for all groups, as long as there are too few here."""
+        while self.job.pool and len(place.of_good_repute(self.standing)) < self.settings.nnodes:
+            node = self.job.pool.pop(0)
+            self.known |= {node}
+            self.note("joined", node)
+            self._ask_for_lost()
 
     def _hold(self, nodes: Sequence[str]) -> Flow:
         """Start the step that holds the nodes, and get those ready that are chosen."""
@@ -287,18 +305,17 @@ class Group:
         }
         self.step_started_ms, self._last_words, self._named, self._cancelled = now_ms(), [], {}, False
         self.heard, self.said, self._pulled_by = {}, {}, {}
-        self.step = NodeStep(
-            job.reactor, job.scheduler, nodes, argv, {**job.environment, **own}, self.take, self._complain
-        )
+        environment = {**job.environment, **own}
+        self.step = NodeStep(job.reactor, job.scheduler, nodes, argv, environment, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
         """Give the ranks to some of `nodes`; False when there are too few."""
         placement = place.choose(self.standing, nodes, first=first)
         if placement is None:
             return False
-        for rank, (old, new) in enumerate(zip(self.standing.ranks, placement.ranks)):
+        for old, new in zip(self.standing.ranks, placement.ranks):
             if old and old != new:
-                self.job.log(f"node {new} takes rank {rank} of node {old}")
+                self.job.log(f"node {new} takes the place of node {old}")
         self.note("placed", detail={**place.as_json(placement), "from": list(nodes), "first": first})
         if tell:
             self.send({"do": "use", "nodes": list(placement.ranks)})
@@ -318,6 +335,7 @@ class Group:
                     return False
                 yield from self._judge(workers)
             if not self._any_failed(workers):
+                yield from self.job.meet(self.number)
                 if self._agree(workers):
                     break
                 if not self._any_failed(workers):  # nobody can be replaced, or nobody in particular is to blame
@@ -330,7 +348,27 @@ class Group:
                 return False
             self.problem = ""
         self._record_checks()
+        self.put_in_order()
         return True
+
+    def meeting(self) -> dict[str, Any]:
+        """Return where the nodes in use meet: `master` (MASTER_ADDR), and `hosts`, lines of /etc/hosts where those are wanted."""
+        ranks, settings = self.standing.workers, self.settings
+        told = [(self.standing.reports[node], node) for node in ranks]
+        master = self.job.scheduler.master(ranks)
+        if settings.launch_master == "address" and len(ranks) > 1:
+            master = told[0][0].address or master
+        lines = [" ".join(dict.fromkeys((one.address, one.host or node, node))) for one, node in told if one.address]
+        return {"master": master, "hosts": lines if settings.launch_hosts else []}
+
+    def put_in_order(self) -> None:
+        """Number the nodes as torchrun does, so that our rank 0 is its rank 0."""
+        before, ranks = self.standing.workers, place.in_order(self.standing)
+        if len(ranks) > 1:
+            self.note("ordered", detail={"ranks": ranks})
+        if ranks != before:
+            self.job.log(f"ranks, in the order of the host names: {' '.join(ranks)}")
+            self.job.write()
 
     def _any_failed(self, nodes: Sequence[str]) -> bool:
         return any(node in self.standing.failed for node in nodes)
@@ -343,28 +381,23 @@ class Group:
         if self.settings.preflight_run != 1:
             return
         folder = self.job.layout.preflight
-        marker = folder / f".seen-{self.job.job_id}-{self.standing.generation}"
+        marker = folder / f".seen-{self.name}-{self.standing.generation}"
         self.marker_text = os.urandom(8).hex()
         try:
             folder.mkdir(exist_ok=True)
             marker.write_text(f"{self.marker_text}\n")
             self.marker = str(marker)
         except OSError as error:
-            self.job.log(
-                f"WARNING: cannot write {marker} ({error.strerror}); the nodes' view of shared storage is not checked"
-            )
+            cannot = f"cannot write {marker} ({error.strerror})"
+            self.job.log(f"WARNING: {cannot}; the nodes' view of shared storage is not checked")
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
         """What each node wrote on shared storage can be seen here too, within the limit of a check."""
         if not self.marker:
             return
         deadline = time.monotonic() + self.settings.preflight_check_s
-        reports = self.standing.reports
-        missing = [
-            node
-            for node in nodes
-            if "log_dir" in reports[node].checks and reports[node].checks["log_dir"].verdict == "pass"
-        ]
+        told = {node: self.standing.reports[node].checks.get("log_dir") for node in nodes}
+        missing = [node for node, row in told.items() if row and row.verdict == "pass"]
         while missing and not self.job.ending:
             with suppress(OSError):
                 os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
@@ -413,8 +446,14 @@ class Group:
         return "" if found.differing else found.problem
 
     def _agree(self, nodes: Sequence[str]) -> bool:
-        """Whether the nodes in use are one experiment: the same image, network and facts."""
-        found = agree(self.standing.reports, nodes, self.settings, self.image)
+        """Whether the nodes in use, those of other groups included, are one experiment: the same image, network and facts."""
+        found, others = agree(self.standing.reports, nodes, self.settings, self.image), self.job.others(self.number)
+        if others and not found.problem:
+            everyone = [node for node in self.job.scheduler.allocated if node in others or node in nodes]
+            among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
+            own = {node: text for node, text in among.differing.items() if node in nodes}
+            told = "; ".join(f"node {node}: {text}" for node, text in own.items())
+            found = replace(found, problem=told, differing=own, warnings=among.warnings or found.warnings)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
         self.job.image = self.image
@@ -424,7 +463,7 @@ class Group:
     def _differ(self, found: Agreement) -> None:
         for warning in found.warnings:
             self.job.warn(warning)
-        if self.choosing:  # where nodes can be replaced, one that is not like the others is
+        if self.choosing or self.job.pool:  # where nodes can be replaced, one that is not like the others is
             for node, text in found.differing.items():
                 self.fail(node, "versions", text)
 
@@ -441,7 +480,7 @@ class Group:
             return True
         from ..deep.loop import measure
 
-        verdict = yield from measure(self.job, nodes)
+        verdict = yield from measure(self.job, nodes, self.job.layout.bandwidth(self.name))
         if self.job.ending:
             return False
         self.job.log(f"deep: {verdict.summary}")
@@ -476,8 +515,8 @@ class Group:
         failed = dict(self.standing.failed)
         for node, (kind, reason) in failed.items():
             if node not in self.standing.aside:
-                self.note("aside", node, UNIT.join((kind, reason, *self._where)))
-                self.job.put_aside(node, kind, reason)
+                self.note("aside", node, UNIT.join((kind, reason, *map(str, self.at))))
+                self.job.put_aside(node, kind, reason, self.at)
                 name = "verdict" if kind == "check" else "tunables" if kind == "tunables" else "container"
                 self.rows.setdefault(node, {})[name] = Check(name, "fail", 0, reason)
         self.job.write()
@@ -487,16 +526,13 @@ class Group:
         if not self.job.has_spares:
             return False
         if node not in self.standing.blamed:
-            self.job.put_aside(node, kind, reason)
-        self.note("blamed", node, UNIT.join((kind, reason, *self._where)))
+            self.job.put_aside(node, kind, reason, self.at)
+        self.note("blamed", node, UNIT.join((kind, reason, *map(str, self.at))))
+        self._reinforce()
         if not place.is_free(self.standing, node):
             return False
         self.note("free", node)
         return True
-
-    @property
-    def _where(self) -> tuple[str, str]:
-        return str(self.job.run), str(self.job.attempt)
 
     # ---- letting go ----
 
@@ -506,6 +542,7 @@ class Group:
         if step is None:
             return
         self.note("release")
+        self.job.pulls.pop(self.number, None)
         step.end_input()
         deadline = time.monotonic() + LET_GO_S
         while step.alive and time.monotonic() < deadline:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+import time
 from pathlib import Path
 
 from ..events import EventLog
+from ..layout import group_name
+from ..policy import place
+from ..policy.queue import IN_A_ROW, Queue
+from ..policy.said import NodeReport
 from ..settings import Settings, SettingsError, check_parts, load
 from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
-from .nodes import Flow, LocalNodes, Nodes, SlurmNodes
+from .nodes import Flow, LocalNodes, Nodes, SlurmNodes, together
 from .run import try_run
 from .work import SetWork, log
 
@@ -33,52 +37,43 @@ def main(bundle: Path, kind: str) -> int:
 
 
 def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:
-    scheduler: Nodes
-    if kind == "slurm":
-        scheduler = SlurmNodes(environment)
-    else:
-        many = settings.nnodes > 1
-        if many and settings.engine != "none" and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
-            raise LookupError(
-                f"{settings.system} has {settings.nnodes} nodes; use sbatch job.sh "
-                "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
-            )
-        scheduler = LocalNodes(environment, settings.nnodes + settings.spares if many else 1)
-    if len(scheduler.allocated) < settings.nnodes:
-        found = len(scheduler.allocated)
-        raise LookupError(
-            f"{settings.system} needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
-        )
+    wanted, at_once = settings.nnodes * settings.side_by_side, settings.side_by_side
+    alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
+    if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
+        more = f", and {at_once} runs go on side by side" if at_once > 1 else ""
+        hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
+        raise LookupError(f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}")
+    count = wanted + settings.spares if wanted > 1 else 1
+    scheduler = SlurmNodes(environment) if kind == "slurm" else LocalNodes(environment, count)
+    if (found := len(scheduler.allocated)) < settings.nnodes:
+        words = f"needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
+        raise LookupError(f"{settings.system} {words}")
     return scheduler
 
 
 class SetJob(SetWork):
     """One job of a set, from taking the set to letting it go."""
 
-    group: Group | None = None
+    groups: list[Group]
+    queue: Queue
+    late: set[int]
+    """Groups of which it is not known yet whether they get nodes ready."""
 
     def work(self) -> int:
         """Run what is missing; the exit status."""
-        state, reason = "failed", "the loop ended unexpectedly, see the job output"
+        state, reason, self.groups = "failed", "the loop ended unexpectedly, see the job output", []
         try:
             self.folder.settle()
             self.environment_file()
-            self.events = EventLog(self.layout.events(self.job_id))
-            self.group = Group(self, self.scheduler.allocated)
-            self.standing = self.group.standing
+            self._divide()
             self.write("starting")
-            spare = len(self.scheduler.allocated) - self.settings.nnodes
-            more = f", {spare} to spare" if spare else ""
-            log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {self.settings.nnodes} node(s){more}")
-            state, reason = self.reactor.run(self._flow(self.group))
+            state, reason = self.reactor.run(self._flow())
         except (SettingsError, FolderError) as error:
             reason = str(error)
             log(f"error: {error}")
         except OSError as error:
-            state, reason = (
-                "paused",
-                f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})",
-            )
+            state = "paused"
+            reason = f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})"
             log(f"error: {reason}")
         finally:
             self._finish(state, reason)
@@ -89,55 +84,118 @@ class SetJob(SetWork):
             log(f"{missing} of {self.folder.record.nexp} runs have no result; `{self.resume_command}` tries them again")
         return 1 if missing else 0
 
-    def _flow(self, group: Group) -> Flow:
-        """Work on the set; (state, reason)."""
-        if (missing := deque(self.folder.missing())) and not (yield from group.have_ready()):
-            if self.ending:
-                return self.ending, self.ending_reason
-            # With results already, or with spares that are used up, it is only paused: another allocation may do better.
-            paused = (group.too_few and self.has_spares) or any(self.layout.runs.glob("*/result_*.txt"))
-            return ("paused" if paused else "failed"), group.problem
-        problem = yield from self._runs(group, missing)
+    def _divide(self) -> None:
+        """Make the groups of nodes, as many as there are runs for, and the queue of these."""
+        need, missing, allocated = self.settings.nnodes, self.folder.missing(), self.scheduler.allocated
+        groups, self.pool = place.groups(allocated, need, min(self.settings.side_by_side, len(missing)))
+        self.late = set(range(1, len(groups) + 1))
+        self.queue, self.side_by_side = Queue(missing, self.settings.max_attempts, self.late), len(groups) > 1
+        for number, nodes in enumerate(groups, 1):
+            events = EventLog(self.layout.events(group_name(self.job_id, number)))
+            self.groups.append(Group(self, nodes, number, events))
+        self.doing = [*self.groups]
+        spare = len(allocated) - need * len(groups)
+        more = f", {len(groups)} side by side" * self.side_by_side + (f", {spare} to spare" if spare else "")
+        log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {need} node(s){more}")
+
+    def _flow(self) -> Flow:
+        """Work on the set, with all groups of nodes side by side; (state, reason)."""
+        problems = yield from together([self._work_on(group) for group in self.groups])
         if self.ending:
             return self.ending, self.ending_reason
-        if problem:
-            return "paused", problem
-        self.run = self.folder.record.nexp
-        return "complete", ""
+        if not self.queue.missing:
+            self.run = self.folder.record.nexp
+            return "complete", ""
+        # With results already, or with spares that are used up, it is only paused: another allocation may do better.
+        paused = (any(one.too_few for one in self.groups) and self.has_spares) or any(
+            self.layout.runs.glob("*/result_*.txt")
+        )
+        return ("paused" if self.run or paused else "failed"), "; ".join(dict.fromkeys(filter(None, problems)))
 
-    def _runs(self, group: Group, missing: deque[int]) -> Flow:
+    def _work_on(self, group: Group) -> Flow:
+        """Have the nodes of a group ready and work on what is missing; why that cannot go on, or ""."""
+        try:
+            fit = not self.queue.missing or (yield from group.have_ready())
+            self.late.discard(group.number)
+            problem = (yield from self._runs(group)) if fit else group.problem
+            if problem:
+                yield from self._leave(group, problem)
+        except Exception as error:  # the other groups close what they have begun
+            self.ending, self.ending_reason = self.ending or "failed", self.ending_reason or str(error)
+            raise
+        return problem
+
+    def _runs(self, group: Group) -> Flow:
         """Run what is missing; why that cannot go on, or ""."""
         used = False
-        while missing and not self.is_ending():
-            run, tried = missing.popleft(), 0
-            # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
-            while tried < self.settings.max_attempts and not self.is_ending():
-                # Not before there is something to run: a set that is done needs no nodes any more.
-                if used and not (yield from self._renew(group)):
-                    return f"the containers could not be renewed: {group.problem}"
-                outcome = yield from try_run(self, group, run, self.folder.last_attempt(run) + 1)
-                used = not outcome.clean
-                if outcome.outcome != "infrastructure":
-                    break
-                log(f"run {run} attempt {self.attempt} failed: {outcome.reason}")
-                free = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
-                if group.hopeless and not any(free):
-                    return outcome.reason
-                # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
-                tried += not any(free)
+        while run := (yield from self._next(group)):
+            # Not before there is something to run: a set that is done needs no nodes any more.
+            if used and not (yield from self._renew(group)):
+                self.queue.put_back(run)
+                return f"the containers could not be renewed: {group.problem}"
+            outcome = yield from try_run(self, group, run, self.folder.last_attempt(run) + 1)
+            used = not outcome.clean
+            if outcome.outcome != "infrastructure":
+                self.queue.ended(group.number, run)
+                continue
+            log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
+            blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
+            # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
+            free = any(blamed)
+            if group.hopeless and not free:
+                self.queue.put_back(run)
+                return outcome.reason
+            if self.queue.died(group.number, run, free=free):
+                return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
         return ""
+
+    def _next(self, group: Group) -> Flow:
+        """The next run for a group; 0 when nothing is left to run, or the set is ending."""
+        while not self.is_ending():
+            if (run := self.queue.take(group.number)) or not self.queue.in_hand:
+                return run
+            yield time.monotonic() + 1  # another group may have to give up a run
+        return 0
 
     def _renew(self, group: Group) -> Flow:
         """New containers on all nodes; what a dead run left behind in the old ones is gone with them."""
         yield from group.release()
         return not self.ending and (yield from group.have_ready())
 
+    def _leave(self, group: Group, problem: str) -> Flow:
+        """Let a group end alone, if others are at work: they can have its good nodes. The last one stays until the job ends."""
+        if self.ending or len(self.queue.groups) < 2:
+            return
+        self.queue.groups.discard(group.number)
+        self.warn(f"no more runs on {' '.join(group.standing.workers or group.standing.allocated)}: {problem}")
+        yield from group.release()
+        group.clear_markers()
+        self.doing.remove(group)
+        self.pool += place.of_good_repute(group.standing) if group.too_few else []
+        self.write()
+
+    def meet(self, group: int) -> Flow:
+        """Wait until the other groups have their first nodes ready, too, or cannot."""
+        self.late.discard(group)
+        while self.late and not self.ending:
+            yield time.monotonic() + 0.2
+
+    def others(self, group: int) -> dict[str, NodeReport]:
+        """Return what the nodes told that are ready in other groups."""
+        reports = {
+            node: one.standing.reports[node]
+            for one in self.doing
+            for node in one.standing.workers
+            if one.number != group and node in one.standing.reports
+        }
+        return {node: report for node, report in reports.items() if "ready" in report.words}
+
     def _finish(self, state: str, reason: str) -> None:
         self.ending = self.ending or "closing"
         try:
-            if self.group is not None:
-                self.reactor.run(self.group.release())
-                self.group.clear_markers()
+            self.reactor.run(together([group.release() for group in self.groups]))
+            for group in self.groups:
+                group.clear_markers()
         finally:
             self.reason = ""
             self.write(state, reason)

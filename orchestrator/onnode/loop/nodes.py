@@ -5,51 +5,31 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..system import ask, job_state, process_start
+from ..waiting import Lines, Waiting
 
 Flow = Generator[float, None, Any]
 """Something that waits: it yields the time.monotonic() value at which it wants to look again, and is resumed then, or sooner."""
 
 T = TypeVar("T")
-READ_BYTES = 1 << 16
-MAX_LINE = 1 << 16
 
 
-class Reactor:
-    """Waits for everything at once: descriptors, signals, the clock. Signals are noted, never acted on inside a handler."""
+class Reactor(Waiting):
+    """Runs what waits. `signalled` is called in the main flow after signals came."""
 
     def __init__(self, signalled: Callable[[], object] = lambda: None) -> None:
-        """`signalled` is called in the main flow after signals came; `signals` has their numbers."""
+        super().__init__()
         self._signalled = signalled
-        # Not epoll: the input can be a file.
-        self._selector = selectors.PollSelector()
-        self._wake, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        self.signals: set[int] = set()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
-            signal.signal(number, lambda number, _: self.signals.add(number))
-        # Only so that the end of a child wakes us.
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.watch(self._wake, lambda: os.read(self._wake, READ_BYTES))
-
-    def watch(self, fd: int, ready: Callable[[], object]) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, ready)
-
-    def forget(self, fd: int) -> None:
-        self._selector.unregister(fd)
 
     def pump(self, until: float) -> None:
         """Wait until something can be read, a signal came, or `until` (time.monotonic()), and take in all there is."""
-        for key, _ in self._selector.select(max(0.0, min(until - time.monotonic(), 3600.0))):
-            key.data()
+        self.serve(until)
         if self.signals:
             self._signalled()
 
@@ -64,30 +44,25 @@ class Reactor:
             return end.value  # type: ignore[no-any-return]
 
 
-class Lines:
-    """Takes lines out of a descriptor as they come. Only `MAX_LINE` bytes of a line are kept."""
-
-    def __init__(self, reactor: Reactor, file: Any, take: Callable[[bytes], None]) -> None:
-        self._reactor, self._file, self._take, self._rest = reactor, file, take, b""
-        self.open = True
-        reactor.watch(file.fileno(), self.read)
-
-    def read(self) -> None:
-        """Take what is there now; the end closes the descriptor."""
-        piece = os.read(self._file.fileno(), READ_BYTES)
-        if not piece:
-            self.close()
-            return
-        *lines, rest = (self._rest + piece).split(b"\n")
-        self._rest = rest[:MAX_LINE]
-        for line in lines:
-            self._take(line)
-
-    def close(self) -> None:
-        if self.open:
-            self.open = False
-            self._reactor.forget(self._file.fileno())
-            self._file.close()
+def together(flows: Sequence[Flow]) -> Flow:
+    """Have `flows` go on side by side until each has returned; their values. What the first one raised is raised then."""
+    going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
+    while going:
+        until = []
+        for at, flow in list(going.items()):
+            try:
+                until.append(next(flow))
+                continue
+            except StopIteration as end:
+                values[at] = end.value
+            except Exception as error:
+                raised.append(error)
+            del going[at]
+        if until:
+            yield min(until)
+    if raised:
+        raise raised[0]
+    return [values[at] for at in sorted(values)]
 
 
 class NodeStep:
@@ -124,12 +99,13 @@ class NodeStep:
                 raise
             os.set_blocking(process.stdin.fileno(), False)  # type: ignore[union-attr]
             self.processes.append(process)
-            self._outputs += [Lines(reactor, process.stdout, take), Lines(reactor, process.stderr, complain)]
+            for pipe, then in ((process.stdout, take), (process.stderr, complain)):
+                self._outputs.append(Lines(reactor, pipe.fileno(), then, pipe.close))  # type: ignore[union-attr]
 
     @property
     def alive(self) -> bool:
         """Whether one of the processes runs, or something they wrote has not been read yet."""
-        return any(process.poll() is None for process in self.processes) or any(lines.open for lines in self._outputs)
+        return self.running or any(lines.open for lines in self._outputs)
 
     @property
     def running(self) -> bool:
@@ -279,7 +255,7 @@ class LocalNodes(Nodes):
     name = "local"
 
     def __init__(self, environment: dict[str, str], count: int) -> None:
-        """`count`: nodes and spares of the system."""
+        """`count`: nodes of all runs that go on at once, and spares."""
         pid = os.getpid()
         self.job_id = environment.get("ORCH_JOB_ID") or f"local-{pid}-{process_start(pid)}"
         host = os.uname().nodename.split(".")[0]

@@ -19,8 +19,9 @@ from ..policy.place import lost_reason
 from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from ..settings import SettingsError, check_parts, evaluate_config, load
+from ..waiting import Lines
 from .hold import Group
-from .nodes import Flow, Lines, LocalNodes, SlurmNodes, node_command
+from .nodes import Flow, LocalNodes, SlurmNodes, node_command
 from .work import Work, log
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
@@ -183,7 +184,7 @@ class Preflight(Work):
     def _hear_lines(self, group: Group) -> Flow:
         """Take in what the nodes said to somebody else, from standard input."""
         group.step_started_ms = now_ms()
-        lines = Lines(self.reactor, sys.stdin.buffer, group.take)
+        lines = Lines(self.reactor, sys.stdin.fileno(), group.take)
         while lines.open and not self.ending:
             yield time.monotonic() + 60
 

@@ -6,9 +6,10 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..events import Event, now_ms, number
-from ..mllog_tail import last_status
+from ..mllog_tail import last_status, telling_log
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..records import RunRecord, write_bytes
 from .folder import seed_of
@@ -67,27 +68,18 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         run=run, attempt=attempt, state="running", seed=seed, job_id=job.job_id, master_port=port, nodes=ranks,
         image_digest=group.image, start_ms=now_ms(),
     )  # fmt: skip
-    job.run, job.attempt = run, attempt
+    job.run, job.attempt = group.at = run, attempt
     job.folder.begin(state)
     job.state = "running"
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
-    job.write()
     going = group.attempt = Going(run, attempt, ranks)
+    job.write()
     group.said = {}
     # Whose container ended since the last run has said so already.
     failed = group.standing.failed
     going.refused = {node: failed[node][1] for node in ranks if node in failed}
-    master = job.scheduler.master(ranks)
-    request = {
-        "id": going.id,
-        "nodes": ranks,
-        "run": run,
-        "attempt": attempt,
-        "seed": seed,
-        "port": port,
-        "master": master,
-    }
-    group.send({"do": "prepare", **request, "clear": job.settings.clear_caches == 1})
+    request = {"id": going.id, "nodes": ranks, "run": run, "attempt": attempt, "seed": seed, "port": port}
+    group.send({"do": "prepare", **request, **group.meeting(), "clear": job.settings.clear_caches == 1})
     problem = yield from _gate(job, group, going)
     timed_out = False
     if not problem:
@@ -101,13 +93,8 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
-    final = {
-        "state": outcome.state,
-        "outcome": outcome.outcome,
-        "reason": outcome.reason,
-        "exit_codes": dict(outcome.codes),
-    }
-    job.folder.close(RunRecord(**{**state.__dict__, **final, "end_ms": now_ms()}), outcome.rank)
+    final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=now_ms())
+    job.folder.close(replace(final, exit_codes=dict(outcome.codes)), outcome.rank)
     for node in outcome.silent:
         group.note("silent", node)
     return outcome
@@ -202,17 +189,9 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
-    return AttemptFacts(
-        run=going.run,
-        ranks=going.ranks,
-        exits=going.exits,
-        stops=stops,
-        gate=_not_ready(going) if problem else {},
-        gate_problem=problem,
-        timed_out=timed_out,
-        ending=job.ending_reason if job.ending else "",
-        remark=_sockets(group, going) if group.rdma_expected and not problem else "",
-    )
+    gate, ending = _not_ready(going) if problem else {}, job.ending_reason if job.ending else ""
+    remark = _sockets(group, going) if group.rdma_expected and not problem else ""
+    return AttemptFacts(going.run, going.ranks, going.exits, stops, gate, problem, timed_out, ending, remark)
 
 
 def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:
@@ -244,8 +223,9 @@ def _record_start(group: Group, going: Going) -> None:
 
 def _sockets(group: Group, going: Going) -> str:
     """Return words about RCCL on TCP sockets where RDMA was expected. Lines about RDMA in use outweigh what it could use."""
+    log = telling_log(group.job.layout, going.run, going.number)
     try:
-        with open(group.job.layout.node_log(going.run, going.number, 0), "rb") as file:
+        with open(log, "rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError:
         return ""
@@ -253,4 +233,4 @@ def _sockets(group: Group, going: Going) -> str:
     if found is None or RDMA.search(head):
         return ""
     line = found.group()[:160].decode("utf-8", "replace")
-    return f"RCCL used TCP sockets although the nodes have RDMA (node_0.log: {line})"
+    return f"RCCL used TCP sockets although the nodes have RDMA ({log.name}: {line})"

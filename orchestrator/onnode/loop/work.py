@@ -7,16 +7,17 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .. import records
 from ..events import EventLog, now_ms
 from ..layout import Layout
 from ..policy.place import Standing, waiting_now
+from ..policy.said import Check, NodeReport
 from ..records import JobRecord
 from ..settings import Settings, evaluate_config
 from .folder import Folder
-from .nodes import Nodes, Reactor
+from .nodes import Flow, Nodes, Reactor
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
@@ -27,6 +28,17 @@ def log(text: str) -> None:
     line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
     with suppress(OSError):
         os.write(2, line.encode("utf-8", "backslashreplace"))
+
+
+class Doing(Protocol):
+    """A group of nodes, as far as the job's record tells of it. `at`: the last run and attempt that began there."""
+
+    number: int
+    standing: Standing
+    at: tuple[int, int]
+
+    @property
+    def is_at_work(self) -> bool: ...
 
 
 class Work:
@@ -46,6 +58,12 @@ class Work:
 
     def __init__(self, bundle: Path, settings: Settings, layout: Layout, environment: dict[str, str]) -> None:
         self.bundle, self.settings, self.layout, self.environment = bundle, settings, layout, environment
+        self.pool: list[str] = []
+        """Nodes that are left for all groups."""
+        self.rows: dict[str, dict[str, Check]] = {}
+        """node -> check -> what it said."""
+        self.pulls: dict[int, int] = {}
+        """Group -> how many of its nodes pull the image now."""
         self.reactor = Reactor(self.look_at_signals)
 
     def look_at_signals(self) -> None:
@@ -58,8 +76,16 @@ class Work:
     def write(self, state: str = "", reason: str = "") -> None:
         """Write the job's own state."""
 
-    def put_aside(self, node: str, kind: str, reason: str) -> None:
-        """Put on record that a node is not used any more, with the run that was going on (0 before the first)."""
+    def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
+        """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
+
+    def others(self, group: int) -> dict[str, NodeReport]:
+        """Return what the nodes told that are ready in other groups."""
+        return {}
+
+    def meet(self, group: int) -> Flow:
+        """Wait until the other groups have their first nodes ready, too, or cannot."""
+        yield from ()
 
     def append_to(self, path: Path, text: str) -> None:
         """Add a line to a log. One that cannot be written stops nothing."""
@@ -68,10 +94,9 @@ class Work:
 
 
 class SetWork(Work):
-    """A job with its set. `standing` and `image` are its nodes' as far as there are some."""
+    """A job with its set."""
 
     state = reason = ending_reason = ""
-    standing: Standing | None = None
 
     def __init__(self, settings: Settings, scheduler: Nodes, folder: Folder, environment: dict[str, str]) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, environment)
@@ -79,8 +104,11 @@ class SetWork(Work):
         self.started_ms = now_ms()
         self.warnings: list[str] = []
         self.aside: list[dict[str, Any]] = []
+        self.doing: list[Doing] = []
+        """The groups of nodes that are at work."""
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
         self.has_spares = len(scheduler.allocated) > settings.nnodes
+        self.side_by_side = False
         self.resume_command = f"orchestrator resume {self.layout.root.name}"
 
     def environment_file(self) -> None:
@@ -96,7 +124,12 @@ class SetWork(Work):
         self.state, self.reason = state or self.state, reason or self.reason
         if not self.folder.is_mine:
             return
-        standing, final = self.standing or Standing(), self.state in JobRecord.FINAL
+        final, standings = self.state in JobRecord.FINAL, [one.standing for one in self.doing]
+        nodes = [node for one in standings for node in one.workers]
+        groups = [
+            {"nodes": one.standing.workers, "run": one.at[0] * one.is_at_work, "attempt": one.at[1] * one.is_at_work}
+            for one in self.doing
+        ]
         record = JobRecord(
             job_id=self.job_id,
             state=self.state,
@@ -106,14 +139,15 @@ class SetWork(Work):
             started_ms=self.started_ms,
             updated_ms=now_ms(),
             ended_ms=now_ms() if final else 0,
-            nodes=standing.workers or list(self.scheduler.allocated[: self.settings.nnodes]),
+            nodes=nodes or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.doing))]),
             run=self.run,
             attempt=self.attempt,
             image_digest=self.image,
             engine=self.settings.engine,
-            spares=waiting_now(standing),
+            spares=[*(node for one in standings for node in waiting_now(one)), *self.pool],
             set_aside=self.aside,
             warnings=self.warnings,
+            groups=groups if self.side_by_side and not final else [],
         )
         try:
             records.write(record, self.layout.job(self.job_id), sync=final)
@@ -126,14 +160,15 @@ class SetWork(Work):
             self.warnings.append(text)
             log(f"WARNING: {text}")
 
-    def put_aside(self, node: str, kind: str, reason: str) -> None:
-        """Put on record that a node is not used any more, with the run that was going on (0 before the first)."""
+    def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
+        """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
         log(f"node {node} is set aside: {reason}")
         about = {"node": node, "kind": kind, "reason": reason}
-        self.aside.append({**about, "run": self.run, "attempt": self.attempt, "time_ms": now_ms()})
+        self.aside.append({**about, "run": at[0], "attempt": at[1], "time_ms": now_ms()})
 
     def is_ending(self) -> bool:
         """Whether the set is being closed; also for a signal that came while nothing was waited for."""
+        self.reactor.notice()
         self.look_at_signals()
         return bool(self.ending)
 

@@ -16,7 +16,7 @@ from .said import NodeReport
 
 @dataclass
 class Standing:
-    """What is known of the nodes of an allocation. Ranks stay with their nodes; a spare takes the rank of the one it replaces."""
+    """What is known of the nodes of an allocation. When all are ready, ranks are put `in_order`."""
 
     allocated: tuple[str, ...] = ()
     need: int = 0
@@ -92,6 +92,10 @@ def _fold(standing: Standing, event: Event) -> None:
             standing.reports.setdefault(one, NodeReport()).again()
     elif word == "placed":
         standing.ranks, standing.waiting = event.names("ranks"), event.names("waiting")
+    elif word == "joined":
+        standing.allocated += (node,)
+    elif word == "ordered":
+        standing.ranks = event.names("ranks")
     elif word == "release":
         standing.releasing = True
     elif word == "fail":
@@ -110,6 +114,23 @@ def _fold(standing: Standing, event: Event) -> None:
         sets[word].add(node)
     elif word in ("clock", "unseen", "deep") and node in standing.reports:
         standing.reports[node].take(word, event.detail)
+
+
+def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
+    """Return the nodes of each group that works on runs side by side with the others, and those that are left for all of them.
+
+    There are at most `most` groups of `need` nodes. A single one has all nodes, and chooses among them.
+    """
+    count = min(most, len(allocated) // need)
+    if count < 2:
+        return [list(allocated)], []
+    return [list(allocated[at * need : (at + 1) * need]) for at in range(count)], list(allocated[count * need :])
+
+
+def of_good_repute(standing: Standing) -> list[str]:
+    """Return the nodes that are neither out nor blamed. With fewer than it needs, a group takes one of those left for all."""
+    out = standing.aside.keys() | standing.lost.keys() | standing.blamed.keys()
+    return [node for node in standing.allocated if node not in out]
 
 
 def lost_reason(state: str) -> str:
@@ -157,6 +178,19 @@ def choose(standing: Standing, nodes: Sequence[str], *, first: bool = False) -> 
             ranks[rank] = old[rank]
     others = iter([node for node in taken if node not in ranks])
     return Placement(tuple(node or next(others) for node in ranks), tuple(waiting))
+
+
+def in_order(standing: Standing) -> list[str]:
+    """Return the nodes in use as torchrun's c10d rendezvous numbers them: by full host name, as texts (n10 before n9).
+
+    So our rank 0, MASTER_ADDR and the rank 0 of the training are one node. Who has told no host name counts by the node's
+    name; equal ones stay in their order.
+    """
+
+    def name(node: str) -> str:
+        return (standing.reports[node].host if node in standing.reports else "") or node
+
+    return sorted(standing.workers, key=name)
 
 
 def waiting_now(standing: Standing) -> list[str]:

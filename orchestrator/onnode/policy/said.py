@@ -72,6 +72,10 @@ class NodeReport:
     image: str = ""
     lacks: bool = False
     """It has to pull the image yet."""
+    host: str = ""
+    """Its full host name where its runs are, as torchrun there finds it; "" where it has told none."""
+    address: str = ""
+    """Its IPv4 address, where that is asked for."""
     clock_off_ms: int = 0
     unseen: bool = False
     words: set[str] = field(default_factory=set)
@@ -99,6 +103,8 @@ class NodeReport:
             self.lacks = word == "lacks"
         elif word == "ready":
             self.image = line(detail)
+        elif word == "host":
+            self.host, self.address = (line(one, 255) for one in [*detail.split(UNIT), ""][:2])
         elif word == "clock":
             off = number(detail)
             self.clock_off_ms = self.clock_off_ms if off is None else off

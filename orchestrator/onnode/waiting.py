@@ -1,4 +1,4 @@
-"""One place to wait for everything that can happen to a process that holds a node: input, signals, children, pipes, times.
+"""One place to wait for everything that can happen to a process: input, signals, children, pipes, times.
 
 Nothing is done inside a signal handler: the kernel's word comes in through a descriptor like all others, so the work of a way
 out cannot be cut off by the signal that asked for it.
@@ -18,7 +18,8 @@ from typing import IO
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_DONE, CANNOT_START = 124, 127
 _MAX_OUTPUT = 1 << 20
-_MAX_LINE = 1 << 22
+MAX_LINE = 1 << 20
+"""Not much more of a line is kept."""
 
 
 class LetGo(Exception):
@@ -52,6 +53,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self.order: int | None = None
+        self.signals: set[int] = set()
+        """Those that came which mean something."""
         self.leaving = False
         # Not epoll: the input can be a file.
         self._selector = selectors.PollSelector()
@@ -62,7 +65,7 @@ class Waiting:
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         for number in (*ENDS, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, lambda *_: None)  # the number is in the wake-up pipe
-        self.watch(self._wake, self._signalled)
+        self.watch(self._wake, self.notice)
 
     def watch(self, fd: int, then: Callable[[], object]) -> None:
         """Call `then` whenever `fd` can be read, or has ended."""
@@ -70,26 +73,7 @@ class Waiting:
 
     def watch_lines(self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None) -> None:
         """Call `then` with each line that comes from `fd`, without its end, and `at_end` once; what is no line is lost with it."""
-        rest = bytearray()
-
-        def take() -> None:
-            try:
-                piece = read_piece(fd)
-            except OSError:
-                piece = b""
-            if piece:
-                rest.extend(piece)
-                if b"\n" in piece:
-                    *lines, rest[:] = rest.split(b"\n")
-                    for line in lines:
-                        then(line.decode("utf-8", "replace"))
-                elif len(rest) > _MAX_LINE:
-                    rest.clear()
-            elif piece is not None:
-                self.forget(fd)
-                at_end()
-
-        self.watch(fd, take)
+        Lines(self, fd, lambda line: then(line.decode("utf-8", "replace")), at_end)
 
     def forget(self, fd: int) -> None:
         """Watch `fd` no more, if it is watched."""
@@ -111,20 +95,18 @@ class Waiting:
                 raise LetGo(self.order)
             if done():
                 return True
-            now = time.monotonic()
-            if limit is not None and now >= limit:
+            if limit is not None and time.monotonic() >= limit:
                 return False
-            self._serve(limit, now)
+            self.serve(limit)
 
     def let_signals_come(self) -> None:
         """Wait a moment before the end of a child is told: a signal to the whole job may have ended it first. Raises LetGo."""
         self.wait(lambda: False, 0.3)
 
-    def _serve(self, limit: float | None, now: float) -> None:
-        times = [when for when, _ in self._timers.values()]
-        if limit is not None:
-            times.append(limit)
-        for key, _ in self._selector.select(max(min(times) - now, 0) if times else None):
+    def serve(self, limit: float | None) -> None:
+        """Wait until something happens, an hour or `limit` at most, and take in all there is."""
+        times = [when for when, _ in self._timers.values()] + ([] if limit is None else [limit])
+        for key, _ in self._selector.select(min(max(min(times) - time.monotonic(), 0), 3600) if times else None):
             # One of the others may have closed it, and its number can be another's by now.
             now_there = self._selector.get_map().get(key.fd)
             if now_there is not None and now_there.data is key.data:
@@ -135,8 +117,10 @@ class Waiting:
                 del self._timers[name]
                 then()
 
-    def _signalled(self) -> None:
-        if not set(ENDS).isdisjoint(os.read(self._wake, 4096)):
+    def notice(self) -> None:
+        """Take in the signals that came, without waiting."""
+        self.signals |= {*ENDS, signal.SIGUSR1}.intersection(read_piece(self._wake) or b"")
+        if not self.signals.isdisjoint(ENDS):
             self.order = 128 + signal.SIGTERM
 
     def call(
@@ -182,6 +166,39 @@ class Waiting:
             self.forget(fd)
             pipe.close()
         return exit_code(process.returncode) if in_time else NOT_DONE, bytes(output)
+
+
+class Lines:
+    """Takes lines out of a descriptor as they come, without their ends; `at_end` is called once, also by `close`."""
+
+    def __init__(
+        self, waiting: Waiting, fd: int, take: Callable[[bytes], object], at_end: Callable[[], object] = lambda: None
+    ) -> None:
+        self._waiting, self._fd, self._take, self._at_end = waiting, fd, take, at_end
+        self._rest, self.open = bytearray(), True
+        waiting.watch(fd, self._read)
+
+    def _read(self) -> None:
+        try:
+            piece = read_piece(self._fd)
+        except OSError:
+            piece = b""
+        if piece and b"\n" in piece:
+            *lines, rest = bytes(self._rest + piece).split(b"\n")
+            self._rest = bytearray(rest)
+            for line in lines:
+                self._take(line)
+        elif piece and len(self._rest) < MAX_LINE:
+            self._rest += piece
+        elif piece == b"":
+            self.close()
+
+    def close(self) -> None:
+        """Take no more."""
+        if self.open:
+            self.open = False
+            self._waiting.forget(self._fd)
+            self._at_end()
 
 
 class Partner:

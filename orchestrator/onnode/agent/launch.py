@@ -1,0 +1,128 @@
+"""How one run is started on a node: what its environment is, and the last lines of its script.
+
+One launcher per node, which makes the processes itself (torchrun, a vendor's command), or one process per GPU as tasks of Slurm
+would be (LAUNCH_RANKS of settings.sh).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from shlex import quote
+from typing import Any, NamedTuple
+
+from ..settings import Settings
+
+END_S = 10
+"""When one process of a node has failed, the others get so long to end, and as long again after TERM."""
+
+# Each process has its line on the pipe 5 when it ends. TERM goes to the whole group of the run; the shells wait for what they
+# started. What does not end is the business of whoever waits for this script: it ends the group.
+_EACH_GPU = r"""
+trap : TERM
+exec 5<> <(:)
+for ((i = 0; i < %(gpus)d; i++)); do
+  (
+    trap : TERM
+    export LOCAL_RANK=$i SLURM_LOCALID=$i RANK=$((%(first)d + i)) SLURM_PROCID=$((%(first)d + i))
+    %(command)s 5>&-
+    echo "$i $?" >&5
+  ) &
+done
+code=0 left=%(gpus)d wait=() asked=0
+while ((left)); do
+  if read -r "${wait[@]}" i status <&5; then
+    ((left -= 1, status == 0 || code)) && continue
+    code=$status wait=(-t %(limit)d)
+    echo "orchestrator: local rank $i (rank $((%(first)d + i))) exited $code"
+  elif ((code && asked)); then
+    break
+  elif ((code)); then
+    asked=1
+    kill -TERM 0
+  fi
+done
+exit "$code"
+"""
+
+
+class Order(NamedTuple):
+    """What the loop says of a run. `nodes` are in rank order, `hosts` lines for /etc/hosts."""
+
+    id: str
+    nodes: list[str]
+    run: int
+    attempt: int
+    seed: int
+    port: int
+    master: str
+    clear: bool = True
+    hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Order | None:
+        """Return the order in a request; None when something in it is missing or of another kind."""
+        kinds = {"id": str, "nodes": list, "run": int, "attempt": int, "seed": int, "port": int, "master": str}
+        if any(type(request.get(name)) is not kind for name, kind in kinds.items()):
+            return None
+        hosts = request.get("hosts")
+        lines = tuple(str(one) for one in hosts) if isinstance(hosts, list) else ()
+        return cls(**{name: request[name] for name in kinds}, clear=request.get("clear") is not False, hosts=lines)
+
+
+def environment(order: Order, rank: int, settings: Settings, job_id: str) -> dict[str, str | None]:
+    """Return what belongs to this run and node; None: is unset."""
+    nodes, gpus = len(order.nodes), settings.gpus_per_node
+    values: dict[str, str | None] = {
+        "SEED": str(order.seed),
+        "MASTER_ADDR": order.master,
+        "MASTER_PORT": str(order.port),
+        "SLURM_NNODES": str(nodes),
+        "SLURM_NODEID": str(rank),
+        "SLURM_JOB_ID": job_id,
+        "ORCH_RUN": str(order.run),
+        "ORCH_ATTEMPT": str(order.attempt),
+    }
+    # Single-node configs export NODE_RANK=0; over several nodes that would give every node rank 0.
+    if nodes > 1:
+        values["NODE_RANK"] = str(rank)
+    values.update((name, _filled(text, order, rank, gpus)) for name, text in _pairs(settings.launch_env))
+    if settings.launch_ranks == "gpu":  # each process gets the others where it starts
+        tasks, each = str(nodes * gpus), str(gpus)
+        values.update(WORLD_SIZE=tasks, LOCAL_WORLD_SIZE=each, SLURM_NTASKS=tasks, SLURM_NTASKS_PER_NODE=each)
+    values.update(dict.fromkeys(settings.launch_unset))
+    return values
+
+
+def start(order: Order, rank: int, settings: Settings) -> str:
+    """Return the shell text that starts the run."""
+    gpus = settings.gpus_per_node
+    command = " ".join(quote(_filled(word, order, rank, gpus)) for word in settings.command)
+    if settings.launch_ranks != "gpu":
+        return f"exec {command}\n"
+    return _EACH_GPU % {"gpus": gpus, "first": rank * gpus, "command": command, "limit": END_S}
+
+
+def host_entries(lines: tuple[str, ...]) -> str:
+    """Return a line of shell that adds what is missing to /etc/hosts; only ever in a container."""
+    each = " ".join(map(quote, lines))
+    return f'for one in {each}; do grep -qxF "$one" /etc/hosts || echo "$one" >>/etc/hosts; done' if lines else ""
+
+
+def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(name, text) for name, _, text in (one.partition("\t") for one in lines)]
+
+
+def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
+    """Return `text` with the values of this run in place of {node_rank} and the like; other braces stay."""
+    nodes = len(order.nodes)
+    values = {
+        "node_rank": rank,
+        "nodes": nodes,
+        "gpus_per_node": gpus,
+        "world_size": nodes * gpus,
+        "master": order.master,
+        "port": order.port,
+    }
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", str(value))
+    return text

@@ -1,0 +1,83 @@
+"""One process per GPU: how a node ends when its processes do, and entries of /etc/hosts."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_parts import STOP, Agent, Bench, processes_in
+
+from orchestrator.onnode.agent.launch import host_entries
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    with open(made.bundle / "settings.sh", "a") as file:
+        file.write("LAUNCH_RANKS=gpu\nGPUS_PER_NODE=4\n")
+    launch = made.bundle / "lib/agent/launch.py"
+    launch.write_text(launch.read_text().replace("END_S = 10", "END_S = 1"))
+    yield made
+    made.close()
+
+
+def ended(agent: Agent) -> tuple[str, str]:
+    """The exit code of a run, and the status of its run_stop."""
+    _, code, _, _, status = agent.hear("exit")
+    return code, status
+
+
+def test_all_processes_run_and_the_lines_of_the_log_are_whole(bench: Bench) -> None:
+    bench.plan(f"[ $LOCAL_RANK != 0 ] || echo '{STOP}'\nfor k in 1 2 3; do echo \"process $LOCAL_RANK $RANK\"; done")
+    agent = bench.agent()
+    agent.begin(1)
+    assert ended(agent) == ("0", "success")
+    lines = agent.log(1).decode().splitlines()
+    assert sorted(lines) == sorted([STOP, *(f"process {one} {one}" for one in range(4) for _ in range(3))])
+
+
+@pytest.mark.parametrize(("end", "code"), [("exit 7", "7"), ("kill -SEGV $$", "139"), ("no-such-program", "127")])
+def test_when_one_fails_the_others_are_ended_and_its_code_counts(bench: Bench, end: str, code: str) -> None:
+    bench.plan(
+        f"[ $LOCAL_RANK != 2 ] || {{ {end}; exit; }}\ntrap 'echo ended $LOCAL_RANK; exit 3' TERM\nsleep 100 & wait"
+    )
+    agent = bench.agent()
+    agent.begin(1)
+    assert ended(agent) == (code, "")
+    log = agent.log(1).decode()
+    assert f"orchestrator: local rank 2 (rank 2) exited {code}\n" in log
+    assert sorted(line for line in log.splitlines() if line.startswith("ended")) == ["ended 0", "ended 1", "ended 3"]
+
+
+def test_one_that_does_not_end_is_not_waited_for(bench: Bench) -> None:
+    bench.plan("[ $LOCAL_RANK != 1 ] || exit 9\ntrap '' TERM\nsleep 100")
+    agent, started = bench.agent(), time.monotonic()
+    agent.begin(1)
+    assert ended(agent) == ("9", "")
+    assert time.monotonic() - started < 30
+    assert not [words for words in processes_in(bench.folder).values() if "run_and_time" in words]
+
+
+def test_the_loops_word_ends_them_all(bench: Bench) -> None:
+    bench.plan("trap 'echo ended $LOCAL_RANK; exit 3' TERM; echo begun; sleep 100 & wait")
+    agent = bench.agent()
+    run = agent.begin(1)
+    while agent.log(1).count(b"begun") < 4:
+        time.sleep(0.05)
+    agent.say("stop", id=run)
+    assert ended(agent)[0] == "143"
+    assert agent.log(1).count(b"ended ") == 4
+
+
+def test_nodes_are_added_to_the_hosts_once(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    lines = ("10.0.0.1 n1.x n1", "10.0.0.2 n2", "10.0.0.3 it's")
+    for _ in range(2):
+        text = host_entries(lines).replace("/etc/hosts", str(hosts))
+        subprocess.run(["sh", "-euc", text], check=True)
+    assert hosts.read_text().splitlines() == ["127.0.0.1 localhost", *lines]
+    assert host_entries(()) == ""
