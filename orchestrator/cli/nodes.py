@@ -1,5 +1,8 @@
 """The nodes of a set: ranks, good and failed attempts, times, exit codes, bandwidth, preflight, and who was set aside.
 
+START-UP is from the start of a run's script to run_start, SHUT-DOWN from run_stop to the script's end; cold is the first run in a
+new container. Times of the published entry are what its logs show.
+
 VS OTHERS is a node's time over that of the other nodes in the same attempts; WITH and WITHOUT are minutes to train of
 the good runs that it took part in and of those it did not. Together with the deep step's bandwidth they point at a slow
 node. Where not all runs were on the same nodes, a second table has the minutes to train per group of nodes.
@@ -18,12 +21,15 @@ from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json, print_table
+from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
 from orchestrator.words import duration, minutes
 
 if TYPE_CHECKING:
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
+    from orchestrator.evidence.startup import StartUp
 
+STARTUP = ("RUN", "NODE", "START-UP", "RUN", "SHUT-DOWN", "CACHES")
 GROUPS = ("NODES", "RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL")
 HEADER = (
     "NODE",
@@ -51,15 +57,21 @@ def run(args: Namespace) -> int:
     from orchestrator.evidence.attempts import read_attempts
     from orchestrator.evidence.nodes import read_groups, read_history, suspicions
     from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.evidence.startup import as_json, startups
+    from orchestrator.published import startup
 
     root = chosen_set(args).layout.root
     evidence = SetEvidence(root)
     attempts = read_attempts(evidence)
     history, groups = read_history(evidence, attempts), read_groups(evidence, attempts)
     pointers = suspicions(history)
+    starts, record = startups(evidence), evidence.record
+    about = (record.benchmark, record.round, record.system) if record else ("", "", "")
+    published = startup.find(*about)
     if args.json:
         told = {"nodes": [one.to_json() for one in history], "groups": [one.to_json() for one in groups]}
-        print_json({"set": str(root), **told, "suspicions": pointers})
+        around = {**as_json(starts), "published": [one.to_json() for one in published]}
+        print_json({"set": str(root), **told, "suspicions": pointers, "startup": around})
         return ExitCode.OK
     if not history:
         print(f"no job of {root.name} has had nodes yet")
@@ -73,6 +85,11 @@ def run(args: Namespace) -> int:
         print(f"{text} ({', '.join(names)})")
     for text in pointers:
         print(f"slow: {text}")
+    if starts:
+        print()
+        print_table(STARTUP, [_start_row(one) for one in starts], STARTUP[2:5])
+    for entry in published:
+        print(f"published: {entry.words}")
     return ExitCode.OK
 
 
@@ -88,6 +105,17 @@ def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
         for verdict, reason, remedy in one.preflight.reasons if one.preflight else ():
             found.setdefault(f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), []).append(one.node)
     return found
+
+
+def _start_row(one: StartUp) -> list[str]:
+    return [
+        f"{one.run}.{one.attempt}",
+        one.node,
+        startup_text(one.startup_s, one.cold),
+        _seconds(one.run_s),
+        _seconds(one.shutdown_s),
+        one.cache or "-",
+    ]
 
 
 def _group_rows(groups: list[NodeGroup]) -> list[list[str]]:

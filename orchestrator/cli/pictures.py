@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 SETS = ("SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "PROJECTED", "JOB", "REASON")
 SETS_RIGHT = ("RUNS", "ATTEMPTS", "ELAPSED", "PROJECTED")
-RUNS = ("RUN", "STATE", "ATTEMPTS", "MINUTES", "WALL", "SEED", "REASON")
-RUNS_RIGHT = ("RUN", "ATTEMPTS", "MINUTES", "WALL", "SEED")
+RUNS = ("RUN", "STATE", "ATTEMPTS", "MINUTES", "START-UP", "SHUT-DOWN", "WALL", "SEED", "REASON")
+RUNS_RIGHT = ("RUN", "ATTEMPTS", "MINUTES", "START-UP", "SHUT-DOWN", "WALL", "SEED")
 
 
 def set_row(one: SetPicture) -> list[str]:
@@ -60,6 +60,11 @@ def job_text(one: SetPicture) -> str:
     return f"{one.job_id} ({one.job_state})" if one.job_state else one.job_id
 
 
+def startup_text(seconds: float | None, cold: bool | None) -> str:
+    """`7m15s cold`; - where it is not known."""
+    return "-" if seconds is None else duration(seconds) + (" cold" if cold else "")
+
+
 def run_row(run: RunPicture) -> list[str]:
     state = "not converged" if run.outcome == "not_converged" else run.outcome or run.state
     return [
@@ -67,6 +72,8 @@ def run_row(run: RunPicture) -> list[str]:
         state,
         str(run.attempt or "-"),
         minutes(run.minutes),
+        startup_text(run.startup_s, run.cold),
+        startup_text(run.shutdown_s, None),
         "-" if run.seconds is None else duration(run.seconds),
         str(run.seed or "-"),
         run.reason,

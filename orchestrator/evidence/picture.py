@@ -17,6 +17,7 @@ from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, projected
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.startup import read_startup
 from orchestrator.evidence.state import LIVE, judge
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, JobRecord, SetRecord
@@ -37,6 +38,11 @@ class RunPicture:
     seed: int = 0
     minutes: float | None = None
     seconds: float | None = None
+    startup_s: float | None = None
+    """From the start of its script to run_start; from run_stop to the script's end."""
+    shutdown_s: float | None = None
+    cold: bool | None = None
+    """It was the first one in its container."""
     done: bool = False
     nodes: tuple[str, ...] = ()
     evaluation: Evaluation | None = None
@@ -166,6 +172,8 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
     if found is None:
         return RunPicture(run, "queued")
     end_ms = found.end_ms or (int(time.time() * 1000) if found.state == "running" else 0)
+    key = run, found.attempt
+    around = logs.once(key, lambda: read_startup(files, *key)) if found.end_ms and not logs.brief else None
     return RunPicture(
         run,
         found.state,
@@ -175,6 +183,9 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         found.seed,
         minutes=logs.minutes(files.layout.result(run)) if found.state == "success" else None,
         seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None,
+        startup_s=around.startup_s if around else None,
+        shutdown_s=around.shutdown_s if around else None,
+        cold=around.cold if around else None,
         done=found.done,
         nodes=tuple(filter(is_node_name, found.nodes)),
     )
@@ -192,13 +203,14 @@ def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPict
 def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
     """Return the pictures of sets whose files were read already."""
     answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
-    return [_drawn(files, answers.get(files.record.scheduler if files.record else "")) for files in sets]
+    logs = Logs(brief=len(sets) > 1)
+    return [_drawn(files, answers.get(files.record.scheduler if files.record else ""), logs) for files in sets]
 
 
-def _drawn(files: SetEvidence, jobs: dict[str, Job] | None) -> SetPicture:
-    one = picture(files, jobs, Logs())
+def _drawn(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
+    one = picture(files, jobs, logs)
     # A job may close its set and end between our look at its files and the scheduler's answer.
-    return picture(SetEvidence(files.layout.root), jobs, Logs()) if one.state == "lost" else one
+    return picture(SetEvidence(files.layout.root), jobs, logs) if one.state == "lost" else one
 
 
 def as_json(one: SetPicture) -> dict[str, Any]:

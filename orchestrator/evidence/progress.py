@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
 from orchestrator.onnode.mllog_tail import lines, status_of
@@ -110,16 +111,16 @@ def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
         return b""
 
 
-def read_ends(path: PathLike) -> bytes:
-    """Return a small log, or the two ends of a large one; b"" when it cannot be read."""
+def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
+    """Return a small log, or the two ends of a large one, each of `edge` bytes; b"" when it cannot be read."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size <= WHOLE_BYTES:
                 return file.read(size)
-            head = file.read(TAIL_BYTES)
-            file.seek(size - TAIL_BYTES)
-            return head + b"\n" + file.read(TAIL_BYTES)
+            head = file.read(edge)
+            file.seek(max(edge, size - edge))
+            return head + b"\n" + file.read(edge)
     except OSError:
         return b""
 
@@ -145,8 +146,18 @@ def projected(benchmark: str, times: list[float], misses: int) -> float | None:
     return olympic_mean(times, misses, dropped_per_side(benchmark))
 
 
+T = TypeVar("T")
+
+
 class Logs:
-    """How a picture reads logs: each time anew."""
+    """How a picture reads logs: each time anew. `brief`: only what a table of many sets shows."""
+
+    def __init__(self, *, brief: bool = False) -> None:
+        self.brief = brief
+
+    def once(self, key: tuple[int, int], read: Callable[[], T]) -> T:
+        """Return what `read` gives about an attempt, (run, attempt), that has ended."""
+        return read()
 
     def minutes(self, result: Path) -> float | None:
         """Return the time to train of a published result."""
@@ -161,8 +172,16 @@ class KeptLogs(Logs):
     """Remembers: a published result is read once, of a growing log only what is new (at first its last part)."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self._once: dict[tuple[int, int], Any] = {}
         self._minutes: dict[Path, float | None] = {}
         self._tails: dict[Path, Tail] = {}
+
+    def once(self, key: tuple[int, int], read: Callable[[], T]) -> T:
+        if key not in self._once:
+            self._once[key] = read()
+        found: T = self._once[key]
+        return found
 
     def minutes(self, result: Path) -> float | None:
         if result not in self._minutes:

@@ -9,7 +9,7 @@ from orchestrator.evidence.attempts import slow_nodes
 from orchestrator.report.figures import minutes, moment, plain, seconds
 from orchestrator.report.markup import clean
 from orchestrator.report.model import Report
-from orchestrator.report.nodes import GROUPS, aside_rows, group_rows
+from orchestrator.report.nodes import GROUPS, STARTUP, aside_rows, group_rows, startup_rows
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 
@@ -33,6 +33,7 @@ def markdown(report: Report) -> str:
         _steps(report),
         _list("Where the time goes", [item["text"] for item in report.score.why]),
         _list("Forecast", (report.score.forecast or {}).get("text", [])),
+        _startup(report),
         _nodes(report),
         _aside(report),
         _groups(report),
@@ -98,6 +99,12 @@ def _steps(report: Report) -> str:
 
 def _list(title: str, items: Sequence[object]) -> str:
     return f"## {title}\n\n" + "\n".join(f"- {text(item, 400)}" for item in items) if items else ""
+
+
+def _startup(report: Report) -> str:
+    rows = startup_rows(report)
+    published = "".join(f"\n\nPublished: {text(one.words, 400)}" for one in report.published_startup)
+    return f"## Start-up and shut-down\n\n{table(STARTUP, rows)}{published}" if rows else ""
 
 
 def _nodes(report: Report) -> str:

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt
     from orchestrator.evidence.bandwidth import Measurement
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
+    from orchestrator.evidence.startup import StartUp
     from orchestrator.evidence.tunables import TunableReading
     from orchestrator.mllog.result import Score
+    from orchestrator.published.startup import PublishedStartup
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Report:
     groups: tuple[NodeGroup, ...] = ()
     """What points at a slow node, in words."""
     bandwidth: tuple[Measurement, ...] = ()
+    startups: tuple[StartUp, ...] = ()
+    published_startup: tuple[PublishedStartup, ...] = ()
     tunables: tuple[TunableReading, ...] = ()
     environment: tuple[Variable, ...] = ()
     environment_note: str = ""

@@ -18,6 +18,7 @@ MOST_COLUMNS = 40
 MOST_ATTEMPTS = 300
 MOST_MEASUREMENTS = 200
 GROUPS = ("nodes", "runs", "mean", "fastest", "slowest")
+STARTUP = ("run.attempt", "container", "caches", "start-up", "run", "shut-down")
 SUMMARY = (
     "node",
     "ranks",
@@ -151,6 +152,36 @@ def _bandwidth(report: Report) -> list[Part]:
     header = ("round", "nodes", "which", "way", "GB/s", "note")
     listing = Table("Bus bandwidth of an all-reduce over groups of nodes", header, rows, numeric=(1, 4))
     return [Details("Bandwidth between the nodes, as measured", listing)]
+
+
+def startup_rows(report: Report) -> list[tuple[str, ...]]:
+    """Cells under STARTUP, one row per attempt that came to run_start."""
+    return [
+        (
+            f"{one.run}.{one.attempt}",
+            "–" if one.cold is None else "new" if one.cold else "used",
+            one.cache or "–",
+            seconds(one.startup_s),
+            seconds(one.run_s),
+            seconds(one.shutdown_s),
+        )
+        for one in report.startups[:MOST_ATTEMPTS]
+    ]
+
+
+def startup(report: Report) -> list[Part]:
+    if not report.startups:
+        return []
+    text = (
+        "Start-up is from the start of the script to run_start, shut-down from run_stop to its end. "
+        "The first run in a new container compiles what the others find."
+    )
+    published = [one.words for one in report.published_startup]
+    beside: list[Part] = (
+        [Paragraph("What the logs of the published entry show:"), Bullets(published)] if published else []
+    )
+    listing = Table("Time around each run", STARTUP, startup_rows(report), numeric=(3, 4, 5))
+    return [Paragraph(text), listing, *beside]
 
 
 def attempts(report: Report) -> list[Part]:

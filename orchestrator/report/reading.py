@@ -54,7 +54,9 @@ def _add_set(report: Report) -> None:
     from orchestrator.evidence.bandwidth import measurements
     from orchestrator.evidence.nodes import read_groups, read_history, suspicions
     from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.evidence.startup import startups
     from orchestrator.evidence.tunables import read_tunables
+    from orchestrator.published import startup
     from orchestrator.report.environment import read_environment
     from orchestrator.report.facts import images, set_facts
 
@@ -64,6 +66,9 @@ def _add_set(report: Report) -> None:
     report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
     report.groups = tuple(read_groups(evidence, report.attempts))
     report.bandwidth = tuple(measurements(evidence))
+    report.startups = tuple(startups(evidence))
+    if record := evidence.record:
+        report.published_startup = tuple(startup.find(record.benchmark, record.round, record.system))
     report.tunables = read_tunables(evidence)
     report.environment, report.environment_note = read_environment(evidence)
     report.images = images(evidence.jobs, report.described, report.attempts)

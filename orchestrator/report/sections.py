@@ -9,7 +9,7 @@ from orchestrator.report import charts
 from orchestrator.report.figures import minutes, moment, plain
 from orchestrator.report.markup import Safe
 from orchestrator.report.model import Report
-from orchestrator.report.nodes import attempts, nodes
+from orchestrator.report.nodes import attempts, nodes, startup
 from orchestrator.report.parts import Bullets, Cell, Details, Figure, Heading, Paragraph, Part, Section, Steps, Table
 from orchestrator.report.reading import thinned
 
@@ -224,6 +224,7 @@ SECTIONS = (
     ("samples", "Samples to converge and the reference", samples),
     ("throughput", "Throughput", throughput),
     ("timeline", "Timeline and gaps", timeline),
+    ("startup", "Start-up and shut-down", startup),
     ("nodes", "Nodes", nodes),
     ("attempts", "Attempts", attempts),
     ("findings", "Findings", findings),

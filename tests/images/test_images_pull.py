@@ -107,7 +107,7 @@ def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
     assert any("toomanyrequests" in text and "again in 10 s" in text for text in seen), seen
     assert any(" layers)" in text for text in seen), seen
     pulls, pulled = job.words("pull"), job.words("pulled")
-    assert sorted(pulls) == sorted((node, "") for node in lab.nodes) and len(pulled) == 8
+    assert sorted(pulls) == sorted((node, "1") for node in lab.nodes) and len(pulled) == 8
     [file] = job.root.glob("events-*.tsv")
     times = {event.word: event.ms for event in read_events(file)}
     begin = min(event.ms for event in read_events(file) if event.word == "pull")

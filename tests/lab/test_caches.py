@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.startup import startups
 from orchestrator.model import load_entry, load_site
 from orchestrator.render import render_bundle, write_bundle
 
@@ -119,6 +122,13 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
     print(f"start-up: {seconds}")
     assert seconds["1.1"] > COMPILE_S and max(seconds["2.2"], seconds["3.1"]) < seconds["1.1"] - COMPILE_S / 2, seconds
     assert place.left() == [], "the node removes it with the job"
+    told = [(f"{one.run}.{one.attempt}", one.cold, one.cache) for one in startups(SetEvidence(root))]
+    assert told == [("1.1", True, "cold"), ("2.2", True, "warm"), ("3.1", False, "warm")]
+    shown = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "nodes", root], env=os.environ | {"PYTHONPATH": str(TOP)}, text=True,
+        capture_output=True, check=True,
+    ).stdout  # fmt: skip
+    assert shown.count(" cold ") == 3 and shown.count(" warm") == 2, shown
 
 
 @pytest.mark.parametrize("keep", [False, True])

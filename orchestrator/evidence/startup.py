@@ -1,0 +1,76 @@
+"""What a run costs around itself: from the start of its script to run_start, and from run_stop to the end of its script.
+
+The times of the script are those of the node that logs for all (node_<rank>.json), run_start and run_stop those of its log: one
+clock. The first run in a new container is cold: it compiles what the others find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from orchestrator.evidence.progress import WHOLE_BYTES, read_ends, tail_of
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.mllog_tail import telling_log
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """One attempt, in seconds; None where the log or the node does not tell.
+
+    `cold`: it was the first one in its container. `cache`: cold or warm, what the node's kept compile caches were ("": none).
+    """
+
+    run: int
+    attempt: int
+    node: str
+    startup_s: float | None
+    run_s: float | None
+    shutdown_s: float | None
+    cold: bool | None
+    cache: str = ""
+
+
+def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | None:
+    """Return the times of one attempt; None before its script has ended where it logs."""
+    log = telling_log(evidence.layout, run, attempt)
+    end = next((one for rank, one in evidence.ends(run, attempt).items() if log.name == f"node_{rank}.log"), None)
+    if end is None or not end.start_ms or not end.end_ms:
+        return None
+    tail = tail_of(read_ends(log, WHOLE_BYTES))
+    cache = end.cache.get("state")
+    return StartUp(
+        run,
+        attempt,
+        end.node,
+        _between(end.start_ms, tail.start_ms),
+        _between(tail.start_ms, tail.stop_ms),
+        _between(tail.stop_ms, end.end_ms),
+        end.container_run == 1 if end.container_run else None,
+        cache if cache in ("cold", "warm") else "",
+    )
+
+
+def _between(begin_ms: int, end_ms: int) -> float | None:
+    return (end_ms - begin_ms) / 1000 if begin_ms and end_ms and end_ms >= begin_ms else None
+
+
+def startups(evidence: SetEvidence) -> list[StartUp]:
+    """Return every attempt of the set that came to run_start."""
+    found = (read_startup(evidence, run, attempt) for run, attempt in evidence.tried)
+    return [one for one in found if one is not None and one.startup_s is not None]
+
+
+def as_json(found: Sequence[StartUp]) -> dict[str, Any]:
+    """Return the times of all attempts, and what they come to: cold ones each, of the others median, smallest and largest."""
+    warm = sorted(one.startup_s for one in found if one.startup_s is not None and one.cold is False)
+    ends = [one.shutdown_s for one in found if one.shutdown_s is not None]
+    return {
+        "attempts": [asdict(one) for one in found],
+        "cold_s": [one.startup_s for one in found if one.cold],
+        "warm_s": median(warm) if warm else None,
+        "warm_range_s": [warm[0], warm[-1]] if warm else None,
+        "shutdown_s": median(ends) if ends else None,
+    }

@@ -1,0 +1,58 @@
+"""Start-up times of published entries (published/startup.json), as their logs show them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.resources import data_dir
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedStartup:
+    """One published set, in seconds; what is None its logs do not tell.
+
+    `cold_s`: from the start of the script to run_start in a new container, each. `warm_s`, `warm_range_s`: the median of the other
+    runs, the smallest and the largest. `init_s`: from init_start to run_start. `shutdown_s`: from run_stop to the end of the
+    script. `between_s`: from run_stop to the next run_start. `script_s`: start-up and shut-down together.
+    """
+
+    round: str
+    benchmark: str
+    submitter: str
+    name: str
+    system: str
+    cold_s: list[float]
+    warm_s: float | None
+    warm_range_s: list[float] | None
+    init_s: float | None
+    shutdown_s: float | None
+    between_s: float | None
+    script_s: float | None
+    run_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def words(self) -> str:
+        """Return `HPE HPE-Compute (6.0): start-up cold 435, 431 s, warm 215 s; shut-down 26 s`."""
+        told = []
+        if self.cold_s or self.warm_s is not None:
+            cold = f"cold {', '.join(f'{one:g}' for one in self.cold_s)} s" if self.cold_s else ""
+            warm = f"warm {self.warm_s:g} s" if self.warm_s is not None else ""
+            told.append("start-up " + ", ".join(filter(None, (cold, warm))))
+        told += [f"init_start to run_start {self.init_s:g} s"] if self.init_s is not None else []
+        told += [f"shut-down {self.shutdown_s:g} s"] if self.shutdown_s is not None else []
+        told += [f"start-up and shut-down {self.script_s:g} s"] if self.script_s is not None else []
+        told += [f"run_stop to the next run_start {self.between_s:g} s"] if self.between_s is not None else []
+        return f"{self.submitter} {self.name} (round {self.round}): {'; '.join(told)}"
+
+
+def find(benchmark: str, round: str, system: str) -> list[PublishedStartup]:
+    """Return what is known of a system of the catalogue in a benchmark and a round, such as 6.0 or 6.0.0."""
+    wanted = ".".join(round.split(".")[:2])
+    rows = json.loads((data_dir("published") / "startup.json").read_bytes())["sets"]
+    found = (PublishedStartup(**row) for row in rows)
+    return [one for one in found if (one.benchmark, one.round, one.system) == (benchmark, wanted, system)]
