@@ -64,6 +64,9 @@ class Host(DocumentPart):
     note: str = ""
 
 
+FabricKind = Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpuboost"]
+
+
 class Fabric(DocumentPart):
     """A kind of network between the nodes, with the RCCL settings that go with the kind.
 
@@ -72,7 +75,7 @@ class Fabric(DocumentPart):
     """
 
     title: Line
-    kind: Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpuboost"]
+    kind: FabricKind
     devices: list[AbsolutePath] = []
     drivers: Lines = []
     """Patterns of the kernel driver's name; empty: any device is of the kind."""
@@ -251,6 +254,19 @@ class LoggedPart(DocumentPart):
         return self
 
 
+class RequiresPart(DocumentPart):
+    """What the round's image needs of a host; versions are the lowest that will do."""
+
+    driver: Line | None = None
+    """amdgpu, as /sys/module/amdgpu/version has it."""
+    rocm: Line | None = None
+    """On the host, where it is installed there."""
+    nic_firmware: dict[FabricKind, Line] = {}
+    """By kind of the fabric, of systems with several nodes."""
+    gfx: Lines = []
+    """The ISAs that the image was built for; empty: not known."""
+
+
 class WorkloadRound(DocumentPart):
     """A workload in one round of MLPerf Training, or in a version of its own."""
 
@@ -264,6 +280,7 @@ class WorkloadRound(DocumentPart):
     """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
     container: ContainerPart = ContainerPart()
     launch: LaunchPart = LaunchPart()
+    requires: RequiresPart = RequiresPart()
     command: list[str] | None = Field(default=None, min_length=1)
     mounts: list[MountPart] | None = None
     data_tree: list[DataPart] | None = None

@@ -231,6 +231,14 @@ class Entry(Facts):
         return {**self.env, **self.rccl_env}
 
     @property
+    def requires(self) -> dict[str, str]:
+        """What the image needs of a host: driver, rocm, nic_firmware (versions, at least), gfx. Another image: nothing is known."""
+        needs = self.documents.stack.requires
+        firmware = needs.nic_firmware.get(self.documents.fabric.kind) if self.nodes > 1 else None
+        told = {"driver": needs.driver, "rocm": needs.rocm, "nic_firmware": firmware, "gfx": " ".join(needs.gfx)}
+        return {} if self.documents.mine.image else {name: value for name, value in told.items() if value}
+
+    @property
     def ranks(self) -> int:
         """GPUs of all nodes together."""
         return self.nodes * self.gpus_per_node

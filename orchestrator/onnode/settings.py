@@ -62,6 +62,7 @@ class Settings:
     clear_caches: int
     gpu_model: str
     gpu_gfx: str
+    requires: tuple[str, ...]
     preflight_run: int
     preflight_check_s: int
     preflight_skip: tuple[str, ...]

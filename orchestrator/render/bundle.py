@@ -137,6 +137,7 @@ def _values(entry: Entry, nexp: int) -> dict[str, Any]:
         "engine": container.engine,
         "engine_command": container.command or ((container.engine,) if container.engine != "none" else ()),
         "pull": container.pull,
+        "requires": [f"{name}={value}" for name, value in entry.requires.items()],
         "site_mounts": [_site_mount(mount) for mount in site.container.mounts],
         "container_options": list(_container_options(entry)),
         "mounts": [_mount_line(mount) for mount in entry.mounts if mount.variable != "LOGDIR"],

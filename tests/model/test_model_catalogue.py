@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,19 @@ def test_every_system_without_results_says_so() -> None:
     system = Catalogue().system("MI355X_08x08x32")[1]
     assert system.workloads["flux1"]["6.0"].submitted is False
     assert Catalogue().system("MI325X_08x08x32")[1].workloads["flux1"]["6.0"].submitted is True
+
+
+def test_what_an_image_needs_of_a_host_goes_with_that_image() -> None:
+    entries = [composed(number) for number in range(len(ENTRIES))]
+    assert load_entry("MI325X_08x08x32", "flux1").requires == {"rocm": "7.2.2"}
+    assert load_entry("MI355X_1x8x1", "llama2_70b_lora", round="5.1").requires == {"gfx": "gfx942 gfx950"}
+    for entry in entries:
+        assert entry.gfx in entry.requires.get("gfx", entry.gfx).split(), (
+            entry.system
+        )  # what is published fits its image
+    entry = load_entry("MI325X_08x08x32", "flux1")
+    fabric = entry.documents.fabric.model_copy(update={"kind": "pollara"})
+    on_pollara = replace(entry, documents=replace(entry.documents, fabric=fabric))
+    assert on_pollara.requires == {"rocm": "7.2.2", "nic_firmware": "1.117.5-a-77"}
+    assert on_pollara.with_document("system", nodes=1).requires == {"rocm": "7.2.2"}
+    assert entry.with_document("mine", image="own/image:1").requires == {}

@@ -183,6 +183,57 @@ def test_versions(node: Node) -> None:
     assert (row.verdict, row.text) == ("pass", "kernel 5.15.0-164-generic, amdgpu 6.10.5, ROCm 6.3.1-48")
 
 
+NIC = "sys/class/infiniband/rdma0/fw_ver"
+
+
+@pytest.mark.parametrize(
+    ("requires", "files", "verdict", "text"),
+    [
+        ("driver=6.12.12", {"sys/module/amdgpu/version": "6.12.12"}, "pass", "amdgpu 6.12.12"),
+        ("driver=6.12.12", {"sys/module/amdgpu/version": "6.14.1"}, "pass", "amdgpu 6.14.1"),
+        (
+            "driver=6.12.12",
+            {"sys/module/amdgpu/version": "6.8.5"},
+            "fail",
+            "driver 6.8.5: rocm/training:6.0 needs 6.12.12 or newer",
+        ),
+        ("driver=6.12.12", {}, "warn", "driver: the host does not tell, rocm/training:6.0 needs 6.12.12 or newer"),
+        ("rocm=7.2.2", {"opt/rocm/.info/version": "7.2.2-81"}, "pass", "ROCm 7.2.2-81"),
+        (
+            "rocm=7.2.2",
+            {"opt/rocm/.info/version": "7.2.1-12"},
+            "fail",
+            "rocm 7.2.1-12: rocm/training:6.0 needs 7.2.2 or newer",
+        ),
+        ("rocm=7.2.2", {}, "pass", ""),
+        ("nic_firmware=1.117.5-a-77", {NIC: "1.117.5-a-77"}, "pass", "NIC firmware 1.117.5-a-77"),
+        (
+            "nic_firmware=1.117.5-a-77",
+            {NIC: "1.117.5-a-77", NIC.replace("0", "1"): "1.117.5-a-56"},
+            "fail",
+            "nic firmware 1.117.5-a-56: rocm/training:6.0 needs 1.117.5-a-77 or newer",
+        ),
+        ("gfx=gfx942 gfx950", {}, "pass", ""),
+        ("gfx=gfx950", {}, "fail", "the image is built for gfx950, "),
+    ],
+)
+def test_what_the_image_needs_of_a_host(
+    node: Node, requires: str, files: dict[str, str], verdict: str, text: str
+) -> None:
+    for name, value in files.items():
+        node.write(name, f"{value}\n")
+    row = node.check(REQUIRES=[requires], GPU_GFX="gfx942").rows["versions"]
+    assert row.verdict == verdict and row.text.startswith(text), row
+    assert bool(row.remedy) == (verdict != "pass")
+
+
+def test_a_failure_is_told_before_what_the_host_does_not_tell(node: Node) -> None:
+    node.write("opt/rocm/.info/version", "6.3.1-48\n")
+    row = node.check(REQUIRES=["driver=6.12", "rocm=7.2.2"]).rows["versions"]
+    assert row.verdict == "fail" and row.text.startswith("rocm 6.3.1-48: ") and "; driver: the host" in row.text
+    assert row.remedy.startswith("install a newer ROCm, or name another image; ")
+
+
 # ---- limits -------------------------------------------------------------------------------------------------------------------
 
 

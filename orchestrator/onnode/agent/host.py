@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Iterator
 
 from ..events import number
 from ..settings import folders, rehearsed
@@ -82,8 +83,43 @@ def _limit(node: Node, title: str, option: str) -> str:
     return "unlimited" if told[-1] == "-1" else told[-1]
 
 
+_REMEDIES = {
+    "driver": "install a newer amdgpu driver",
+    "rocm": "install a newer ROCm",
+    "nic_firmware": "update the NICs (AINIC bundle)",
+    "gfx": "take another system, or another image",
+}
+
+
+def _older(found: str, least: str) -> bool:
+    """Return whether a version is lower: by its numbers in their order, 1.117.5-a-56 than 1.117.5-a-77."""
+    have, want = ([int(one) for one in re.findall("[0-9]{1,9}", text)] for text in (found, least))
+    return have < want
+
+
+def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
+    """Yield (verdict, text, remedy) of what the image needs and the host has not. What a host does not tell is a warning; many
+    have no ROCm of their own.
+    """
+    for one in node.settings.requires:
+        name, _, wanted = one.partition("=")
+        remedy = f"{_REMEDIES.get(name, 'look at it')}, or name another image"
+        if name == "gfx":
+            if node.settings.gpu_gfx not in (*wanted.split(), ""):
+                text = f"the image is built for {wanted}, {node.settings.system} has {node.settings.gpu_gfx}"
+                yield "fail", text, _REMEDIES[name]
+            continue
+        told = sorted(filter(None, set(found.get(name, ()))))
+        shown = name.replace("_", " ")
+        if old := [one for one in told if _older(one, wanted)]:
+            yield "fail", f"{shown} {listed(old)}: {node.settings.cont} needs {wanted} or newer", remedy
+        elif not told and name != "rocm":
+            text = f"{shown}: the host does not tell, {node.settings.cont} needs {wanted} or newer"
+            yield "warn", text, f"look at it by hand; {remedy}"
+
+
 def versions(node: Node, state: EngineState) -> Rows:
-    """Say what is there; the facts of all nodes are compared by the loop."""
+    """Say what is there, and what the image needs and is not; the facts of all nodes are compared by the loop."""
     nics = f"{node.root}/sys/class/infiniband"
     files = {
         "kernel": [f"{node.root}/proc/sys/kernel/osrelease"],
@@ -92,8 +128,12 @@ def versions(node: Node, state: EngineState) -> Rows:
         "VBIOS": [f"{folder}/vbios_version" for folder in amd_gpus(f"{node.root}/sys")],
         "NIC firmware": [f"{nics}/{name}/fw_ver" for name in names(nics)],
     }
-    told = {name: next(filter(None, map(first_line, paths)), "") for name, paths in files.items()}
-    yield "versions", "pass", ", ".join(f"{name} {value}" for name, value in told.items() if value), ""
+    read = {name: [first_line(path) for path in paths] for name, paths in files.items()}
+    told = ", ".join(f"{name} {value}" for name, values in read.items() if (value := next(filter(None, values), "")))
+    found = {"driver": read["amdgpu"], "rocm": read["ROCm"], "nic_firmware": read["NIC firmware"]}
+    unmet = sorted(_unmet(node, found))  # "fail" before "warn"
+    text, remedies = "; ".join(one for _, one, _ in unmet), "; ".join(dict.fromkeys(one for _, _, one in unmet))
+    yield "versions", unmet[0][0] if unmet else "pass", text or told, remedies
 
 
 def rdma(node: Node, state: EngineState) -> Rows:
