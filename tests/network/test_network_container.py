@@ -17,6 +17,7 @@ REFUSAL = "libibverbs: Warning: Driver bnxt_re does not support the kernel ABI o
 ABI = REFUSAL + " for device /sys/class/infiniband/{}"
 ALL = ",".join(f"rdma{number}" for number in range(8))
 UNFIT = "the image's RDMA library does not fit the node's driver"
+NONE = "install the NIC's RDMA library (/usr/lib*/libibverbs) on the node, and give it to the site's container.mounts"
 
 
 @pytest.fixture
@@ -77,9 +78,28 @@ def test_a_container_without_the_devices(place: Place, inside: Path, tmp_path: P
 
 def test_a_library_that_does_not_fit_the_driver(place: Place, inside: Path) -> None:
     tool(place.folder, "\n".join(ABI.format(f"rdma{n}") for n in range(8)) + "\nNo IB devices found")
-    assert check(place, inside) == [f"{ALL}: ibv_devices in the container does not list it ({REFUSAL}); {UNFIT}"]
+    assert check(place, inside) == [
+        f"{ALL}: ibv_devices in the container does not list it ({REFUSAL}); {UNFIT}; {NONE}"
+    ]
     tool(place.folder, LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)))
-    assert check(place, inside) == [f"rdma7: ibv_devices in the container does not list it; {UNFIT}"]
+    assert check(place, inside) == [f"rdma7: ibv_devices in the container does not list it; {UNFIT}; {NONE}"]
+
+
+@pytest.mark.parametrize("libraries", ["usr/lib/x86_64-linux-gnu/libibverbs", "usr/lib64/libibverbs"])
+def test_the_mounts_that_mend_it_are_named(place: Place, inside: Path, libraries: str) -> None:
+    root = place.folder / "n1"
+    for name in (
+        f"{libraries}/libbnxt_re-rdmav34.so",
+        f"{libraries}/libmlx5-rdmav34.so",
+        "etc/libibverbs.d/bnxt_re.driver",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    tool(place.folder, LIST + "\n".join(f"    rdma{n}            \te09d73fffe9b75{n:x}0" for n in range(7)))
+    mounts = f"[{{host: /{libraries}/libbnxt_re-rdmav34.so}}, {{host: /etc/libibverbs.d/bnxt_re.driver}}]"
+    assert check(place, inside) == [
+        f"rdma7: ibv_devices in the container does not list it; {UNFIT}; give the site container.mounts: {mounts}"
+    ]
 
 
 def test_devices_that_only_the_container_has(place: Place, inside: Path, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from glob import glob
 
 from .. import records
 from ..events import now_ms, number
@@ -37,6 +39,8 @@ tell_rdma() {
 """Shell text; $1: names of the ports in use, nothing is asked when it is empty; $2: prefix of /sys and /dev in rehearsals."""
 
 _REFUSALS = ("does not support the kernel ABI", "no userspace device-specific driver", "No IB devices found")
+_LIBRARIES = ("bnxt", "ionic", "mlx5")
+"""How the kernel's drivers and their user libraries begin."""
 _MEMLOCK_KIB = 1 << 20
 """A queue pair and its buffers take some megabytes for each GPU; 64 KiB is the kernel's default."""
 
@@ -336,7 +340,23 @@ class Network:
         listed = {line.split()[0] for line in told if line.split()}
         text = f"ibv_devices in the container does not list it{refused and f' ({refused})'}"
         missing = [one for one in used if one not in listed]
-        self._say_of(missing, f"{text}; the image's RDMA library does not fit the node's driver")
+        remedy = _own_libraries(
+            os.path.dirname(self.node.sys).rstrip("/"), {self.drivers.get(one) or one for one in missing}
+        )
+        self._say_of(missing, f"{text}; the image's RDMA library does not fit the node's driver; {remedy}")
+
+
+def _own_libraries(root: str, drivers: Iterable[str]) -> str:
+    """Return the site's key that gives the container the node's own RDMA libraries, as far as they are found."""
+    found = []
+    for name in _LIBRARIES:
+        if any(driver.startswith(name) for driver in drivers):
+            for place in ("usr/lib*/libibverbs", "usr/lib*/*/libibverbs"):
+                found += sorted(glob(f"{root}/{place}/lib{name}*-rdmav*.so"))
+            found += sorted(glob(f"{root}/etc/libibverbs.d/{name}*.driver"))
+    if not any(path.endswith(".so") for path in found):
+        return "install the NIC's RDMA library (/usr/lib*/libibverbs) on the node, and give it to the site's container.mounts"
+    return f"give the site container.mounts: [{', '.join(f'{{host: {path[len(root) :]}}}' for path in found)}]"
 
 
 def look(node: Node) -> Network:
