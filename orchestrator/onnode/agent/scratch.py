@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable
+from shlex import quote
 from typing import Any
 
 from ..system import entries, first_line
@@ -43,7 +44,7 @@ class Scratch:
         own, top = f"orch-scratch-{os.getuid()}-", settings.scratch_dir
         self.folder = f"{top}/{own}{node.owner}"
         keeps = f"{top}/orch-cache-{os.getuid()}" if settings.keep_caches == 1 else ""
-        name = f"{image_id.rpartition(':')[2][:12] or 'host'}-{settings.gpu_gfx or 'cpu'}"
+        name = f"{image_id.rpartition(':')[2][:12]}-{settings.gpu_gfx or 'cpu'}"
         if not os.path.isdir(top):
             raise Failed("storage", f"{top} does not exist on this node (container.scratch of the site)")
         # Nobody else gets into the folder; the container's root may be anybody there.
@@ -77,7 +78,7 @@ class Scratch:
         values = {"TMPDIR": tmp, "AMD_COMGR_CACHE": "1", **{name: f"{cache}/{one}" for name, one in _CACHES.items()}}
         # Models that came with the image are found below the default of XDG_CACHE_HOME.
         text = '[ ! -d ~/.cache/huggingface ] || [ "${HF_HOME+x}" ] || export HF_HOME=~/.cache/huggingface\n'
-        text += "".join(f"""[ "${{{name}+x}}" ] || export {name}='{value}'\n""" for name, value in values.items())
+        text += "".join(f'[ "${{{name}+x}}" ] || export {name}={quote(value)}\n' for name, value in values.items())
         return text.encode()
 
     def look(self) -> dict[str, Any]:
