@@ -125,6 +125,8 @@ class SetJob(SetWork):
                     return outcome.reason
                 # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
                 tried += not any(free)
+            if missing and group.repeats():
+                return f"{len(group.standing.ways)} attempts died alike, soon after their start: {outcome.reason}"
         return ""
 
     def _renew(self, group: Group) -> Flow:
