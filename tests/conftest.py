@@ -160,6 +160,7 @@ WHOLE = (
     "deep/test_deep_torch.py",
     "mllog/test_mllog_differential.py",
     "mllog/test_mllog_sets.py",
+    "onnode/test_launch_contracts.py",
     "network/test_network_sets.py",
     "render/test_render_catalogue.py",
     "submission/test_package.py",

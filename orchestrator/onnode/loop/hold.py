@@ -510,6 +510,13 @@ class Group:
         self.note("free", node)
         return True
 
+    def repeats(self) -> bool:
+        """Whether all has died alike so far, so that the next run would as well."""
+        found = place.is_repeated(self.standing, self.settings.max_attempts)
+        if found:
+            self.note("repeated")
+        return found
+
     # ---- letting go ----
 
     def release(self) -> Flow:

@@ -147,6 +147,8 @@ class SetJob(SetWork):
                 return outcome.reason
             if self.queue.died(group.number, run, free=free):
                 return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
+            if run not in self.queue.missing and self.queue.missing and group.repeats():
+                return f"{len(group.standing.ways)} attempts died alike, soon after their start: {outcome.reason}"
         return ""
 
     def _next(self, group: Group) -> Flow:
