@@ -154,6 +154,7 @@ def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
 WHOLE = (
     "bundle/",
     "builtin/",
+    "images/test_images_pull.py",
     "lab/",
     "controller/test_real_sets.py",
     "deep/test_deep_tcp.py",

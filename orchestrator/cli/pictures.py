@@ -78,6 +78,7 @@ def headline(one: SetPicture) -> str:
     nexp = one.record.nexp if one.record else 0
     parts = [one.state, f"{one.done}/{nexp} done"]
     parts += [f"{one.failed} failed"] if one.failed else []
+    parts += [one.pulling] if one.pulling else []
     parts += [now_text(one)] if one.current else []
     parts += [f"eval {evaluation_text(one)}"] if evaluation_text(one) != "-" else []
     parts += [f"projected {minutes(one.projected)} min"] if one.projected is not None else []
@@ -103,6 +104,8 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
             ("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs, engine {record.engine}"),
         ]
     pairs.append(("job", job_text(one)))
+    if one.pulling:
+        pairs.append(("image", one.pulling))
     alone = len(one.going) < 2
     for run in one.going:
         each = replace(one, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation)

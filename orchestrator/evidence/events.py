@@ -1,4 +1,7 @@
-"""Why nodes were set aside, blamed or lost: from the event files of the jobs, for older sets from jobs/<id>.json."""
+"""Why nodes were set aside, blamed or lost, and who has to pull the image: from the event files of the jobs.
+
+For sets that are older than those, from jobs/<id>.json.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,14 @@ from orchestrator.onnode.records import LIMIT, JobRecord, PathLike, open_regular
 MOST_BYTES = 64 << 20
 """What is read of one job's event file, from its beginning."""
 MOST_LINE = 8192
-_WORDS = {b"\tloop\taside\t": "aside", b"\tslurm\tlost\t": "lost", b"\tloop\tblamed\t": "blamed"}
+MOST_TEXT = 300
+_PULLS = ("lacks", "pulling", "pulled", "failed")
+_WORDS = {
+    b"\tloop\taside\t": "aside",
+    b"\tslurm\tlost\t": "lost",
+    b"\tloop\tblamed\t": "blamed",
+    **{f"\tnode\t{word}\t".encode(): word for word in _PULLS},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,8 @@ class Told:
     aside: list[SetAside] = field(default_factory=list)
     blamed: list[SetAside] = field(default_factory=list)
     lost: list[SetAside] = field(default_factory=list)
+    lacking: dict[str, str] = field(default_factory=dict)
+    """Of the last job: who has to pull the image yet, and how far it is ("": it waits for its turn)."""
 
 
 def read_told(evidence: SetEvidence) -> Told:
@@ -51,10 +63,11 @@ def read_told(evidence: SetEvidence) -> Told:
     told = Told()
     for job in evidence.jobs:
         noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
-        known = set()
+        known, told.lacking = set(), {}
         for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
-            one = _noted(event)
-            if one is not None:
+            if event.word in _PULLS:
+                _take_pull(told.lacking, event)
+            elif (one := _noted(event)) is not None:
                 noted[event.word].append(one)
                 known.add((event.word, one.node, one.run, one.attempt))
         # The record of the job says the same where there are events; it is all there is of sets made before them.
@@ -64,6 +77,13 @@ def read_told(evidence: SetEvidence) -> Told:
             if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
         ]
     return told
+
+
+def _take_pull(lacking: dict[str, str], event: Event) -> None:
+    if event.word in ("pulled", "failed"):
+        lacking.pop(event.node, None)
+    elif is_node_name(event.node):
+        lacking[event.node] = event.detail[:MOST_TEXT]
 
 
 def _of_job(evidence: SetEvidence, job_id: str) -> Iterator[Event]:

@@ -19,7 +19,7 @@ from orchestrator.evidence.progress import Evaluation, Logs, projected
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, judge
 from orchestrator.onnode.mllog_tail import telling_log
-from orchestrator.onnode.records import Finding, SetRecord
+from orchestrator.onnode.records import Finding, JobRecord, SetRecord
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -76,6 +76,8 @@ class SetPicture:
     """Nodes that jobs of the set stopped using, in order."""
     warnings: tuple[str, ...] = ()
     """Of the last job."""
+    pulling: str = ""
+    """While a job starts: how many nodes have the image, and how far those are that pull it."""
 
     @property
     def live(self) -> bool:
@@ -121,6 +123,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
     runs = tuple({run.run: run for run in (*runs, *running)}.values())
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
+    told = read_told(files)
     misses = sum(run.done and run.state == "failed" for run in runs)
     return SetPicture(
         root=files.layout.root,
@@ -142,10 +145,20 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         ended_ms=ended,
         projected=projected(files.record.benchmark, times_known, misses),
         spares=tuple(filter(is_node_name, working.spares)) if working else (),
-        set_aside=tuple(read_told(files).aside),
+        set_aside=tuple(told.aside),
         warnings=tuple(files.job.warnings) if files.job else (),
         findings=tuple(files.findings),
+        pulling=_pulling(files.job, told.lacking) if files.job and state == "starting" else "",
     )
+
+
+def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
+    """Return `pulling: 3 of 8 nodes have the image (n4: 12 of 40 layers)`, "" where none lacks it."""
+    if not lacking:
+        return ""
+    nodes = len({*job.nodes, *job.spares, *lacking})
+    told = "; ".join(f"{node}: {text}" for node, text in lacking.items() if text)
+    return f"pulling: {nodes - len(lacking)} of {nodes} nodes have the image" + (f" ({told})" if told else "")
 
 
 def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
@@ -218,4 +231,5 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "spares": list(one.spares),
         "set_aside": [asdict(aside) for aside in one.set_aside],
         "warnings": list(one.warnings),
+        "pulling": one.pulling,
     }

@@ -2,7 +2,7 @@
 
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
 of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
-(`repeated`), what the checks mean (`judged`).
+(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.onnode.events import Event
+from orchestrator.onnode.events import Event, number
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
+from orchestrator.onnode.policy.pull import next_to_pull
 from orchestrator.onnode.settings import Settings
 
 
@@ -111,6 +112,10 @@ def _repeated(standing: place.Standing, event: Event, settings: Settings | None)
     return True, settings is not None and place.is_repeated(standing, settings.max_attempts)
 
 
+def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+    return event.node, next(iter(next_to_pull(standing, number(event.detail) or 0)), "")
+
+
 _DECISIONS = {
     "hold": _hold,
     "placed": _placed,
@@ -119,4 +124,5 @@ _DECISIONS = {
     "judged": _judged,
     "free": _free,
     "repeated": _repeated,
+    "pull": _pull,
 }

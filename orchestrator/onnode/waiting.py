@@ -211,7 +211,7 @@ class Partner:
         hear: Callable[[str], object],
         at_end: Callable[[], object] = lambda: None,
         *,
-        errors: IO[bytes],
+        errors: int | IO[bytes],
         environment: Mapping[str, str] | None = None,
     ) -> None:
         pipe = subprocess.PIPE

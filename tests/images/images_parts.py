@@ -7,10 +7,12 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import subprocess
 import tarfile
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -163,18 +165,37 @@ def _digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _contents() -> tuple[dict[str, bytes], bytes]:
+def tiny_contents() -> tuple[dict[str, bytes], bytes]:
     """Blobs by digest, and the manifest, of an image of one file."""
     layer = tiny_tar("from a registry")
-    packed = gzip.compress(layer, mtime=0)
-    config = json.dumps(
-        {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {},
-            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
-        }
-    ).encode()
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+    }
+    return _contents(json.dumps(config).encode(), [layer])
+
+
+def contents_of(engine: docker.DockerClient, reference: str) -> tuple[dict[str, bytes], bytes]:
+    """Blobs by digest, and the manifest, of an image that an engine has, with a layer on top that it cannot have yet."""
+    saved = io.BytesIO(b"".join(engine.api.get_image(reference)))
+    with tarfile.open(fileobj=saved) as tar:
+
+        def read(name: str) -> bytes:
+            file = tar.extractfile(name)
+            assert file is not None
+            return file.read()
+
+        [about] = json.loads(read("manifest.json"))
+        config, top = json.loads(read(about["Config"])), tiny_tar(os.urandom(8).hex())
+        config["rootfs"]["diff_ids"].append(_digest(top))
+        config["history"].append({"created_by": "a test"})
+        return _contents(json.dumps(config).encode(), [*map(read, about["Layers"]), top])
+
+
+def _contents(config: bytes, layers: list[bytes]) -> tuple[dict[str, bytes], bytes]:
+    packed = [gzip.compress(layer, compresslevel=1, mtime=0) for layer in layers]
     kind = "application/vnd.docker.distribution.manifest.v2+json"
     manifest = json.dumps(
         {
@@ -188,39 +209,71 @@ def _contents() -> tuple[dict[str, bytes], bytes]:
             "layers": [
                 {
                     "mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip",
-                    "size": len(packed),
-                    "digest": _digest(packed),
+                    "size": len(layer),
+                    "digest": _digest(layer),
                 }
+                for layer in packed
             ],
         }
     ).encode()
-    return {_digest(config): config, _digest(packed): packed}, manifest
+    return {_digest(one): one for one in (config, *packed)}, manifest
+
+
+@dataclass
+class Registry:
+    """Serves one image by the registry protocol; to `login` only, where there is one.
+
+    The first `busy` questions for the image are answered 429; each of its layers takes at least `slow_s`. No `manifest`: no image.
+    """
+
+    blobs: dict[str, bytes]
+    manifest: bytes
+    login: str = ""
+    busy: int = 0
+    slow_s: float = 0
+    asked: int = 0
+    """How often the image was asked for."""
+    address: str = ""
 
 
 @contextmanager
 def registry(user: str, password: str) -> Iterator[str]:
     """Serve one image by the registry protocol, to `user` only; gives host:port."""
-    blobs, manifest = _contents()
+    blobs, manifest = tiny_contents()
     login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    with serving(Registry(blobs, manifest, login)) as one:
+        yield one.address
+
+
+@contextmanager
+def serving(it: Registry) -> Iterator[Registry]:
+    """Have it serve; gives it with its address, host:port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            if self.headers.get("Authorization") != login:
+            if it.login and self.headers.get("Authorization") != it.login:
                 self.answer(
                     401,
                     b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}',
                     {"WWW-Authenticate": 'Basic realm="test"'},
                 )
             elif "/manifests/" in self.path:
-                self.answer(
-                    200,
-                    manifest,
-                    {"Content-Type": json.loads(manifest)["mediaType"], "Docker-Content-Digest": _digest(manifest)},
-                )
+                it.asked += self.command == "HEAD"
+                if it.asked <= it.busy:
+                    self.answer(429, b'{"errors":[{"code":"TOOMANYREQUESTS","message":"pull rate limit"}]}', {})
+                    return
+                if not it.manifest:
+                    self.answer(404, b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}', {})
+                    return
+                kind = json.loads(it.manifest)["mediaType"]
+                self.answer(200, it.manifest, {"Content-Type": kind, "Docker-Content-Digest": _digest(it.manifest)})
             else:
-                self.answer(200, blobs.get(self.path.rpartition("/")[2], b"{}"), {})
+                blob = it.blobs.get(self.path.rpartition("/")[2], b"{}")
+                if blob[:2] == b"\x1f\x8b":
+                    time.sleep(it.slow_s)
+                self.answer(200, blob, {})
 
         do_HEAD = do_GET
 
@@ -243,7 +296,8 @@ def registry(user: str, password: str) -> Iterator[str]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"127.0.0.1:{server.server_port}"
+            it.address = f"127.0.0.1:{server.server_port}"
+            yield it
         finally:
             server.shutdown()
             thread.join()

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from policy_parts import settings
@@ -15,7 +17,7 @@ from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_WORDS, Group
-from orchestrator.onnode.loop.nodes import LocalNodes
+from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep
 from orchestrator.onnode.loop.work import Work
 
 
@@ -74,6 +76,33 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     assert group.is_gone("n0") and not group.is_gone("n1")
     said = [one.word for one in read_events(tmp_path / "events")]
     assert (said.count("what"), said.count("garbled")) == (MAX_WORDS, MAX_GARBLED)
+
+
+def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group) -> None:
+    group.settings = replace(group.settings, container_start_s=-29, pull="missing", pull_minutes=1, pull_at_once=1)
+    sent: list[object] = []
+    group.step = cast(NodeStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append))
+    for node in ("n0", "n1"):
+        group.take(f"lacks\t{node}\t".encode())
+    waiting = group.hear("ready", ["n0", "n1"])
+    group.job.pulls[7] = 1  # of another group
+    next(waiting)
+    assert sent == []
+    group.job.pulls[7] = 0
+    begin = time.monotonic()
+    while time.monotonic() < begin + 2:  # the limit is one second
+        next(waiting)
+        time.sleep(0.05)
+    assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.standing.failed == {}
+    group.take(b"pulled\tn0\tsha256:1")
+    next(waiting)
+    assert sent[1:] == [{"do": "pull", "nodes": ["n1"]}]
+    group._pulled_by["n1"] = time.monotonic()
+    group.take(b"ready\tn0\tsha256:1")
+    with pytest.raises(StopIteration) as ended:
+        next(waiting)
+    assert ended.value.value is True
+    assert group.standing.failed == {"n1": ("image", "its pull did not end within 1 minutes")}
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ echo "host $(timeout {HOST_S} sh -c 'python3 -ISc "{HOST_NAME}" || hostname -f' 
 """
 
 
-def look_for_image(node: Node, waiting: Waiting, *, pull: bool = True) -> EngineState:
-    """Return the engine's state and the image's id; without the image, pull it where the site wants that and `pull` allows it.
+def look_for_image(node: Node, waiting: Waiting) -> EngineState:
+    """Return the engine's state and the image's id.
 
     The id is the hash of the image's configuration: equal content has an equal id on every node, also where it came from a tar
     and has no registry digest.
@@ -60,17 +60,9 @@ def look_for_image(node: Node, waiting: Waiting, *, pull: bool = True) -> Engine
     def ask(*words: str) -> tuple[int, bytes]:
         return waiting.call([*settings.engine_command, *words], settings.preflight_check_s)
 
-    def image_id() -> str:
-        status, words = ask("image", "inspect", "--format", "{{.Id}}", settings.cont)
-        return words.decode("utf-8", "replace").strip() if status == 0 else ""
-
-    found = image_id()
-    if not found and settings.pull == "missing" and pull:
-        with node.open_log() as log:
-            log.write(waiting.call([*settings.engine_command, "pull", settings.cont], errors=log)[1])
-        found = image_id()
-    if found:
-        return EngineState("up", found)
+    status, words = ask("image", "inspect", "--format", "{{.Id}}", settings.cont)
+    if status == 0 and words.strip():
+        return EngineState("up", words.decode("utf-8", "replace").strip())
     if ask("version")[0] == 0:
         return EngineState("up", "", f"image {settings.cont} is not on this node; pull or load it there")
     engine = " ".join(settings.engine_command)

@@ -184,12 +184,15 @@ class Hold:
         network = self.look_around(checked=node.settings.preflight_run == 1)
         if os.environ.get("ORCH_CHOOSE") == "1":
             self.wait_for_choice()
-            chosen = False
-            while not chosen:
-                self.waiting.wait(lambda: self.requests)
-                request = self.requests.popleft()
-                chosen = request.get("do") == "use" and self._is_named(request)
+            self._await_word("use")
         return network
+
+    def _await_word(self, word: str) -> None:
+        """Wait until the loop says `word` of this node."""
+        request: dict[str, Any] = {}
+        while request.get("do") != word or not self._is_named(request):
+            self.waiting.wait(lambda: self.requests)
+            request = self.requests.popleft()
 
     def look_around(self, *, pull: bool = True, checked: bool) -> Network:
         """Look for the image, start the checks where they are `checked`, and tell about the network. Raises Failed."""
@@ -197,7 +200,9 @@ class Hold:
         if self.has_engine:
             from .container import look_for_image
 
-            self.engine = look_for_image(node, self.waiting, pull=pull)
+            self.engine = look_for_image(node, self.waiting)
+            if pull and (self.engine.state, self.engine.image_id, node.settings.pull) == ("up", "", "missing"):
+                self._pull()
         if checked:
             self._start_checks()
         from .network import look  # while the checks are running
@@ -211,6 +216,15 @@ class Hold:
         with failing("storage", f"cannot write to {node.folder}"):
             network.record()
         return network
+
+    def _pull(self) -> None:
+        """Pull the image when the loop gives the word: the nodes share a registry, and the way to it. Raises Failed."""
+        from .pull import pull
+
+        self.node.say("lacks")
+        self._await_word("pull")
+        self.engine = pull(self.node, self.waiting)
+        self.node.say("pulled", self.engine.image_id)
 
     def _start_checks(self) -> None:
         from .checks import Checks

@@ -15,6 +15,7 @@ from ..events import UNIT, Event, EventLog, clean, now_ms, number, parse_word
 from ..layout import group_name
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
+from ..policy.pull import lacking, next_to_pull
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import write_bytes
@@ -22,6 +23,7 @@ from .nodes import Flow, NodeStep, node_command
 from .work import Work
 
 LET_GO_S = 20.0
+PULL_GRACE_S = 60.0
 MAX_GARBLED = 100
 MAX_WORDS = 5000
 """Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
@@ -67,6 +69,8 @@ class Group:
         self._named: dict[str, tuple[float, str]] = {}
         """Nodes that the step's own words name -> when that counts, and the words."""
         self._cancelled = False
+        self._pulled_by: dict[str, float] = {}
+        """Nodes that pull the image -> when that must be over (time.monotonic())."""
         self.marker = self.marker_text = ""
         settings = {**vars(self.settings), "data": {}}  # what decisions are made from, without the site's folders
         del settings["side_by_side"]  # a group's decisions are its own
@@ -171,11 +175,16 @@ class Group:
         return node in self.standing.silent or "left" in self.standing.reports[node].words
 
     def hear(self, word: str, nodes: Sequence[str]) -> Flow:
-        """Wait until each of `nodes` has said `word` or has failed; False when the set is ending or the step has ended."""
+        """Wait until each of `nodes` has said `word` or has failed; False when the set is ending or the step has ended.
+
+        The limit counts from the moment at which no node has to pull the image any more.
+        """
         limit_s = self.settings.container_start_s + 30
         deadline = time.monotonic() + limit_s
         while not self.job.ending:
             self.look_for_ended()
+            if self._has_pulls():
+                deadline = time.monotonic() + limit_s
             reports, failed = self.standing.reports, self.standing.failed
             silent = [node for node in nodes if word not in reports[node].words and node not in failed]
             if not silent:
@@ -190,6 +199,21 @@ class Group:
             else:
                 yield self.look_again(min(deadline, time.monotonic() + 1))
         return False
+
+    def _has_pulls(self) -> bool:
+        """Let the next nodes pull the image; whether one still has to get it."""
+        pulls, standing = self.job.pulls, self.standing
+        at_once = self.settings.pull_at_once - sum(pulls.values()) + pulls.get(self.number, 0)
+        for node in next_to_pull(standing, at_once):
+            self.note("pull", node, str(at_once))
+            self.send({"do": "pull", "nodes": [node]})
+            self._pulled_by[node] = time.monotonic() + 60 * self.settings.pull_minutes + PULL_GRACE_S
+            self.job.log(f"node {node} pulls the image {self.settings.cont}")
+        for node in lacking(standing):
+            if time.monotonic() >= self._pulled_by.get(node, float("inf")):
+                self.fail(node, "image", f"its pull did not end within {self.settings.pull_minutes} minutes")
+        pulls[self.number] = sum(node in standing.pulling for node in lacking(standing))
+        return bool(lacking(standing))
 
     # ---- having nodes ready ----
 
@@ -280,7 +304,7 @@ class Group:
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
         self.step_started_ms, self._last_words, self._named, self._cancelled = now_ms(), [], {}, False
-        self.heard, self.said = {}, {}
+        self.heard, self.said, self._pulled_by = {}, {}, {}
         environment = {**job.environment, **own}
         self.step = NodeStep(job.reactor, job.scheduler, nodes, argv, environment, self.take, self._complain)
 
@@ -525,6 +549,7 @@ class Group:
         if step is None:
             return
         self.note("release")
+        self.job.pulls.pop(self.number, None)
         step.end_input()
         deadline = time.monotonic() + LET_GO_S
         while step.alive and time.monotonic() < deadline:

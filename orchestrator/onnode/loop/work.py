@@ -62,6 +62,8 @@ class Work:
         """Nodes that are left for all groups."""
         self.rows: dict[str, dict[str, Check]] = {}
         """node -> check -> what it said."""
+        self.pulls: dict[int, int] = {}
+        """Group -> how many of its nodes pull the image now."""
         self.reactor = Reactor(self.look_at_signals)
 
     def look_at_signals(self) -> None:

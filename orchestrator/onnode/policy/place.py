@@ -39,6 +39,8 @@ class Standing:
     slow: set[str] = field(default_factory=set)
     ways: list[str] = field(default_factory=list)
     """How the attempts of this job died, "" for all that did not die soon; see Outcome."""
+    pulling: set[str] = field(default_factory=set)
+    """Of the present hold: they were told to pull the image."""
     generation: int = 0
     releasing: bool = False
     """The nodes were told to let go."""
@@ -87,7 +89,7 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.ranks = [""] * standing.need
     elif word == "hold":  # a new step on the nodes: what was said in the last one is forgotten
         standing.generation += 1
-        standing.failed, standing.silent, standing.releasing = {}, set(), False
+        standing.failed, standing.silent, standing.pulling, standing.releasing = {}, set(), set(), False
         for one in event.names("nodes"):
             standing.reports.setdefault(one, NodeReport()).again()
     elif word == "placed":
@@ -113,8 +115,9 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.lost[node] = event.detail
     elif word == "back":
         standing.lost.pop(node, None)
-    elif word in ("free", "silent", "slow"):
-        {"free": standing.freed, "silent": standing.silent, "slow": standing.slow}[word].add(node)
+    elif word in ("free", "silent", "slow", "pull"):
+        sets = {"free": standing.freed, "silent": standing.silent, "slow": standing.slow, "pull": standing.pulling}
+        sets[word].add(node)
     elif word in ("clock", "unseen", "deep") and node in standing.reports:
         standing.reports[node].take(word, event.detail)
 

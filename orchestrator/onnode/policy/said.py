@@ -70,6 +70,8 @@ class NodeReport:
     network: str = ""
     troubles: list[str] = field(default_factory=list)
     image: str = ""
+    lacks: bool = False
+    """It has to pull the image yet."""
     host: str = ""
     """Its full host name where its runs are, as torchrun there finds it; "" where it has told none."""
     address: str = ""
@@ -97,6 +99,8 @@ class NodeReport:
             self.network = line(detail, 4 * MOST_CHARACTERS)
         elif word == "trouble" and len(self.troubles) < MOST_ITEMS:
             self.troubles.append(line(detail))
+        elif word in ("lacks", "pulled"):
+            self.lacks = word == "lacks"
         elif word == "ready":
             self.image = line(detail)
         elif word == "host":

@@ -1,0 +1,103 @@
+"""The pull of an image that a node lacks: what may pass by is tried again, and how far it is is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+from ..waiting import Failed, Partner, Waiting, failing
+from .container import look_for_image
+from .node import EngineState, Node, shortened
+
+SAY_S = 10
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5, 300
+_BUSY = re.compile(r"\b429\b|too ?many ?requests", re.I)
+_FINAL = re.compile(r"manifest unknown|not found|denied|unauthorized|no such host|no space left|x509", re.I)
+_PASSING = re.compile(
+    r"time-?d? ?out|deadline exceeded|connection (?:reset|refused|closed)|broken pipe|\bEOF\b|network is unreachable|"
+    r"no route to host|server misbehaving|temporary failure|bad gateway|service unavailable|internal server error",
+    re.I,
+)
+_LAYER = re.compile(r"([0-9a-f]{12}): (.*)")
+
+
+def pause_s(words: str, tries: int, left_s: float) -> int | None:
+    """Return how long to wait before the next try, or None where there is none: `words` are the engine's about the last one.
+
+    A registry that is busy, a time-out and a broken connection pass by; what the registry does not have or does not give will
+    not come by asking again. `left_s`: what is left of the time for all tries.
+    """
+    passes = _BUSY.search(words) or (_PASSING.search(words) and not _FINAL.search(words))
+    pause = min(_FIRST_PAUSE_S << min(tries - 1, 9), _LONGEST_PAUSE_S)
+    return pause if passes and pause < left_s else None
+
+
+class Progress:
+    """What an engine has printed of a pull."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self._layers: dict[str, str] = {}
+
+    def take(self, line: str) -> None:
+        if layer := _LAYER.fullmatch(line.strip()):
+            self._layers[layer[1]] = layer[2]
+        self.last = line.strip() or self.last
+
+    @property
+    def text(self) -> str:
+        """How many layers are there, or the last line of an engine that does not tell."""
+        done = sum(state in ("Pull complete", "Already exists") for state in self._layers.values())
+        return f"{done} of {len(self._layers)} layers" if self._layers else shortened(self.last, 200)
+
+
+def pull(node: Node, waiting: Waiting) -> EngineState:
+    """Have the image on this node; return the engine's state. Raises Failed with the engine's own words."""
+    settings, tries = node.settings, 0
+    end = time.monotonic() + 60 * settings.pull_minutes
+    # Nodes of one host share their engine: another one's pull may have been this one's, too.
+    while not (state := look_for_image(node, waiting)).image_id:
+        tries += 1
+        done, words = _try(node, waiting, end)
+        pause = pause_s(words, tries, end - time.monotonic())
+        if not done and pause is None:
+            late = f"after {tries} tries in {settings.pull_minutes} minutes: "
+            spent = tries > 1 or time.monotonic() >= end
+            raise Failed("image", f"cannot pull {settings.cont}: {late if spent else ''}{words}")
+        if pause is not None and not done:
+            node.say("pulling", f"{shortened(words, 300)}; again in {pause} s")
+            waiting.wait(lambda: False, pause)
+    return state
+
+
+def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
+    """Pull once; return whether it came to its end, and the engine's last words."""
+    told, ended, said = Progress(), list[bool](), [""]
+    argv = [*node.settings.engine_command, "pull", node.settings.cont]
+
+    def hear(line: str) -> None:
+        told.take(line)
+        log.write(f"{line}\n".encode())
+
+    def say() -> None:
+        if told.text != said[-1]:
+            said.append(told.text)
+            node.say("pulling", told.text)
+        waiting.after("pull", SAY_S, say)
+
+    with node.open_log() as log:
+        with failing("engine", argv[0]):
+            client = Partner(waiting, argv, hear, lambda: ended.append(True), errors=subprocess.STDOUT)
+        waiting.after("pull", SAY_S, say)
+        try:
+            over = waiting.wait(lambda: ended and client.process.poll() is not None, max(end - time.monotonic(), 0))
+        finally:
+            waiting.cancel("pull")
+            client.input.close()
+            if client.process.poll() is None:
+                os.killpg(client.process.pid, signal.SIGKILL)
+    words = told.last or "without a word"
+    return over and client.process.returncode == 0, words if over else f"it takes too long ({told.text or words})"
