@@ -77,7 +77,7 @@ class Container:
 
     engine: str
     command: tuple[str, ...]
-    """How to call the engine, such as ("sudo", "-n", "docker"); empty when it is to be found out on the node."""
+    """How to call the engine, such as ("sudo", "-n", "docker"); empty for the engine's own name."""
     privileged: bool
     devices: tuple[str, ...]
     groups: tuple[str, ...]

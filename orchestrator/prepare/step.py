@@ -38,7 +38,7 @@ exec bash -euo pipefail -c "$1"
 
 def container_name(plan: Plan) -> str:
     """One name per data folder: the engine itself refuses a second preparation of the same data."""
-    where = hashlib.sha256(str(plan.state_folder).encode()).hexdigest()[:12]
+    where = hashlib.sha256(str(plan.own_folder).encode()).hexdigest()[:12]
     return f"orchestrator-prepare-{plan.workload}-{where}"
 
 
@@ -107,7 +107,7 @@ def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, tex
 
     api = client.api
     host = api.create_host_config(
-        binds=[f"{folder}:{inside}" for folder, inside in plan.binds().items()],
+        binds=[f"{folder}:{inside}" for folder, inside in plan.binds(step).items()],
         network_mode="host",
         ipc_mode="host",
         devices=[f"{device}:{device}:rwm" for device in present_devices(plan)],
@@ -170,15 +170,15 @@ def _attached(client: DockerClient, made: str, secret: Secret | None) -> Iterato
         raw.close()
 
 
-def command_line(plan: Plan, step: StepPart) -> str:
-    """Return the step as a command to read or to type; it does the same, without the tie to our process."""
+def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
+    """Return the step as a command to read or to type here; it does the same, without the tie to our process."""
     words = ["docker", "run", "--rm", "--interactive", "--init", "--network=host", "--ipc=host", "--log-driver=none"]
-    words += [f"--device={device}" for device in plan.part.devices]
+    words += [f"--device={device}" for device in present_devices(plan)]
     words += [f"--security-opt={option}" for option in plan.part.security_opt]
-    words += [f"--volume={folder}:{inside}" for folder, inside in plan.binds().items()]
+    words += [f"--volume={folder}:{inside}" for folder, inside in plan.binds(step).items()]
     words += [f"--workdir={plan.workdir(step)}", "--entrypoint=bash", plan.image]
     before = f"IFS= read -r {step.secret}; export {step.secret}\n" if step.secret else ""
-    line = f"{shlex.join(words)} -euo pipefail -c {shlex.quote(before + step.run)}"
+    line = f"{shlex.join(words)} -euo pipefail -c {shlex.quote(before + plan.text(step, again=again))}"
     return line + (f" <{step.secret.lower()}_file" if step.secret else "")
 
 
