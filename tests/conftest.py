@@ -222,6 +222,12 @@ def lab() -> Lab:
     return lab_at(lab_state())
 
 
+@pytest.fixture(scope="session")
+def podman(lab: Lab) -> str:
+    """The command that calls the lab's podman; the first test that needs one adds it to the lab."""
+    return lab.run(TOP / "lab/podman", timeout=600).stdout.strip()
+
+
 @contextmanager
 def lab_beside(name: str) -> Iterator[Callable[..., Lab]]:
     """A function that starts a cluster of its own beside the first one, with these settings of lab/up; it is removed in the end."""

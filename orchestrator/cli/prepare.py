@@ -20,7 +20,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_site, add_systems_dir
+from orchestrator.cli.arguments import add_engine, add_json, add_site, add_systems_dir
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import note, print_json, print_table
@@ -48,14 +48,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--hf-token-file", metavar="FILE", help="file with the token, readable by you alone")
     parser.add_argument("--force-space", action="store_true", help="go on although the space is too small")
     parser.add_argument("--image", metavar="REF", default="", help="image of the steps (default: the workload's)")
-    parser.add_argument(
-        "--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else /var/run/docker.sock)"
-    )
+    add_engine(parser)
     parser.add_argument("--verbose", action="store_true", help="show the steps' output on standard error")
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.container.podman import reachable
     from orchestrator.model import load_site
     from orchestrator.prepare.plan import make_plan
 
@@ -72,7 +71,8 @@ def run(args: Namespace) -> int:
         return _check(plan, args)
     if args.dry_run:
         return _show(plan, args)
-    return _prepare(plan, args)
+    with reachable(args.engine, site.container.engine, site.container.command) as address:
+        return _prepare(plan, args, address)
 
 
 def _check(plan: Plan, args: Namespace) -> int:
@@ -152,7 +152,7 @@ def _show(plan: Plan, args: Namespace) -> int:
     return ExitCode.OK
 
 
-def _prepare(plan: Plan, args: Namespace) -> int:
+def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     from orchestrator.prepare.secret import read_secret
     from orchestrator.prepare.step import secrets_needed
     from orchestrator.prepare.work import outlook, prepare, refuse_in_the_way
@@ -163,7 +163,7 @@ def _prepare(plan: Plan, args: Namespace) -> int:
     secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due, {})}
     if due:
         _check_space(plan, force=args.force_space)
-    reports = prepare(plan, secrets, address=args.engine, tell=note, output=_shown if args.verbose else _hidden)
+    reports = prepare(plan, secrets, address=address, tell=note, output=_shown if args.verbose else _hidden)
     failed = [report for report in reports if report.due]
     if args.json:
         print_json(

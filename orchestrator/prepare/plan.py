@@ -30,6 +30,8 @@ class Plan:
     folders: dict[str, Path]
     """Host folder of each variable, as the site gives it."""
     steps: tuple[StepPart, ...]
+    engine_command: tuple[str, ...] = ("docker",)
+    """How people call the site's engine."""
 
     @property
     def own_folder(self) -> Path:
@@ -116,7 +118,8 @@ def make_plan(
     if not image:
         raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
     steps = tuple(step for step in part.steps if not step.optional or step.name in extra)
-    return Plan(preparation.name, chosen, image, part, _folders(preparation.name, part, site), steps)
+    command = tuple(site.container.command or ["podman" if site.container.engine == "podman" else "docker"])
+    return Plan(preparation.name, chosen, image, part, _folders(preparation.name, part, site), steps, command)
 
 
 def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Path]:

@@ -116,7 +116,7 @@ def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, tex
         log_config=LogConfig(type="none"),
     )
     name = container_name(plan)
-    remove_leftover(client, name)
+    remove_leftover(client, name, plan.engine_command)
     command = ["-c", LIFELINE, "prepare", text, step.secret or ""]
     made = api.create_container(
         image_id,
@@ -136,7 +136,7 @@ def present_devices(plan: Plan) -> list[str]:
     return [device for device in plan.part.devices if Path(device).exists()]
 
 
-def remove_leftover(client: DockerClient, name: str) -> None:
+def remove_leftover(client: DockerClient, name: str, command: Sequence[str] = ("docker",)) -> None:
     """Remove the container of a preparation that died. Raises EngineError when it still runs."""
     from docker.errors import NotFound
 
@@ -147,7 +147,7 @@ def remove_leftover(client: DockerClient, name: str) -> None:
     if found["State"]["Running"]:
         raise EngineError(
             f"another process prepares the same data: container {name} runs",
-            hint=f"wait for it, or end it: docker rm --force {name}",
+            hint=f"wait for it, or end it: {shlex.join(command)} rm --force {name}",
         )
     client.api.remove_container(found["Id"], force=True, v=True)
 
@@ -172,7 +172,8 @@ def _attached(client: DockerClient, made: str, secret: Secret | None) -> Iterato
 
 def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
     """Return the step as a command to read or to type here; it does the same, without the tie to our process."""
-    words = ["docker", "run", "--rm", "--interactive", "--init", "--network=host", "--ipc=host", "--log-driver=none"]
+    words = [*plan.engine_command, "run", "--rm", "--interactive", "--init", "--network=host", "--ipc=host"]
+    words += ["--log-driver=none"]
     words += [f"--device={device}" for device in present_devices(plan)]
     words += [f"--security-opt={option}" for option in plan.part.security_opt]
     words += [f"--volume={folder}:{inside}" for folder, inside in plan.binds(step).items()]
