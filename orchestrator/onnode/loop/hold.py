@@ -354,11 +354,14 @@ class Group:
     def meeting(self) -> dict[str, Any]:
         """Return where the nodes in use meet: `master` (MASTER_ADDR), and `hosts`, lines of /etc/hosts where those are wanted."""
         ranks, settings = self.standing.workers, self.settings
-        told = [(self.standing.reports[node], node) for node in ranks]
+        told = {node: self.standing.reports[node] for node in ranks}
         master = self.job.scheduler.master(ranks)
         if settings.launch_master == "address" and len(ranks) > 1:
-            master = told[0][0].address or master
-        lines = [" ".join(dict.fromkeys((one.address, one.host or node, node))) for one, node in told if one.address]
+            master = told[ranks[0]].address or master
+        lines = []
+        for node, one in told.items():
+            full = node if one.host.startswith("localhost") else one.host or node  # which is everybody's own name
+            lines += [" ".join(dict.fromkeys((one.address, full, node)))] if one.address else []
         return {"master": master, "hosts": lines if settings.launch_hosts else []}
 
     def put_in_order(self) -> None:
