@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -364,7 +365,7 @@ def test_ten_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     assert len(used) == 4 and sum(map(len, used.values())) == 10
     for runs in used.values():
         runs.sort(key=lambda state: state["start_ms"])
-        assert all(before["end_ms"] <= after["start_ms"] for before, after in zip(runs, runs[1:], strict=False))
+        assert all(before["end_ms"] <= after["start_ms"] for before, after in itertools.pairwise(runs))
     alone = sum(state["end_ms"] - state["start_ms"] for state in states)
     assert max(state["end_ms"] for state in states) - min(state["start_ms"] for state in states) < 0.6 * alone
     assert len(results(run_set)) == 10 and len(list(run_set.glob("events-*.tsv"))) == 3
