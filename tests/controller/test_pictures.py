@@ -133,7 +133,7 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
 def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
     going = [(4, 1, "n1", 0.75), (5, 2, "n2", 0.5), (6, 1, "n3", None)]
     groups = [{"nodes": [node], "run": run, "attempt": attempt} for run, attempt, node, _ in going]
-    own = JobRecord(job_id="7", state="running", run=6, attempt=1, started_ms=2_000, groups=[*groups, {"run": "x"}])  # type: ignore[list-item]
+    own = JobRecord(job_id="7", state="running", run=6, attempt=1, started_ms=2_000, groups=[*groups, {"run": "x"}, 7])  # type: ignore[list-item]
     root = write_set(tmp_path, "s", nexp=9, done=3, submission=SENT, job=own)
     for run, number, node, value in going:
         attempt = root / f"runs/{run}/attempt_{number}"
