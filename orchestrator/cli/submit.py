@@ -7,6 +7,7 @@ scheduler does not answer, the set says `unknown`, the exit code is 4, and nothi
 example:
   orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10
   orchestrator submit MI325X_08x08x32 flux1 --spares 2 --exclude @bad-nodes.txt
+  orchestrator submit MI355X_1x8x1 llama31_8b --side-by-side 10 --spares 1     # ten runs at once, on eleven nodes
   orchestrator submit MI325X_08x08x32 flux1 --dry-run        # what would be asked of the scheduler
 """
 

@@ -456,10 +456,11 @@ class Group:
             among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
             own = {node: text for node, text in among.differing.items() if node in nodes}
             told = "; ".join(f"node {node}: {text}" for node, text in own.items())
-            found = replace(found, problem=told, differing=own, warnings=among.warnings or found.warnings)
+            image = "" if own else found.image
+            found = replace(found, problem=told, differing=own, image=image, warnings=among.warnings or found.warnings)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
-        self.job.image = self.image
+        self.job.image = self.image or self.job.image
         self._differ(found)
         return not found.problem
 
