@@ -336,7 +336,9 @@ class SiteContainer(DocumentPart):
     env_files: list[AbsolutePath] = []
     """Files of the nodes with NAME=VALUE lines that the engine reads; the values of the config win."""
     scratch: AbsolutePath | None = None
-    """A local folder of the nodes for temporary files and compile caches that outlive containers and sets."""
+    """A local folder of the nodes for temporary files and compile caches, which outlive the containers of a job."""
+    keep_caches: bool = False
+    """The compile caches stay for the next job of the same user, with the same image and GPU."""
     results: Literal["shared", "local"] = "shared"
     """Where /results of a running container lies: on shared storage, or on the node until the run is over."""
     channel_dir: AbsolutePath = "/tmp"

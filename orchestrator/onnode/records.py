@@ -143,7 +143,11 @@ class RunRecord(StateFile):
 
 @dataclass(frozen=True)
 class NodeRunRecord(StateFile):
-    """node_<rank>.json of an attempt: one node's end of it. `exit` is its exit status, `drift` the knobs that did not hold."""
+    """node_<rank>.json of an attempt: one node's end of it. `exit` is its exit status, `drift` the knobs that did not hold.
+
+    `container_run`: it was the first, second ... run in its container (0: not known). `cache`: what the node's compile caches held
+    when it began (agent/scratch.py), {} without a folder for them.
+    """
 
     NEEDED = ("node", "exit")
 
@@ -153,6 +157,8 @@ class NodeRunRecord(StateFile):
     start_ms: int = 0
     end_ms: int = 0
     drift: list[dict[str, Any]] = field(default_factory=list)
+    container_run: int = 0
+    cache: dict[str, Any] = field(default_factory=dict)
 
 
 _ACCEPTED: dict[str, tuple[type, ...]] = {
@@ -163,6 +169,7 @@ _ACCEPTED: dict[str, tuple[type, ...]] = {
     "list[str]": (list,),
     "list[dict[str, Any]]": (list,),
     "dict[str, int]": (dict,),
+    "dict[str, Any]": (dict,),
 }
 _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 """Of each kind that was read: member -> what it must be."""

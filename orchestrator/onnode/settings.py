@@ -91,6 +91,7 @@ class Settings:
     mounts: tuple[str, ...]
     site_mounts: tuple[str, ...]
     scratch_dir: str
+    keep_caches: int
     results: str
     orch_channels: str
     config_file: str

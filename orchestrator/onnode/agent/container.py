@@ -36,6 +36,7 @@ serve() {
     kill -KILL -- "-$!"
     share
     echo "$name ended $code 0" >&4
+    [ ! -d /orch-scratch ] || chmod -R a+rwX /orch-scratch/cache
   done
 }
 serve </dev/null >/dev/null 2>&1 &
@@ -157,10 +158,14 @@ def _unseen(node: Node, words: str) -> str:
 class NodeContainer(Place):
     """A container that lives as long as its input is open. `used`: names of the node's RDMA ports that it should see.
 
+    `more`: further folders, with their places in it.
+
     Raises Failed where a folder to mount is missing, OSError where its pipes cannot be made.
     """
 
-    def __init__(self, node: Node, waiting: Waiting, used: Sequence[str], name: str) -> None:
+    def __init__(
+        self, node: Node, waiting: Waiting, used: Sequence[str], name: str, more: Sequence[tuple[str, str]] = ()
+    ) -> None:
         from .network import CONTAINER_NETWORK
 
         super().__init__("/orch", node.settings.code_dir)
@@ -178,7 +183,7 @@ class NodeContainer(Place):
         inside = rehearsed("ORCH_CONTAINER_ROOT", "", node.name)
         tell_host = _TELL_HOST if node.settings.nnodes > 1 else ""
         words = ["-c", _SHELL % (tell_host, CONTAINER_NETWORK), "container", " ".join(used), inside]
-        argv = run_argv(node, name, _volumes(node), words)
+        argv = run_argv(node, name, [*_volumes(node), *(bind(*one) for one in more)], words)
         with node.open_log() as errors, failing("engine", argv[0]):
             self._client = Partner(waiting, argv, self._said, errors=errors)
 

@@ -26,6 +26,7 @@ from .tuning import Tuning, missing
 if TYPE_CHECKING:
     from .checks import Checks
     from .network import Network
+    from .scratch import Scratch
 
 RUN_END_S = 6
 _STOP_S = 3
@@ -112,6 +113,8 @@ class Hold:
         self.node = node
         self.waiting = Waiting()
         self.tuning = Tuning(node, self.waiting)
+        self.scratch: Scratch | None = None
+        self.job_ends = False
         self.has_engine = node.settings.engine != "none"
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
@@ -155,6 +158,8 @@ class Hold:
         if isinstance(request, dict):
             if request.get("do") == "ping":
                 self.node.say("pong", str(request.get("n"))[:20])
+            elif request.get("do") == "end":
+                self.job_ends = True
             else:
                 self.requests.append(request)
 
@@ -259,15 +264,21 @@ class Hold:
         from .facts import write_hardware
 
         node, container = self.node, None
+        if node.settings.scratch_dir:
+            from .scratch import Scratch
+
+            self.scratch = Scratch(node, self.waiting, self.engine.image_id)
+        more = self.scratch.lines(inside=self.has_engine) if self.scratch else b""
         with failing("storage", str(node.layout.environment)):
-            write_bytes(f"{node.channel}/environment.sh", read_bytes(node.layout.environment), sync=False)
+            write_bytes(f"{node.channel}/environment.sh", read_bytes(node.layout.environment) + more, sync=False)
             os.chmod(f"{node.channel}/environment.sh", 0o600)
         if self.has_engine:
             from .container import NodeContainer
 
             if self.engine.problem:
                 raise Failed(self.engine.kind, self.engine.problem)
-            container = self.place = NodeContainer(node, self.waiting, network.used, f"orch-{self.name}")
+            volumes = self.scratch.volumes if self.scratch else []
+            container = self.place = NodeContainer(node, self.waiting, network.used, f"orch-{self.name}", volumes)
         write_hardware(node)
         if note := self.tuning.apply():
             node.say("note", f"tunables: {note}")
@@ -349,7 +360,8 @@ class Hold:
             self.waiting.wait(lambda: old.over or self.place.gone)
             if self.place.gone:
                 return
-        run = self.run = NodeRun(node, self.waiting, self.tuning, self.place, order)
+        cache = self.scratch.look() if self.scratch else {}
+        run = self.run = NodeRun(node, self.waiting, self.tuning, self.place, order, cache)
         run.offer(self.exports)
         if self.tuning.on and (problem := missing(self.tuning.look())):
             run.withdraw()
@@ -377,6 +389,7 @@ class Hold:
             self._put_back,
             self._end_run,
             self.place.close,
+            self._end_scratch,
             lambda: close_channel(self.node),
         )
         for part in parts:
@@ -396,6 +409,11 @@ class Hold:
         if (run := self.run) is not None:
             self.waiting.wait(lambda: run.over or self.place.gone, RUN_END_S)
             self._await_run(run)
+
+    def _end_scratch(self) -> None:
+        """Remove it with the job, which a signal ends, too; a new container of the same job wants to find it."""
+        if self.scratch is not None and (self.job_ends or self.waiting.order):
+            self.scratch.remove()
 
     def _put_back(self) -> None:
         if problem := self.tuning.revert():

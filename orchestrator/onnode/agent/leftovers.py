@@ -197,14 +197,14 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
     source = re.sub("-deep$", "", _ask_engine(node, "inspect", "--format", mounts, identity)[1].strip())
     if os.path.basename(source) != os.path.basename(node._replace(job_id=job).channel):
         left[_FOREIGN].append(f"container {name} of another user's job {job}")
-    elif holder(source)[1] or not _has_ended(node, job):
+    elif holder(source)[1] or not has_ended(node, job):
         left[_IN_USE].append(f"container {name}")
     else:
         *_, (status, _) = (_ask(node, words) for words in removal(node, identity))
         left[_STUCK if status else _CLEANED].append(f"container {name}")
 
 
-def _has_ended(node: Node, job: str) -> bool:
+def has_ended(node: Node, job: str) -> bool:
     """Return whether its scheduler says so, or has forgotten it as Slurm does after some minutes; who cannot be asked is alive."""
     state = job_state(job, (node.settings.preflight_check_s + 1) // 2)
     return not state or state.startswith(_ENDED)

@@ -40,6 +40,8 @@ class Place:
     def __init__(self, inside: str = "", code: str = "") -> None:
         self.inside, self.code = inside, code
         self.heard: Callable[[list[str]], object] = len
+        self.runs = 0
+        """How many were prepared here."""
 
     def hear(self, line: str) -> None:
         self.heard(line.split())
@@ -65,7 +67,15 @@ class Place:
 class NodeRun:
     """One run from `prepare` to its record. `over`: all of it is said."""
 
-    def __init__(self, node: Node, waiting: Waiting, tuning: Tuning, place: Place, order: Order) -> None:
+    def __init__(
+        self,
+        node: Node,
+        waiting: Waiting,
+        tuning: Tuning,
+        place: Place,
+        order: Order,
+        cache: dict[str, Any] | None = None,
+    ) -> None:
         self.order = order
         self.over = False
         self._node, self._waiting, self._tuning, self._place = node, waiting, tuning, place
@@ -80,6 +90,8 @@ class NodeRun:
         self._drift: list[dict[str, Any]] | None = None
         self._stop = StopFinder()
         place.heard = self._heard
+        place.runs += 1
+        self._about = place.runs, cache or {}
 
     # ---- to its start
 
@@ -272,7 +284,9 @@ class NodeRun:
         self._stop.finish()
         keep_files(node, node.layout.node_files(order.run, order.attempt, node.name))
         code = ENDED_BY_US if self._stopped or self._code is None else self._code
-        record = NodeRunRecord(node.name, self._rank, code, self._start_ms, self._end_ms, self._drift or [])
+        record = NodeRunRecord(
+            node.name, self._rank, code, self._start_ms, self._end_ms, self._drift or [], *self._about
+        )
         path = node.layout.node_state(order.run, order.attempt, self._rank)
         try:
             write(record, path, sync=False)

@@ -553,6 +553,8 @@ class Group:
         if step is None:
             return
         self.note("release")
+        if self.job.ending:
+            self.send({"do": "end"})
         self.job.pulls.pop(self.number, None)
         step.end_input()
         deadline = time.monotonic() + LET_GO_S

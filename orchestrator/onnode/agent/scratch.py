@@ -1,0 +1,130 @@
+"""The scratch folder of a node: temporary files and compile caches that outlive the containers of a job.
+
+What was compiled once is not compiled again in the next container: one cache for each image, GPU architecture and user, since a
+cache of another tool chain is worse than none. It ends with the job, unless the site keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ..system import entries, first_line
+from ..waiting import Failed, Waiting, failing
+from .leftovers import has_ended
+from .node import Node
+
+INSIDE = "/orch-scratch"
+_CACHES = {
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "PYTORCH_KERNEL_CACHE_PATH": "kernels",
+    "MIOPEN_USER_DB_PATH": "miopen-db",
+    "MIOPEN_CUSTOM_CACHE_DIR": "miopen",
+    "AOTRITON_CACHE_DIR": "aotriton",
+    "AMD_COMGR_CACHE_DIR": "comgr",
+    "HIPRTC_CACHE_PATH": "hiprtc",
+    "XDG_CACHE_HOME": "xdg",
+    "HF_HOME": "huggingface",
+}
+_MOST_ENTRIES, _LOOK_S, _REMOVE_S = 20_000, 1.0, 10
+
+
+class Scratch:
+    """The folder of this node for one image. Raises Failed where it cannot be had."""
+
+    def __init__(self, node: Node, waiting: Waiting, image_id: str) -> None:
+        settings = node.settings
+        self._node, self._waiting = node, waiting
+        own, top = f"orch-scratch-{os.getuid()}-", settings.scratch_dir
+        self.folder = f"{top}/{own}{node.owner}"
+        keeps = f"{top}/orch-cache-{os.getuid()}" if settings.keep_caches == 1 else ""
+        name = f"{image_id.rpartition(':')[2][:12] or 'host'}-{settings.gpu_gfx or 'cpu'}"
+        if not os.path.isdir(top):
+            raise Failed("storage", f"{top} does not exist on this node (container.scratch of the site)")
+        # Nobody else gets into the folder; the container's root may be anybody there.
+        with failing("storage", f"cannot write to {top} (container.scratch of the site)"):
+            for folder in filter(None, (self.folder, keeps)):
+                self._private(folder)
+            self.cache, self.tmp = f"{keeps or self.folder}/{name}", f"{self.folder}/tmp"
+            for folder in (self.cache, self.tmp, *(f"{self.cache}/{one}" for one in _CACHES.values())):
+                os.makedirs(folder, exist_ok=True)
+                if os.stat(folder).st_uid == os.getuid():
+                    os.chmod(folder, 0o1777 if folder == self.tmp else 0o777)
+            with open(f"{self.folder}/job", "w", encoding="utf-8") as file:
+                file.write(node.job_id + "\n")
+        self._sweep(f"{top}/{name}" for name in entries(top) if name.startswith(own))
+
+    def _private(self, folder: str) -> None:
+        """Make a folder that only this user gets into; where others may write, one of that name may be somebody else's."""
+        if not os.path.lexists(folder):
+            os.mkdir(folder, 0o700)
+        if not _is_own(folder):
+            raise Failed("storage", f"{folder} is not this user's")
+
+    @property
+    def volumes(self) -> list[tuple[str, str]]:
+        """What the container sees: (folder of the host, place in the container)."""
+        return [(self.cache, f"{INSIDE}/cache"), (self.tmp, f"{INSIDE}/tmp")]
+
+    def lines(self, *, inside: bool) -> bytes:
+        """Return shell text that names the folders, where nothing else has: what the config, the site or the image says wins."""
+        cache, tmp = (place if inside else folder for folder, place in self.volumes)
+        values = {"TMPDIR": tmp, "AMD_COMGR_CACHE": "1", **{name: f"{cache}/{one}" for name, one in _CACHES.items()}}
+        # Models that came with the image are found below the default of XDG_CACHE_HOME.
+        text = '[ ! -d ~/.cache/huggingface ] || [ "${HF_HOME+x}" ] || export HF_HOME=~/.cache/huggingface\n'
+        text += "".join(f"""[ "${{{name}+x}}" ] || export {name}='{value}'\n""" for name, value in values.items())
+        return text.encode()
+
+    def look(self) -> dict[str, Any]:
+        """Return what the cache holds now: `state` cold (nothing) or warm, `files`, `bytes`; `whole` false for a part of it."""
+        files = size = seen = 0
+        end, folders = time.monotonic() + _LOOK_S, [self.cache]
+        while folders and seen < _MOST_ENTRIES and time.monotonic() < end:
+            try:
+                with os.scandir(folders.pop()) as found:
+                    for one in found:
+                        seen += 1
+                        if one.is_dir(follow_symlinks=False):
+                            folders.append(one.path)
+                        else:
+                            files, size = files + 1, size + one.stat(follow_symlinks=False).st_size
+            except OSError:
+                continue
+        return {"state": "warm" if files else "cold", "files": files, "bytes": size, "whole": not folders}
+
+    def _sweep(self, folders: Iterable[str]) -> None:
+        """Remove what jobs left that were killed."""
+        for folder in folders:
+            job = first_line(f"{folder}/job") if _is_own(folder) else ""
+            if job and job != self._node.job_id and has_ended(self._node, job):
+                self._node.say("note", f"removes {folder}, which job {job} left")
+                self._remove(folder)
+
+    def remove(self) -> None:
+        """Remove it, at the end of the job."""
+        self._remove(self.folder)
+
+    def _remove(self, folder: str) -> None:
+        """Remove a folder; what root of a container made, and this user cannot remove, by a container."""
+        argv = ["rm", "-rf", "--", folder]
+        if self._waiting.call(argv, _REMOVE_S)[0] and self._node.settings.engine != "none":
+            from .container import bind, run_argv
+
+            words = ["-c", f"rm -rf {INSIDE}/*"]
+            self._waiting.call(
+                run_argv(self._node, f"orch-{self._node.owner}-rm", [bind(folder, INSIDE)], words), _REMOVE_S
+            )
+            self._waiting.call(argv, _REMOVE_S)
+        if os.path.lexists(folder):
+            self._node.say("note", f"cannot remove {folder}")
+
+
+def _is_own(folder: str) -> bool:
+    """Return whether it is a folder of this user, and no link."""
+    about = os.lstat(folder)
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
