@@ -13,6 +13,7 @@ LAB_SLURM_CONF=$LAB_STATE/slurm/slurm.conf
 LAB_DOCKER_SOCKET=$LAB_STATE/docker.sock
 LAB_DOCKER_HOST=unix://$LAB_DOCKER_SOCKET
 LAB_SHARED=$LAB_STATE/shared
+LAB_PODMAN=$LAB_STATE/podman/podman
 LAB_CGROUP=/orchestrator-lab${LAB_STATE//\//-}
 LAB_PROGRAM=lab/$(basename "$0")
 
@@ -38,6 +39,15 @@ lab_load() {  # sets LAB_NODES, LAB_PREFIX, LAB_FIRST and LAB_PORT as the lab wa
 node_names() {
     local k
     for ((k = LAB_FIRST; k < LAB_FIRST + LAB_NODES; k++)); do printf '%s%d\n' "$LAB_PREFIX" "$k"; done
+}
+
+# --- what the lab made outside its state folder, for `down` -------------------------------------------
+
+remember() { grep -qxF -- "$1" "$LAB_STATE/made" 2>/dev/null || printf '%s\n' "$1" >>"$LAB_STATE/made"; }
+
+remember_absent() {  # what is not there yet will be the lab's own
+    local path
+    for path in "$@"; do [ -e "$path" ] || remember "$path"; done
 }
 
 # --- processes --------------------------------------------------------------------------------------

@@ -161,6 +161,7 @@ WHOLE = (
     "deep/test_deep_torch.py",
     "mllog/test_mllog_differential.py",
     "mllog/test_mllog_sets.py",
+    "onnode/test_launch_contracts.py",
     "network/test_network_sets.py",
     "render/test_render_catalogue.py",
     "submission/test_package.py",
@@ -219,6 +220,12 @@ def lab() -> Lab:
     """The running one-machine cluster."""
     require_lab()
     return lab_at(lab_state())
+
+
+@pytest.fixture(scope="session")
+def podman(lab: Lab) -> str:
+    """The command that calls the lab's podman; the first test that needs one adds it to the lab."""
+    return lab.run(TOP / "lab/podman", timeout=600).stdout.strip()
 
 
 @contextmanager

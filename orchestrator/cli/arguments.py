@@ -46,6 +46,11 @@ def add_rules(parser: ArgumentParser) -> None:
     )
 
 
+def add_engine(parser: ArgumentParser) -> None:
+    text = "local engine (default: the site's podman, else $DOCKER_HOST, else /var/run/docker.sock)"
+    parser.add_argument("--engine", metavar="ADDRESS", default="", help=text)
+
+
 def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from orchestrator.cli.arguments import add_json, add_site, add_system
+from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named
 from orchestrator.cli.output import note, print_json
@@ -21,19 +21,19 @@ from orchestrator.errors import ExitCode
 def add_arguments(parser: ArgumentParser) -> None:
     add_system(parser)
     parser.add_argument("-o", "--output", metavar="DIR", help="new folder (default: ./code-SYSTEM-WORKLOAD)")
-    parser.add_argument(
-        "--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else /var/run/docker.sock)"
-    )
+    add_engine(parser)
     add_site(parser)
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
     from orchestrator.container.code import copy_code, default_folder
+    from orchestrator.container.podman import reachable
 
     entry = load_named(args, find_site(args.site))
     target = Path(args.output).expanduser() if args.output else default_folder(entry.system, entry.workload)
-    copied = copy_code(entry.image, entry.code_dir, target, address=args.engine)
+    with reachable(args.engine, entry.container.engine, entry.container.command) as address:
+        copied = copy_code(entry.image, entry.code_dir, target, address=address)
     for name in copied.left_out:
         note(f"left out, because it points out of the folder or is a device: {name}")
     if args.json:

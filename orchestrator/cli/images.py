@@ -29,7 +29,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_site, add_system, positive
+from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system, positive
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
@@ -68,17 +68,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=3600,
         help="longest time for loading on one node (default: 3600)",
     )
-    parser.add_argument(
-        "--engine",
-        metavar="ADDRESS",
-        default="",
-        help="local engine (default: $DOCKER_HOST, else /var/run/docker.sock)",
-    )
+    add_engine(parser)
     parser.add_argument(
         "--engine-command",
         metavar="COMMAND",
         help="how nodes call their engine, such as "
-        "'sudo -n docker' (default: the site's container.command, else docker)",
+        "'sudo -n docker' (default: the site's container.command, else its engine)",
     )
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
     parser.add_argument("--always", action="store_true", help="pull: also when the local engine has the image")
@@ -253,6 +248,7 @@ def _digest(image: object) -> str:
 def _pull(task: _Task) -> int:
     from orchestrator.container.image import short
     from orchestrator.container.local import engine, find_image
+    from orchestrator.container.podman import reachable
     from orchestrator.container.pull import pull, read_login
     from orchestrator.container.store import check_room, keep
 
@@ -261,7 +257,11 @@ def _pull(task: _Task) -> int:
         raise UsageError("--login USER and --password-stdin belong together")
     reference, folder = task.reference, task.folder
     login = read_login(args.login, sys.stdin) if args.login else None
-    with engine(args.engine, timeout_s=args.timeout) as client:
+    local = task.site.container if task.site else None
+    with (
+        reachable(args.engine, local.engine if local else "", local.command if local else None) as address,
+        engine(address, timeout_s=args.timeout) as client,
+    ):
         image = None if args.always else find_image(client, reference)
         pulled = image is None
         if image is None:

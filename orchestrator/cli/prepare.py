@@ -1,14 +1,17 @@
 """Prepare a workload's data with the published steps, in the workload's container; or check what is there.
 
 A step that is done is skipped and one that died runs again, on whatever machine. Before anything is downloaded the free
-space is compared with the published sizes. The Hugging Face token (llama2_70b_lora) comes from --hf-token-file or from
+space is compared with the published sizes, and where the published scripts would delete what is there already, it is
+named and nothing starts. The Hugging Face token (llama2_70b_lora of 5.1 and 6.0) comes from --hf-token-file or from
 HF_TOKEN; it goes to the step through standard input and is in no argument, no log and no file of ours.
-Exit code: 0 all is there, 1 a step failed or a part is missing, 2 unusable input.
+Exit code: 0 all is there, 1 a step failed or a part is missing, 2 unusable input, 3 the engine did not answer, 5 the same
+data are being prepared by another process, here or on another machine.
 
 example:
   orchestrator prepare llama2_70b_lora --site site.yaml --hf-token-file ~/.hf_token
   orchestrator prepare flux1 --dry-run          # the commands
   orchestrator prepare llama31_8b --check       # what is there, what is missing
+  orchestrator prepare llama2_70b_lora --round 5.1 --dry-run
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_site, add_systems_dir
+from orchestrator.cli.arguments import add_engine, add_json, add_site, add_systems_dir
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import note, print_json, print_table
@@ -45,14 +48,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--hf-token-file", metavar="FILE", help="file with the token, readable by you alone")
     parser.add_argument("--force-space", action="store_true", help="go on although the space is too small")
     parser.add_argument("--image", metavar="REF", default="", help="image of the steps (default: the workload's)")
-    parser.add_argument(
-        "--engine", metavar="ADDRESS", default="", help="engine (default: $DOCKER_HOST, else /var/run/docker.sock)"
-    )
+    add_engine(parser)
     parser.add_argument("--verbose", action="store_true", help="show the steps' output on standard error")
     add_json(parser)
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.container.podman import reachable
     from orchestrator.model import load_site
     from orchestrator.prepare.plan import make_plan
 
@@ -69,7 +71,8 @@ def run(args: Namespace) -> int:
         return _check(plan, args)
     if args.dry_run:
         return _show(plan, args)
-    return _prepare(plan, args)
+    with reachable(args.engine, site.container.engine, site.container.command) as address:
+        return _prepare(plan, args, address)
 
 
 def _check(plan: Plan, args: Namespace) -> int:
@@ -131,7 +134,7 @@ def _show(plan: Plan, args: Namespace) -> int:
                 "source": plan.part.source,
                 "space": [one.to_json() for one in room],
                 "steps": [
-                    {**report.to_json(), "command": command_line(plan, step)}
+                    {**report.to_json(), "command": command_line(plan, step, again=report.again)}
                     for report, step in zip(reports, plan.steps, strict=True)
                 ],
             }
@@ -142,21 +145,25 @@ def _show(plan: Plan, args: Namespace) -> int:
         print(f"# {one}{'' if one.enough else ' (not enough)'}")
     for report, step in zip(reports, plan.steps, strict=True):
         print(f"\n# {step.name}: {step.what} ({report.why if report.due else 'done, is skipped'})")
-        print(command_line(plan, step))
+        for path in report.in_the_way:
+            print(f"# refused while this is there: {path}")
+        print(command_line(plan, step, again=report.again))
     note(f"needs {gigabytes(sum(part.bytes for part in plan.part.space))} in all; nothing was changed")
     return ExitCode.OK
 
 
-def _prepare(plan: Plan, args: Namespace) -> int:
+def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     from orchestrator.prepare.secret import read_secret
     from orchestrator.prepare.step import secrets_needed
-    from orchestrator.prepare.work import outlook, prepare
+    from orchestrator.prepare.work import outlook, prepare, refuse_in_the_way
 
-    due = [step for step, report in zip(plan.steps, outlook(plan), strict=True) if report.due]
+    reports = outlook(plan)
+    refuse_in_the_way(reports)
+    due = [step for step, report in zip(plan.steps, reports, strict=True) if report.due]
     secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due, {})}
     if due:
         _check_space(plan, force=args.force_space)
-    reports = prepare(plan, secrets, address=args.engine, tell=note, output=_shown if args.verbose else _hidden)
+    reports = prepare(plan, secrets, address=address, tell=note, output=_shown if args.verbose else _hidden)
     failed = [report for report in reports if report.due]
     if args.json:
         print_json(

@@ -92,7 +92,7 @@ def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Pat
     print(f"bundle  {directory} ({len(files)} files)")
     if entry.site.scheduler == "slurm":
         print(f"start   cd {directory} && sbatch job.sh")
-    if entry.nodes == 1 or entry.container.engine == "none":
+    if entry.site.side_by_side == 1 and (entry.nodes == 1 or entry.container.engine == "none"):
         print(f"start   bash {directory / 'run_with_docker.sh'}")
 
 

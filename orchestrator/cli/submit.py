@@ -1,11 +1,13 @@
 """Create a set below the site's log directory and submit its job; print the set's folder and the job id.
 
-The set's folder holds the bundle that runs. Nothing is left behind when the bundle cannot be written. When the
+The set's folder holds the bundle that runs. Nothing is left behind when the bundle cannot be written, or when the
+partition does not allow the time that the runs need (Slurm is asked; without an answer that is left to sbatch). When the
 scheduler does not answer, the set says `unknown`, the exit code is 4, and nothing is ever submitted twice.
 
 example:
   orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10
   orchestrator submit MI325X_08x08x32 flux1 --spares 2 --exclude @bad-nodes.txt
+  orchestrator submit MI355X_1x8x1 llama31_8b --side-by-side 10 --spares 1     # ten runs at once, on eleven nodes
   orchestrator submit MI325X_08x08x32 flux1 --dry-run        # what would be asked of the scheduler
 """
 
@@ -72,8 +74,10 @@ def submit_entry(entry: Entry, nexp: int | None = None) -> tuple[RunSet, Submiss
 def _compose(entry: Entry, nexp: int | None) -> tuple[SetRecord, dict[str, bytes], Path]:
     from orchestrator.render import manifest_hash, render_bundle
     from orchestrator.runset.create import describe
+    from orchestrator.runset.limit import refuse_too_long
 
     nexp = nexp or entry.runs_required
+    refuse_too_long(entry, nexp)
     files = render_bundle(entry, nexp=nexp)
     return describe(entry, nexp=nexp, bundle_sha256=manifest_hash(files)), files, site_log_dir(entry.site)
 

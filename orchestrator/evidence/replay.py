@@ -1,8 +1,8 @@
 """Make the decisions of a job again from its event file, and compare them with those on record.
 
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
-of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), what the checks mean (`judged`), who pulls
-the image (`pull`).
+of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
+(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`).
 """
 
 from __future__ import annotations
@@ -108,6 +108,10 @@ def _free(standing: place.Standing, event: Event, _: Settings | None) -> tuple[A
     return True, place.is_free(standing, event.node)
 
 
+def _repeated(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+    return True, settings is not None and place.is_repeated(standing, settings.max_attempts)
+
+
 def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
     return event.node, next(iter(next_to_pull(standing, number(event.detail) or 0)), "")
 
@@ -119,5 +123,6 @@ _DECISIONS = {
     "outcome": _outcome,
     "judged": _judged,
     "free": _free,
+    "repeated": _repeated,
     "pull": _pull,
 }

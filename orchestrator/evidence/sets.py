@@ -173,7 +173,7 @@ class SetEvidence:
 
 def going(job: JobRecord) -> list[tuple[int, int]]:
     """Return (run, attempt) of each run that a job says to work on, or worked on last; (0, 0) before the first."""
-    pairs = ((one.get("run"), one.get("attempt")) for one in job.groups)
+    pairs = ((one.get("run"), one.get("attempt")) for one in job.groups if isinstance(one, dict))
     found = [
         (run, attempt) for run, attempt in pairs if type(run) is int and type(attempt) is int and run > 0 < attempt
     ]

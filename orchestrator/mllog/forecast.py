@@ -203,10 +203,17 @@ def _fit(score: Score, good: list[RunScore], missing: int, minutes_left: float |
     gaps = sorted((later - earlier) / 60000 for earlier, later in pairwise(begins))
     # From start to start holds the time between runs, too; the median leaves out the pauses of days.
     cycle = max(each, gaps[len(gaps) // 2]) if gaps else each
-    answer: dict[str, Any] = {"minutes_per_run": each, "minutes_needed": missing * cycle}
+    needed = -(-missing // _at_once(good)) * cycle
+    answer: dict[str, Any] = {"minutes_per_run": each, "minutes_needed": needed}
     if minutes_left is not None:
-        answer |= {"minutes_left": minutes_left, "fits": missing * cycle <= minutes_left}
+        answer |= {"minutes_left": minutes_left, "fits": needed <= minutes_left}
     return answer
+
+
+def _at_once(good: list[RunScore]) -> int:
+    """Return how many of the runs went on at the same time, on nodes of their own."""
+    spans = [(run.start, run.stop) for run in good if run.start is not None and run.stop is not None]
+    return max((sum(start <= at < stop for start, stop in spans) for at, _ in spans), default=1) or 1
 
 
 def _text(outlook: dict[str, Any]) -> list[str]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
-from orchestrator.model.documents import Accelerator, Site, System, SystemRound, Workload
+from orchestrator.model.documents import Accelerator, System, SystemRound, Workload
 from orchestrator.model.fields import OWN
 from orchestrator.model.source import Document, Key
-
-if TYPE_CHECKING:
-    from orchestrator.model.entry import EntryDocuments
 
 # <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a site's word may stand
 # before the numbers (MI350X_akash_4x8x1). Names without this shape are accepted and say nothing.
@@ -61,16 +58,19 @@ def _check_name(document: Document, system: System) -> None:
         document.add(("accelerator",), f"{given}, but the name {system.name} says {accelerator}")
 
 
-def launch_problem(chosen: EntryDocuments, site: Site) -> str:
-    """Return why the command of the round cannot start so many nodes, or "". A site that has other code may know better."""
-    most, nodes = chosen.launch.most_nodes, chosen.system.nodes
-    if most is None or nodes <= most or chosen.workload.name in site.code:
+def launch_problem(
+    system: System, one: SystemRound, workload: Workload, round_name: str, code: Collection[str] = ()
+) -> str:
+    """Return why the command of the round cannot start so many nodes, or "". `code`: workloads with code of the site."""
+    stack = one.stack or round_name
+    rules = workload.rounds.get(stack)
+    most = None if rules is None else one.launch_over(rules).most_nodes
+    if rules is None or most is None or system.nodes <= most or workload.name in code:
         return ""
-    command = " ".join(chosen.stack.command or chosen.workload.command)
     return (
-        f"`{command}` of {chosen.workload.name} in round {chosen.stack_key[1]} starts {most} node(s) at most, and "
-        f"{chosen.system.name} has {nodes}: nothing that was published runs this; give the round a `launch` with another "
-        f"command, or the site code that can do it (`code: {{{chosen.workload.name}: ...}}`)"
+        f"`{' '.join(rules.command or workload.command)}` of {workload.name} in round {stack} starts {most} node(s) at most, and "
+        f"{system.name} has {system.nodes}: nothing that was published runs this; give the round a `launch` with another "
+        f"command, or the site code that can do it (`code: {{{workload.name}: ...}}`)"
     )
 
 

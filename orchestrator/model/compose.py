@@ -138,7 +138,7 @@ class _Composition:
         self._compose_env()
         if warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round):
             self.warnings.append(warning)
-        if problem := launch_problem(chosen, self.site):
+        if problem := launch_problem(chosen.system, chosen.mine, chosen.workload, chosen.round, self.site.code):
             self.warnings.append(problem)
         self._check_network()
         return Entry(

@@ -193,6 +193,13 @@ class SystemRound(DocumentPart):
     source: str = ""
     note: str = ""
 
+    def launch_over(self, stack: WorkloadRound) -> LaunchPart:
+        """Return how runs are started: the round's way with what the system replaces of it."""
+        mine = self.launch.model_dump(exclude_none=True, exclude_unset=True)
+        if "command" in mine:  # the limit is of the round's own command
+            mine.setdefault("most_nodes", None)
+        return stack.launch.model_copy(update=mine)
+
 
 class System(DocumentPart):
     """One system: a machine, and what it runs."""

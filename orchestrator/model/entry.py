@@ -77,7 +77,7 @@ class Container:
 
     engine: str
     command: tuple[str, ...]
-    """How to call the engine, such as ("sudo", "-n", "docker"); empty when it is to be found out on the node."""
+    """How to call the engine, such as ("sudo", "-n", "docker"); empty for the engine's own name."""
     privileged: bool
     devices: tuple[str, ...]
     groups: tuple[str, ...]
@@ -119,10 +119,7 @@ class EntryDocuments:
     @property
     def launch(self) -> LaunchPart:
         """How runs are started: the round's part with what the system replaces of it."""
-        mine = self.mine.launch.model_dump(exclude_none=True, exclude_unset=True)
-        if "command" in mine:  # what holds for the round's own command
-            mine.setdefault("most_nodes", None)
-        return self.stack.launch.model_copy(update=mine)
+        return self.mine.launch_over(self.stack)
 
     @property
     def accelerator_name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.model.catalogue import Catalogue
-from orchestrator.model.checks import label_warning
+from orchestrator.model.checks import label_warning, launch_problem
 from orchestrator.model.documents import Accelerators, Fabrics, Hosts
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
@@ -47,9 +47,13 @@ def _as_path(path: Path) -> str:
 def _check_system(catalogue: Catalogue, path: Path) -> list[str]:
     _, system = catalogue.system(_as_path(path))
     warnings = [
-        label_warning(system, part, workload, name)
+        words
         for workload, rounds in system.workloads.items()
         for name, part in rounds.items()
+        for words in (
+            label_warning(system, part, workload, name),
+            launch_problem(system, part, catalogue.workload(workload)[1], name),
+        )
     ]
     return [one for one in warnings if one]
 

@@ -30,10 +30,21 @@ class PathPart(DocumentPart):
 
 
 class CleanPart(DocumentPart):
-    """What a half-done step leaves and its next try deletes first."""
+    """What a half-done step leaves and its next try deletes first. What is there before the first try is not ours."""
 
     variable: Variable
     path: Annotated[RelativePath, AfterValidator(_below)]
+
+
+class OverwritePart(DocumentPart):
+    """A folder in which the step's own commands delete or overwrite what they find.
+
+    Nothing may be in it when the step is tried first, and later only what it `makes` there: shell patterns of names.
+    """
+
+    variable: Variable
+    path: Annotated[RelativePath, AfterValidator(_below)]
+    makes: Annotated[list[Line], Field(min_length=1)]
 
 
 class SpacePart(DocumentPart):
@@ -48,6 +59,7 @@ class StepPart(DocumentPart):
 
     `secret` names a variable that the step needs and that must not be seen; `leaves` must be there, and not be empty,
     after it (the published `bash <(curl ...)` ends well when curl does not); an `optional` step runs on request only.
+    `mounts` stand in place of the round's. Nothing of `clean` and `overwrites` may be there before the first try.
     """
 
     name: Name
@@ -55,8 +67,10 @@ class StepPart(DocumentPart):
     run: Annotated[str, Field(min_length=1)]
     workdir: AbsolutePath | None = None
     secret: Variable | None = None
+    mounts: list[MountPart] = []
     leaves: list[PathPart] = []
     clean: list[CleanPart] = []
+    overwrites: list[OverwritePart] = []
     optional: bool = False
 
 
@@ -110,6 +124,8 @@ def _check(document: Document, key: str, part: PreparationRound) -> None:
     for position, step in enumerate(part.steps):
         used += [(("steps", position, "leaves", at), one.variable) for at, one in enumerate(step.leaves)]
         used += [(("steps", position, "clean", at), one.variable) for at, one in enumerate(step.clean)]
+        used += [(("steps", position, "overwrites", at), one.variable) for at, one in enumerate(step.overwrites)]
+        used += [(("steps", position, "mounts", at), one.variable) for at, one in enumerate(step.mounts)]
         if step.name in [other.name for other in part.steps[:position]]:
             document.add(("rounds", key, "steps", position, "name"), f"{step.name} stands twice")
     for where, variable in used:

@@ -13,7 +13,8 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model import Site
-    from orchestrator.prepare.documents import CleanPart, PathPart, PreparationRound, StepPart
+    from orchestrator.model.documents import MountPart
+    from orchestrator.prepare.documents import CleanPart, OverwritePart, PathPart, PreparationRound, StepPart
 
 STATE_FOLDER = ".orchestrator-prepare"
 
@@ -29,24 +30,41 @@ class Plan:
     folders: dict[str, Path]
     """Host folder of each variable, as the site gives it."""
     steps: tuple[StepPart, ...]
+    engine_command: tuple[str, ...] = ("docker",)
+    """How people call the site's engine."""
+
+    @property
+    def own_folder(self) -> Path:
+        """Where this tool keeps what it knows: in the data folder, so that any machine can go on, and beside the data.
+
+        One for all rounds, which may want the same folders.
+        """
+        return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
 
     @property
     def state_folder(self) -> Path:
-        """Where states and logs of the steps are: in the data folder, so that any machine can go on."""
-        return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
+        """Where states and logs of the round's steps are."""
+        return self.own_folder / self.round
 
-    def binds(self) -> dict[str, str]:
+    @property
+    def lock_file(self) -> Path:
+        return self.own_folder / "lock"
+
+    def mounts(self, step: StepPart) -> list[MountPart]:
+        return step.mounts or self.part.mounts
+
+    def binds(self, step: StepPart) -> dict[str, str]:
         """Return host folder -> folder in the container."""
         return {
-            str(self.folders[mount.variable] / (mount.subpath or "")): mount.container for mount in self.part.mounts
+            str(self.folders[mount.variable] / (mount.subpath or "")): mount.container for mount in self.mounts(step)
         }
 
-    def host_path(self, part: PathPart | CleanPart) -> Path:
+    def host_path(self, part: PathPart | CleanPart | OverwritePart) -> Path:
         return self.folders[part.variable] / part.path
 
-    def container_path(self, part: PathPart | CleanPart) -> str:
-        """Where the path is in the container. Raises UsageError when no mount shows it."""
-        for mount in self.part.mounts:
+    def container_path(self, step: StepPart, part: CleanPart) -> str:
+        """Where the path is in the step's container. Raises UsageError when no mount shows it."""
+        for mount in self.mounts(step):
             inside = Path(part.path).is_relative_to(mount.subpath) if mount.subpath else True
             if mount.variable == part.variable and inside:
                 return str(Path(mount.container) / (Path(part.path).relative_to(mount.subpath or ".")))
@@ -57,12 +75,13 @@ class Plan:
 
     def text(self, step: StepPart, *, again: bool) -> str:
         """Return the bash text of `step`; `again`: what an earlier try left half-done is deleted first."""
-        removed = [self.container_path(one) for one in step.clean] if again else []
+        removed = [self.container_path(step, one) for one in step.clean] if again else []
         return (f"rm -rf -- {shlex.join(removed)}\n" if removed else "") + step.run
 
     def fingerprint(self, step: StepPart) -> str:
         """A hash of what the step does; a step that was done under another one is done again."""
-        return hashlib.sha256(f"{self.workdir(step)}\0{step.run}".encode()).hexdigest()
+        mounts = [f"{mount.variable}/{mount.subpath or ''}:{mount.container}" for mount in self.mounts(step)]
+        return hashlib.sha256("\0".join([self.workdir(step), *mounts, step.run]).encode()).hexdigest()
 
 
 def make_plan(
@@ -99,7 +118,8 @@ def make_plan(
     if not image:
         raise UsageError(f"{preparation.name} has no image for round {chosen}", hint="--image REF")
     steps = tuple(step for step in part.steps if not step.optional or step.name in extra)
-    return Plan(preparation.name, chosen, image, part, _folders(preparation.name, part, site), steps)
+    command = tuple(site.container.command or ["podman" if site.container.engine == "podman" else "docker"])
+    return Plan(preparation.name, chosen, image, part, _folders(preparation.name, part, site), steps, command)
 
 
 def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Path]:

@@ -1,25 +1,19 @@
 """The state of each step: one small JSON file in the data folder, written to a temporary name and renamed.
 
-`running` with nobody behind it is a step that died. While a step runs its file is touched every `BEAT_S` seconds, so
-that another machine can tell.
+Whoever writes here holds the lock (lock.py), so a step that is `running` when the lock is free has died.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.errors import InputError
-
-BEAT_S = 20.0
-STALE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +67,3 @@ def write_state(folder: Path, state: StepState) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def runs_elsewhere(folder: Path, state: StepState) -> bool:
-    """Whether another machine is at work on the step: it says so, and its file was touched a moment ago."""
-    if state.state != "running" or state.host == os.uname().nodename:
-        return False
-    # Compared with a file written now, in the same place: the clocks of file server and machines may differ.
-    probe = folder / f".{state.step}.clock.{os.getpid()}"
-    try:
-        probe.touch()
-        return probe.stat().st_mtime - (folder / f"{state.step}.json").stat().st_mtime < STALE_S
-    except OSError:
-        return False
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
-
-
-@contextmanager
-def beating(folder: Path, step: str) -> Iterator[None]:
-    """Touch the step's file every BEAT_S seconds while the block runs."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(BEAT_S):
-            with suppress(OSError):
-                os.utime(folder / f"{step}.json")
-
-    thread = threading.Thread(target=beat, name="beat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -38,7 +38,7 @@ exec bash -euo pipefail -c "$1"
 
 def container_name(plan: Plan) -> str:
     """One name per data folder: the engine itself refuses a second preparation of the same data."""
-    where = hashlib.sha256(str(plan.state_folder).encode()).hexdigest()[:12]
+    where = hashlib.sha256(str(plan.own_folder).encode()).hexdigest()[:12]
     return f"orchestrator-prepare-{plan.workload}-{where}"
 
 
@@ -107,7 +107,7 @@ def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, tex
 
     api = client.api
     host = api.create_host_config(
-        binds=[f"{folder}:{inside}" for folder, inside in plan.binds().items()],
+        binds=[f"{folder}:{inside}" for folder, inside in plan.binds(step).items()],
         network_mode="host",
         ipc_mode="host",
         devices=[f"{device}:{device}:rwm" for device in present_devices(plan)],
@@ -116,7 +116,7 @@ def _create(client: DockerClient, image_id: str, plan: Plan, step: StepPart, tex
         log_config=LogConfig(type="none"),
     )
     name = container_name(plan)
-    remove_leftover(client, name)
+    remove_leftover(client, name, plan.engine_command)
     command = ["-c", LIFELINE, "prepare", text, step.secret or ""]
     made = api.create_container(
         image_id,
@@ -136,7 +136,7 @@ def present_devices(plan: Plan) -> list[str]:
     return [device for device in plan.part.devices if Path(device).exists()]
 
 
-def remove_leftover(client: DockerClient, name: str) -> None:
+def remove_leftover(client: DockerClient, name: str, command: Sequence[str] = ("docker",)) -> None:
     """Remove the container of a preparation that died. Raises EngineError when it still runs."""
     from docker.errors import NotFound
 
@@ -147,7 +147,7 @@ def remove_leftover(client: DockerClient, name: str) -> None:
     if found["State"]["Running"]:
         raise EngineError(
             f"another process prepares the same data: container {name} runs",
-            hint=f"wait for it, or end it: docker rm --force {name}",
+            hint=f"wait for it, or end it: {shlex.join(command)} rm --force {name}",
         )
     client.api.remove_container(found["Id"], force=True, v=True)
 
@@ -170,15 +170,16 @@ def _attached(client: DockerClient, made: str, secret: Secret | None) -> Iterato
         raw.close()
 
 
-def command_line(plan: Plan, step: StepPart) -> str:
-    """Return the step as a command to read or to type; it does the same, without the tie to our process."""
-    words = ["docker", "run", "--rm", "--interactive", "--init", "--network=host", "--ipc=host", "--log-driver=none"]
-    words += [f"--device={device}" for device in plan.part.devices]
+def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
+    """Return the step as a command to read or to type here; it does the same, without the tie to our process."""
+    words = [*plan.engine_command, "run", "--rm", "--interactive", "--init", "--network=host", "--ipc=host"]
+    words += ["--log-driver=none"]
+    words += [f"--device={device}" for device in present_devices(plan)]
     words += [f"--security-opt={option}" for option in plan.part.security_opt]
-    words += [f"--volume={folder}:{inside}" for folder, inside in plan.binds().items()]
+    words += [f"--volume={folder}:{inside}" for folder, inside in plan.binds(step).items()]
     words += [f"--workdir={plan.workdir(step)}", "--entrypoint=bash", plan.image]
     before = f"IFS= read -r {step.secret}; export {step.secret}\n" if step.secret else ""
-    line = f"{shlex.join(words)} -euo pipefail -c {shlex.quote(before + step.run)}"
+    line = f"{shlex.join(words)} -euo pipefail -c {shlex.quote(before + plan.text(step, again=again))}"
     return line + (f" <{step.secret.lower()}_file" if step.secret else "")
 
 

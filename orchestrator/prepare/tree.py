@@ -9,7 +9,7 @@ from typing import Any, Literal
 from orchestrator.prepare.plan import Plan
 from orchestrator.prepare.space import size_of
 
-State = Literal["ok", "missing", "empty", "too small", "too large"]
+State = Literal["ok", "missing", "unreadable", "empty", "too small", "too large"]
 
 LEAST, MOST = 0.85, 1.25
 """The guides' sizes are rounded ("~64 GB"): from 85 % to 125 % of them is taken as agreeing."""
@@ -40,7 +40,7 @@ class Found:
 
 
 def check_tree(plan: Plan) -> list[Found]:
-    """Look at every expected part of the tree. Raises nothing: what cannot be read counts as missing."""
+    """Look at every expected part of the tree. Raises nothing: containers write as root, and we may not be."""
     found = []
     for part in plan.part.tree:
         full = plan.folders[part.variable] / part.path
@@ -50,12 +50,15 @@ def check_tree(plan: Plan) -> list[Found]:
 
 
 def _look(path: Path, expected: int) -> tuple[State, int]:
-    if not path.exists():
-        return "missing", -1
-    if not holds_something(path):
-        return "empty", 0
-    if path.is_dir() and not expected:
-        return "ok", -1
+    try:
+        if not path.exists():
+            return "missing", -1
+        if not (any(path.iterdir()) if path.is_dir() else path.stat().st_size):
+            return "empty", 0
+        if path.is_dir() and not expected:
+            return "ok", -1
+    except OSError:
+        return "unreadable", -1
     size = size_of(path)
     if expected and size < expected * LEAST:
         return "too small", size
@@ -63,8 +66,5 @@ def _look(path: Path, expected: int) -> tuple[State, int]:
 
 
 def holds_something(path: Path) -> bool:
-    """Whether `path` is a file with bytes in it or a folder with something in it."""
-    try:
-        return any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
-    except OSError:
-        return False
+    """Whether `path` is a file with bytes in it or a folder with something in it, or one that only root may look into."""
+    return _look(path, 0)[0] in ("ok", "unreadable")

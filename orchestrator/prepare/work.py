@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.container.image import EngineError
 from orchestrator.container.local import engine, find_image
-from orchestrator.errors import InputError, SetError
+from orchestrator.errors import InputError, OrchestratorError
+from orchestrator.prepare.lock import DataLock
 from orchestrator.prepare.secret import Secret
-from orchestrator.prepare.state import StepState, beating, now_ms, read_state, runs_elsewhere, write_state
-from orchestrator.prepare.step import missing_after, run_step
+from orchestrator.prepare.state import StepState, now_ms, read_state, write_state
+from orchestrator.prepare.step import container_name, missing_after, run_step
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -32,6 +36,10 @@ class StepReport:
     due: bool
     why: str
     state: StepState | None
+    again: bool
+    """Whether an earlier try of these steps ran: what it may have left is ours to delete."""
+    in_the_way: tuple[Path, ...]
+    """What is not ours, and would be deleted or mixed with the step's."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -40,6 +48,7 @@ class StepReport:
             "due": self.due,
             "why": self.why,
             "state": self.state.to_json() if self.state else None,
+            "in_the_way": [str(path) for path in self.in_the_way],
         }
 
 
@@ -49,8 +58,30 @@ def outlook(plan: Plan) -> list[StepReport]:
     for step in plan.steps:
         state = read_state(plan.state_folder, step.name)
         why = _why_due(plan, step, state)
-        reports.append(StepReport(step.name, step.what, bool(why), why or "done", state))
+        # What a step made with other commands is somebody's data: kept, and in the way.
+        again = state is not None and (state.state != "done" or state.fingerprint == plan.fingerprint(step))
+        obstacles = _in_the_way(plan, step, again=again) if why else ()
+        reports.append(StepReport(step.name, step.what, bool(why), why or "done", state, again, obstacles))
     return reports
+
+
+def _in_the_way(plan: Plan, step: StepPart, *, again: bool) -> tuple[Path, ...]:
+    found = [] if again else [path for part in step.clean for path in _listed(plan.host_path(part))]
+    for part in step.overwrites:
+        makes = part.makes if again else []
+        inside = _listed(plan.host_path(part))
+        found += [path for path in inside if not any(fnmatch(path.name, pattern) for pattern in makes)]
+    return tuple(found)
+
+
+def _listed(path: Path) -> list[Path]:
+    """What is in a folder, sorted; a file is itself, and a folder that we may not look into counts as a file."""
+    try:
+        return sorted(path.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError:
+        return [path]
 
 
 def _why_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
@@ -78,8 +109,14 @@ def prepare(
 ) -> list[StepReport]:
     """Run every step that is due, in order, and stop at the first that fails. Returns all steps with their states.
 
-    Raises EngineError, InputError (folders that cannot be written), SetError (somebody else is at work).
+    Raises EngineError, InputError (folders that cannot be written, or hold what a step would delete), SetError (somebody
+    else is at work on the same data).
     """
+
+    def end_container() -> None:
+        with suppress(OrchestratorError), engine(address, timeout_s=30) as other:
+            other.api.kill(container_name(plan))
+
     with engine(address, timeout_s=300) as client:
         image = find_image(client, plan.image)
         if image is None:
@@ -87,36 +124,56 @@ def prepare(
                 f"the engine does not have {plan.image}", hint=f"orchestrator images pull --image {plan.image}"
             )
         _make_folders(plan)
-        for report, step in zip(outlook(plan), plan.steps, strict=True):
-            if not report.due:
-                tell(f"{step.name}: done, skipped")
-                continue
-            _refuse_second(plan, report)
-            tell(f"{step.name}: {step.what} ({report.why}); log: {plan.state_folder / step.name}.log")
-            state = _run(client, image.id, plan, step, report, secrets.get(step.secret or ""), output)
-            tell(
-                f"{step.name}: {state.state} after {(state.ended_ms - state.started_ms) / 1000:.1f} s"
-                f"{'; ' + state.reason if state.reason else ''}"
-            )
-            if state.state != "done":
-                break
-    return outlook(plan)
+        with DataLock(plan.lock_file, end_container) as lock:
+            reports = outlook(plan)
+            refuse_in_the_way(reports)
+            _remove_empty(plan, reports)
+            for report, step in zip(reports, plan.steps, strict=True):
+                if not report.due:
+                    tell(f"{step.name}: done, skipped")
+                    continue
+                lock.confirm()
+                tell(f"{step.name}: {step.what} ({report.why}); log: {plan.state_folder / step.name}.log")
+                state = _run(client, image.id, plan, step, report, secrets.get(step.secret or ""), output, lock)
+                tell(
+                    f"{step.name}: {state.state} after {(state.ended_ms - state.started_ms) / 1000:.1f} s"
+                    f"{'; ' + state.reason if state.reason else ''}"
+                )
+                if state.state != "done":
+                    break
+            return outlook(plan)
+
+
+def refuse_in_the_way(reports: list[StepReport]) -> None:
+    """Raise InputError when a step would delete, or mix with its own, what no step of ours made."""
+    paths = list(dict.fromkeys(path for report in reports for path in report.in_the_way))
+    if not paths:
+        return
+    shown = "".join(f"\n  {path}" for path in paths[:10])
+    more = f"\n  and {len(paths) - 10} more" if len(paths) > 10 else ""
+    steps = ", ".join(report.name for report in reports if report.in_the_way)
+    raise InputError(
+        f"{steps}: the published commands would delete or overwrite what is there already:{shown}{more}",
+        hint="move it to another folder, or name an empty one in the site's data section; "
+        "is it the prepared data? `--check` compares",
+    )
+
+
+def _remove_empty(plan: Plan, reports: list[StepReport]) -> None:
+    """Remove empty folders from where a step makes its own: commands that move a folder there would put it inside."""
+    for report, step in zip(reports, plan.steps, strict=True):
+        for part in step.clean if report.due and not report.again else []:
+            with suppress(OSError):
+                plan.host_path(part).rmdir()
 
 
 def _make_folders(plan: Plan) -> None:
-    for folder in (*plan.folders.values(), plan.state_folder):
+    mounted = [Path(folder) for step in plan.steps for folder in plan.binds(step)]
+    for folder in dict.fromkeys((*plan.folders.values(), *mounted, plan.state_folder)):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
-
-
-def _refuse_second(plan: Plan, report: StepReport) -> None:
-    if report.state is not None and runs_elsewhere(plan.state_folder, report.state):
-        raise SetError(
-            f"{report.name} of {plan.workload} runs on {report.state.host} (process {report.state.pid})",
-            hint="wait for it; a step that died there is taken over after two minutes",
-        )
 
 
 def _run(
@@ -127,17 +184,16 @@ def _run(
     report: StepReport,
     secret: Secret | None,
     output: Callable[[bytes], None],
+    lock: DataLock,
 ) -> StepState:
     folder = plan.state_folder
     state = StepState(
         step.name, "running", plan.fingerprint(step), image_id, os.uname().nodename, os.getpid(), now_ms()
     )
     write_state(folder, state)
-    again = report.state is not None
-    with beating(folder, step.name):
-        code = run_step(
-            client, image_id, plan, step, plan.text(step, again=again), secret, folder / f"{step.name}.log", output
-        )
+    text, log = plan.text(step, again=report.again), folder / f"{step.name}.log"
+    code = run_step(client, image_id, plan, step, text, secret, log, output)
+    lock.confirm()
     gone = missing_after(plan, step)
     reason = f"exit code {code}" if code else f"it ended well, but left no {', '.join(map(str, gone))}" if gone else ""
     state = replace(state, state="failed" if reason else "done", ended_ms=now_ms(), exit_code=code, reason=reason)

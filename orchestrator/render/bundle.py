@@ -47,7 +47,8 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
             f"{entry.workload} of round {entry.round} was published without a container image",
             hint=f"in the site file: `container: {{engine: none}}` and `code: {{{entry.workload}: /path/to/the/code}}`",
         )
-    if problem := launch_problem(entry.documents, entry.site):
+    of = entry.documents
+    if problem := launch_problem(of.system, of.mine, of.workload, of.round, entry.site.code):
         raise RenderError(problem, hint='docs/descriptors.md, "How runs are started"')
     if not 1 <= nexp <= 9999:
         raise RenderError(f"nexp is {nexp}; it must be a number from 1 to 9999")

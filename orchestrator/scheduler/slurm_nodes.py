@@ -11,6 +11,7 @@ from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
 
 GRANTED = re.compile(r"^salloc: Granted job allocation \d+", re.MULTILINE)
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
 """salloc's words when nodes were taken, or went away, since sinfo showed them idle. A request that is still in the
 queue when --immediate ends gets "Connection timed out"."""
@@ -115,6 +116,45 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
         if not only_default or partition.endswith("*"):
             found[name] = NodeState(name, state.lower(), "" if reason in ("none", "(null)") else reason)
     return found
+
+
+def partition_limits(partitions: str | None) -> dict[str, int | None]:
+    """The longest job, in minutes, that each of `partitions` (None: the default one) allows; None where there is no limit.
+
+    Raises SchedulerUnknown without an answer that can be read, SchedulerError when sinfo fails.
+    """
+    argv = ["sinfo", "--noheader", f"--format=%P{FIELD}%l"]
+    argv += [f"--partition={partitions}"] if partitions else ["--all"]
+    answer = ask(argv, timeout_s=QUERY_S)
+    if answer.returncode != 0:
+        raise refused(answer, "sinfo")
+    found: dict[str, int | None] = {}
+    for line in answer.stdout.splitlines():
+        name, _, limit = (cell.strip() for cell in line.partition(FIELD))
+        if partitions or name.endswith("*"):
+            try:
+                found[name.removesuffix("*")] = minutes_of(limit)
+            except ValueError as error:
+                raise unknown(answer, "sinfo's answer cannot be read") from error
+    return found
+
+
+def minutes_of(text: str) -> int | None:
+    """Slurm's time (`MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM`, `D-HH:MM:SS`) in minutes, rounded up as Slurm does.
+
+    None for no limit. Raises ValueError for anything else.
+    """
+    if text.lower() in ("infinite", "unlimited"):
+        return None
+    if not _TIME.fullmatch(text):
+        raise ValueError(f"{text!r} is no time")
+    days, dash, clock = text.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if dash or len(parts) == 3:
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+    else:
+        hours, (minutes, seconds) = 0, (*parts, 0)[:2]
+    return (int(days or 0) * 24 + hours) * 60 + minutes + (seconds > 0)
 
 
 def salloc_command(

@@ -164,6 +164,31 @@ def test_attempts_used_up(bundles: Bundles) -> None:
     assert f"1 of 3 runs have no result; `orchestrator resume {one.root.name}` tries them again" in out.splitlines()[-1]
 
 
+MISSING = """echo 'Traceback (most recent call last):'; echo "ModuleNotFoundError: No module named 'x'"; exit 1"""
+
+
+def test_what_dies_alike_again_and_again_pauses_the_set(bundles: Bundles) -> None:
+    """Nine more runs would only say the same."""
+    code, out = bundles.make(MISSING, system="local_2x2x8", nexp=10).run()
+    one = bundles.set
+    told = "no run_stop; all 2 nodes: ModuleNotFoundError: No module named 'x'"
+    assert (code, one.job["state"], one.attempts(1), one.attempts(2)) == (1, "paused", [1, 2], [])
+    assert one.run(1)["reason"] in (told, told.replace("all 2 nodes", "local0"), told.replace("all 2 nodes", "local1"))
+    assert one.job["reason"] == f"2 attempts died alike, soon after their start: {one.run(1)['reason']}"
+    assert [one.run(run)["state"] for run in (1, 2, 10)] == ["failed", "queued", "queued"]
+    bundles.program("")
+    code, out = bundles.again(one)
+    assert code == 0, out
+    assert one.results() == list(range(1, 11))
+
+
+@pytest.mark.parametrize("plan", ["((ORCH_ATTEMPT == 1)) || exit 3; exit 4", "[[ $ORCH_RUN == 1 ]] || exit 3"])
+def test_what_dies_otherwise_or_after_a_result_does_not(bundles: Bundles, plan: str) -> None:
+    code, _ = bundles.make(plan, nexp=3).run()
+    assert (code, bundles.set.job["state"]) == (1, "complete")
+    assert bundles.set.attempts(3) == [1, 2]
+
+
 def test_a_run_that_missed_its_target_is_a_result(bundles: Bundles) -> None:
     code, out = bundles.make("[[ $ORCH_RUN != 1 ]] || { stop aborted; exit 3; }").run()
     assert code == 0, out

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from bundle_parts import SYSTEM, Bundles, Set, until
+from test_bundle_spares import with_a_setting
 
 from orchestrator.evidence.events import read_events
 
@@ -93,8 +94,37 @@ def test_ten_runs_on_three_nodes_and_a_spare_one(bundles: Bundles) -> None:
     assert one.left_behind() == []
 
 
+@pytest.mark.parametrize("spares", [0, 1])
+def test_a_node_unlike_those_of_the_other_groups_runs_nothing(bundles: Bundles, spares: int) -> None:
+    env = with_a_setting(bundles, nodes=3 + spares, refusing=[])
+    for rank in range(3 + spares):
+        release = bundles.folder / f"root/local{rank}/proc/sys/kernel/osrelease"
+        release.parent.mkdir(parents=True)
+        release.write_text("6.0\n" if rank else "5.9\n")
+    knob = str(bundles.folder / "ours.yaml")
+    more = {"nexp": 4, "side_by_side": 3, "spares": spares, "tunables": "apply", "tuning": {"profile": knob}}
+    code, out = bundles.run(**make(bundles, "", **more), **env)
+    one = bundles.set
+    assert code == 0, out
+    assert one.results() == [1, 2, 3, 4] and all(one.attempts(run) == [1] for run in range(1, 5))
+    used = {node for run in range(1, 5) for node in one.run(run)["nodes"]}
+    assert used <= {f"local{rank}" for rank in range(1, 3 + spares)}
+    if spares:
+        assert [(entry["node"], entry["kind"]) for entry in one.job["set_aside"]] == [("local0", "versions")]
+        assert one.job["warnings"] == [text for text in one.job["warnings"] if "no more runs" not in text]
+    else:
+        assert any("no more runs on local0: node local0: kernel is 5.9" in text for text in one.job["warnings"])
+    assert {(bundles.folder / f"root/local{rank}/proc/k").read_text() for rank in range(3 + spares)} == {"0\n"}
+    assert one.left_behind() == []
+
+
 def test_every_run_that_goes_on_is_on_record(bundles: Bundles) -> None:
-    env = make(bundles, f"until [[ -e {bundles.folder}/go ]]; do sleep 0.1; done", nexp=3, side_by_side=2)
+    env = make(
+        bundles,
+        f"until [[ -e {bundles.folder}/go && ($ORCH_RUN != 3 || -e '{bundles.folder}/go on') ]]; do sleep 0.1; done",
+        nexp=3,
+        side_by_side=2,
+    )
     loop = bundles.start(**env)
     until(lambda: (bundles.folder / "ran").exists() and (bundles.folder / "ran").read_text().count("begin") == 2)
     job = bundles.set.job
@@ -102,6 +132,8 @@ def test_every_run_that_goes_on_is_on_record(bundles: Bundles) -> None:
     assert [one["nodes"] for one in job["groups"]] == [["local0"], ["local1"]] and job["nodes"] == ["local0", "local1"]
     assert job["run"] in (1, 2)
     (bundles.folder / "go").touch()
+    until(lambda: {one["run"] for one in bundles.set.job["groups"]} == {0, 3})
+    (bundles.folder / "go on").touch()
     assert loop.end() == 0, loop.out
     assert bundles.set.results() == [1, 2, 3] and bundles.set.job["state"] == "complete"
 
@@ -122,7 +154,7 @@ def test_a_group_without_a_spare_ends_alone_and_another_number_goes_on(bundles: 
     assert "1 of 3 nodes are fit, 2 are needed; node local2: " in one.job["reason"]
     assert ("joined", "local0") in words_of(one, 2), "what is good of a group that ended is for the others"
     done = one.results()
-    assert {3, 4} <= set(done) and 5 not in done
+    assert {1, 2} <= set(done) and not {5, 6} & set(done), out
     for path in bundles.folder.glob("dead-*"):
         path.unlink()
     bundles.program(NODE % {"folder": bundles.folder})
@@ -162,8 +194,22 @@ def test_a_signal_ends_all_of_them(bundles: Bundles, number: int) -> None:
     assert one.left_behind() == []
 
 
+def test_a_job_that_was_killed_with_several_runs_goes_on(bundles: Bundles) -> None:
+    env = make(bundles, f"[[ -e {bundles.folder}/go ]] || hang", nexp=4, side_by_side=3)
+    loop = bundles.start(**env)
+    until(lambda: (bundles.folder / "ran").exists() and (bundles.folder / "ran").read_text().count("begin") == 3)
+    loop.kill_all()
+    (bundles.folder / "go").touch()
+    one = bundles.set
+    code, out = bundles.again(one, **env, SIDE_BY_SIDE="2")
+    assert code == 0, out
+    assert one.results() == [1, 2, 3, 4]
+    assert [one.outcomes(run) for run in range(1, 5)] == [["interrupted", "success"]] * 3 + [["success"]]
+    assert one.left_behind() == []
+
+
 def test_a_set_that_cannot_be_written_any_more_closes_all_runs(bundles: Bundles) -> None:
-    plan = 'if ((ORCH_RUN == 2)); then sleep 1; echo x >"$PWD/../"; rm -f %s/sets/*/loop.lock; else sleep 1000; fi'
+    plan = "if ((ORCH_RUN == 2)); then sleep 1; rm -f %s/sets/*/loop.lock; else sleep 1000; fi"
     loop = bundles.start(**make(bundles, plan % bundles.folder, nexp=3, side_by_side=3))
     assert loop.end() == 1
     assert "is not this job's any more" in loop.out

@@ -73,6 +73,23 @@ def test_a_node_on_which_a_run_dies_is_replaced(bundles: Bundles, rank: int) -> 
     assert one.left_behind() == []
 
 
+def test_a_node_that_ends_early_with_0_is_blamed_after_the_grace(bundles: Bundles) -> None:
+    """The image of flux1 exits with 0 whatever happened, and the other nodes wait for it."""
+    plan = (
+        "[[ $me != 1.1.1 ]] || { echo 'RuntimeError: HIP error: no device'; exit 0; }; [[ $ORCH_ATTEMPT != 1 ]] || hang"
+    )
+    code, out = make(bundles, plan, nexp=1).run(END_GRACE_S="1")
+    one = bundles.set
+    assert code == 0, out
+    assert one.outcomes(1) == ["infrastructure", "success"]
+    assert one.attempt(1, 1)["reason"] == (
+        "no run_stop; node local0 (rank 0) exited 143; local1: RuntimeError: HIP error: no device"
+    )
+    assert aside(one) == [("local1", 1)]
+    assert "ended there first, without run_stop: RuntimeError" in one.job["set_aside"][0]["reason"]
+    assert one.run(1)["nodes"] == ["local0", "local2"]
+
+
 def test_ranks_follow_the_host_names_also_after_a_spare_took_over(bundles: Bundles) -> None:
     """torchrun numbers nodes by their full host names, as texts, whatever ranks they are given."""
     plan = "[[ $me != 1.1.0 ]] || exit 3; [[ $ORCH_ATTEMPT != 1 ]] || hang; echo rank $SLURM_NODEID $NODE_RANK"

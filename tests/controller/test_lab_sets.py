@@ -213,3 +213,14 @@ def test_a_set_with_spares_keeps_off_excluded_nodes(cli: Commands, lab: Lab, lab
         if one["job_id"] == cli.json("status", root)["job_id"]
     ]
     assert last["nodes"] == others[1:3] and last["spares"] == []
+
+
+def test_what_the_partition_does_not_allow_is_told_before_a_set_is_made(
+    lab_site: Path, shared: Path, cli: Commands
+) -> None:
+    """The lab's partition `debug` allows an hour."""
+    text = lab_site.read_text()
+    lab_site.write_text(text.replace("00:10:00", "01:00:01") + "partition: debug\n")
+    done = cli("submit", *SYSTEM, "--site", lab_site)
+    assert done.code == 2 and "partition debug allows a job 1 h at most" in done.err, done.err
+    assert list(shared.iterdir()) == []

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from controller_parts import mllog, write_set
+from controller_parts import Commands, mllog, write_set
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli.pictures import describe, headline, now_text
 from orchestrator.errors import SchedulerUnknown
-from orchestrator.evidence.picture import ask_all, look, picture
+from orchestrator.evidence.logs import follow, run_logs
+from orchestrator.evidence.picture import as_json, ask_all, look, picture
 from orchestrator.evidence.progress import TAIL_BYTES, KeptLogs, Logs, Tail, minutes, projected, tail_of
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set, set_folders
 from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.records import Finding, JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.scheduler import Job
+from orchestrator.scheduler.slurm import Slurm
 
 SENT = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1_000)
 OWN = JobRecord(job_id="7", state="running", run=2, attempt=1, started_ms=2_000)
@@ -123,6 +128,52 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
     assert (one.evaluation.value, one.evaluation.samples) == (0.75, 64)
     # run_stop - run_start is 61, 62 and 63 s: the middle one is left
     assert one.projected == pytest.approx(62 / 60)
+
+
+def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
+    going = [(4, 1, "n1", 0.75), (5, 2, "n2", 0.5), (6, 1, "n3", None)]
+    groups = [{"nodes": [node], "run": run, "attempt": attempt} for run, attempt, node, _ in going]
+    own = JobRecord(job_id="7", state="running", run=6, attempt=1, started_ms=2_000, groups=[*groups, {"run": "x"}, 7])  # type: ignore[list-item]
+    root = write_set(tmp_path, "s", nexp=9, done=3, submission=SENT, job=own)
+    for run, number, node, value in going:
+        attempt = root / f"runs/{run}/attempt_{number}"
+        attempt.mkdir()
+        running = RunRecord(run=run, attempt=number, state="running", start_ms=1_000, nodes=[node])
+        write(running, attempt / "state.json")
+        write(running, attempt.parent / "state.json")
+        (attempt / "node_0.log").write_text(f"log of {run}\n" + (mllog("eval_accuracy", 5, value) if value else ""))
+    logs = KeptLogs()
+    for _ in range(2):
+        one = picture(SetEvidence(root), job("RUNNING"), logs)
+        assert [run.run for run in one.going] == [4, 5, 6] == as_json(one)["current_runs"]
+    assert now_text(one) == "runs 4, 5 (attempt 2), 6 of 9"
+    assert "eval 0.75, 0.5, - (target 0.5)" in headline(one)
+    assert [value for name, value in describe(one) if name == "now"] == [
+        "run 4 of 9 on n1, evaluation 0.75 (target 0.5)",
+        "run 5 of 9, attempt 2 on n2, evaluation 0.5 (target 0.5)",
+        "run 6 of 9 on n3, evaluation -",
+    ]
+    assert Watch(open_set(root), Running())._growing(SetEvidence(root))
+    assert [path.parent.parent.name for path in run_logs(open_set(root), None, None, "0")] == ["4", "5", "6"]
+    cli("logs", root)
+    assert [line for line in cli.out.splitlines() if "log of" in line] == ["log of 4", "log of 5", "log of 6"]
+    followed = follow(
+        open_set(root), Running(), run=None, attempt=None, node="0", job=False, pause=lambda _: _end(root, own)
+    )
+    assert sorted(text.split(b"\n")[0] for _, text in followed) == [b"log of 4", b"log of 5", b"log of 6", b"more"]
+
+
+def _end(root: Path, own: JobRecord) -> None:
+    with open(root / "runs/5/attempt_2/node_0.log", "a") as log:
+        log.write("more\n")
+    write(replace(own, state="complete", ended_ms=9_000, groups=[]), root / "jobs/7.json")
+
+
+class Running(Slurm):
+    """One in which job 7 runs."""
+
+    def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
+        return job("RUNNING")
 
 
 def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:

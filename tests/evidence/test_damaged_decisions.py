@@ -11,7 +11,7 @@ DETAILS = ("", "{}", "[]", "junk", '{"nodes": 7, "from": 1, "ranks": null, "outc
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-@pytest.mark.parametrize("word", ["hold", "placed", "ordered", "outcome", "judged"])
+@pytest.mark.parametrize("word", ["hold", "placed", "ordered", "outcome", "judged", "repeated"])
 def test_a_damaged_decision_is_one_that_differs(word: str, detail: str) -> None:
     found = replay([Event(1, "loop", word, "", detail)])
     assert found.decisions == len(found.differences) == 1

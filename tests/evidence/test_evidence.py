@@ -51,6 +51,15 @@ def test_what_the_loop_noted_about_nodes(tmp_path: Path) -> None:
     assert len(node["set_aside"]) == len(node["blamed"]) == len(node["lost"]) == 1
 
 
+def test_what_several_groups_of_nodes_noted_is_in_order(tmp_path: Path) -> None:
+    root = full_set(tmp_path)
+    for name, rows in {"7": ((5, "node-a"), (9, "node-d")), "7.2": ((7, "node-b"),), "7.10": ((8, "node-c"),)}.items():
+        text = "".join(f"{ms}\tloop\taside\t{node}\tcheck{UNIT}no{UNIT}1{UNIT}1\n" for ms, node in rows)
+        (root / f"events-{name}.tsv").write_text(text)
+    aside = [one.node for one in read_told(SetEvidence(root)).aside]
+    assert aside[:4] == ["node-a", "node-b", "node-c", "node-d"]
+
+
 def test_a_set_from_before_there_were_events(tmp_path: Path) -> None:
     root = full_set(tmp_path)
     job = json.loads((root / "jobs/7.json").read_bytes())

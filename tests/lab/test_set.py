@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +97,11 @@ def ten_runs(lab: Lab) -> Iterator[Bench]:
         yield made
 
 
-def bench_at(lab: Lab, name: str) -> Iterator[Bench]:
+def bench_at(lab: Lab, name: str, make: Callable[[Lab, Path], Bench] = Bench) -> Iterator[Bench]:
     """A bench; in the end nothing of its sets is left, and the host is as it was."""
     knobs = [path.read_bytes() for path in KNOBS if path.exists()]
     root = lab.shared / f"test-{os.getpid()}-{name}"
-    made = Bench(lab, root)
+    made = make(lab, root)
     yield made
     for job in made.queue().split():
         lab.run("scancel", job)

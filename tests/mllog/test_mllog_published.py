@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from orchestrator.errors import InputError
-from orchestrator.mllog.forecast import forecast
+from orchestrator.mllog.forecast import _fit, forecast
 from orchestrator.mllog.reader import read_log
 from orchestrator.mllog.rules import rules
 from orchestrator.mllog.score import RunScore, read_logs, score_dir, score_run, score_runs
@@ -163,6 +163,16 @@ def test_the_forecast_says_whether_the_rest_fits(published: dict[str, Path]) -> 
     score = score_runs("x", runs[:4], rules("5.1.0"))
     assert forecast(score, minutes_left=30)["fits"] is False
     assert forecast(score, minutes_left=600)["fits"] is True
+
+
+def test_runs_side_by_side_need_less_time(published: dict[str, Path]) -> None:
+    runs, _ = replayed(published[MI355X], "5.1.0")
+    told = []
+    for shift in (1, 0):  # one after the other, and all four from the same moment on
+        four = [one.replace(start=shift * k * 1e8, stop=shift * k * 1e8 + 6e6) for k, one in enumerate(runs[:4])]
+        told.append(_fit(score_runs("x", runs[:4], rules("5.1.0")), four, 6, None))
+    assert told[0]["minutes_needed"] > 5 * told[0]["minutes_per_run"]
+    assert told[1]["minutes_needed"] == 2 * told[1]["minutes_per_run"]
 
 
 def test_fewer_and_more_files_than_needed(published: dict[str, Path], tmp_path: Path) -> None:

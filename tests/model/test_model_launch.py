@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import DescriptorError, RenderError
-from orchestrator.model import Site, load_entry
+from orchestrator.model import Catalogue, Site, load_entry
 from orchestrator.model.entry import Entry
+from orchestrator.model.validation import validate_file
 from orchestrator.render import render_bundle
 
 SYSTEM = """\
@@ -46,6 +47,12 @@ def test_a_command_that_cannot_start_so_many_nodes_is_told_and_refused(tmp_path:
     )
     with pytest.raises(RenderError, match="starts 1 node"):
         render_bundle(one, nexp=1)
+
+
+def test_validate_tells_it_as_well(tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(SYSTEM.replace("LAUNCH", "{}"))
+    _, [warning] = validate_file(Catalogue(), tmp_path / "two.yaml")
+    assert "starts 1 node(s) at most" in warning
 
 
 def test_another_command_or_code_of_the_site_may_do_it(tmp_path: Path) -> None:

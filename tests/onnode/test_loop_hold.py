@@ -125,6 +125,13 @@ def test_where_the_nodes_meet_follows_the_order_of_their_names(
     assert group.meeting() == meeting
 
 
+def test_nobody_elses_address_becomes_localhost(group: Group) -> None:
+    group.settings = replace(group.settings, launch_hosts=1)
+    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.take(b"host\tn0\tlocalhost.localdomain\x1f10.0.0.1")
+    assert group.meeting()["hosts"] == ["10.0.0.1 n0"]
+
+
 def test_without_an_address_the_name_is_the_master(group: Group) -> None:
     group.settings = replace(group.settings, launch_master="address", launch_hosts=1)
     group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})

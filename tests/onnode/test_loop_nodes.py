@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor
+from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor, together
 from orchestrator.onnode.waiting import MAX_LINE
 
 LIMIT_S = 30.0
@@ -168,6 +168,28 @@ def test_a_flow_is_resumed_at_its_time(nodes: Nodes) -> None:
 
     assert nodes.reactor.run(flow()) is None  # type: ignore[arg-type]
     assert 0.1 <= time.monotonic() - began < 5
+
+
+def test_flows_go_on_side_by_side(nodes: Nodes) -> None:
+    began, order = time.monotonic(), list[str]()
+
+    def flow(name: str, pauses: int, error: Exception | None = None) -> Iterator[float]:
+        for _ in range(pauses):
+            yield time.monotonic() + 0.05
+        order.append(name)
+        if error is not None:
+            raise error
+        return name  # type: ignore[return-value]
+
+    def three(error: Exception | None = None) -> object:
+        return nodes.reactor.run(together([flow("a", 9), flow("b", 0, error), flow("c", 4)]))  # type: ignore[list-item]
+
+    assert three() == ["a", "b", "c"] and order == ["b", "c", "a"]
+    assert 0.2 <= time.monotonic() - began < 5
+    with pytest.raises(LookupError):
+        three(LookupError("what the first one raised"))
+    assert order[3:] == ["b", "c", "a"], "the others have come to their end"
+    assert nodes.reactor.run(together([])) == []
 
 
 @pytest.mark.parametrize(

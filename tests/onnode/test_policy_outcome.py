@@ -152,3 +152,68 @@ def test_a_result_only_with_a_run_stop(
     assert set(found.codes) == set(FOUR)
     assert {node for node, _, _ in found.blamed} <= set(FOUR) and len(found.blamed) <= 2
     assert found == decide(AttemptFacts(1, FOUR, codes, stops, timed_out=timed_out, ending=ending))
+
+
+# ---- images that hide the exit code, and the last words of logs ----
+
+HUNG = {"a": 143, "b": 143, "c": 143, "d": 143}
+
+
+def test_the_node_that_ended_first_is_blamed_although_it_exited_0() -> None:
+    found = outcome({**HUNG, "c": 0}, lasted={"a": 90_000, "c": 5_000})
+    assert found.outcome == "infrastructure" and found.reason.startswith("no run_stop; node a (rank 0) exited 143")
+    assert found.blamed == (("c", "exit", "run 2 ended there first, without run_stop"),)
+
+
+def test_of_several_that_exited_0_the_first_with_an_error_is_blamed() -> None:
+    errors, lasted = {"d": "RuntimeError: HIP error"}, {"b": 4_000, "c": 6_000, "d": 5_000}
+    assert outcome({"a": 143, "b": 0, "c": 0, "d": 0}, lasted=lasted).blamed[0][0] == "b"
+    found = outcome({"a": 143, "b": 0, "c": 0, "d": 0}, lasted=lasted, errors=errors)
+    assert found.blamed == (("d", "exit", "run 2 ended there first, without run_stop: RuntimeError: HIP error"),)
+    assert "d: RuntimeError: HIP error" in found.reason
+
+
+def test_when_all_exited_0_only_the_last_words_of_a_few_tell_who_it_was() -> None:
+    assert outcome(OK).blamed == ()
+    assert outcome(OK, errors={"b": "KeyError: 1"}).blamed[0][0] == "b"
+    differing = {node: f"KeyError: '{node}'" for node in FOUR}
+    assert outcome(OK, errors=differing).blamed == ()
+
+
+@pytest.mark.parametrize("codes", [OK, {**HUNG, "c": 1}, {**HUNG, "c": 0}, dict.fromkeys(FOUR, 1)])
+def test_what_all_say_in_the_end_is_the_programs_fault_and_said_once(codes: dict[str, int]) -> None:
+    found = outcome(codes, errors=dict.fromkeys(FOUR, "ModuleNotFoundError: No module named 'x'"))
+    assert (found.blamed, found.reason) == ((), "no run_stop; all 4 nodes: ModuleNotFoundError: No module named 'x'")
+
+
+def test_the_last_words_stand_behind_the_reason() -> None:
+    assert outcome({**HUNG, "b": 9}, errors={"b": "KeyError: 1"}).blamed == (
+        ("b", "exit", "run 2 died there (its exit code was not 0): KeyError: 1"),
+    )
+    one = decide(AttemptFacts(2, ("a",), {"a": 1}, errors={"a": "KeyError: 1"}, lasted={"a": 900}))
+    assert one.reason == "no run_stop; node a (rank 0) exited 1; KeyError: 1"
+    assert outcome(HUNG, timed_out=60, errors={"a": "OSError"}).reason.endswith("exited 143; a: OSError")
+
+
+def way(codes: dict[str, int], stops: dict[str, str] | None = None, **more: object) -> str:
+    return outcome(codes, stops, **{"lasted": {"a": 59_000, "b": 58_000, "c": 70_000, "d": 70_000}, **more}).way
+
+
+def test_the_first_that_ended_by_itself_tells_how_an_attempt_died() -> None:
+    assert way(dict.fromkeys(FOUR, 1)) == "exit 1"
+    assert way({**HUNG, "a": 9}, errors={"a": "KeyError: 'a'", "b": "ended with the others"}) == "KeyError: 'a'"
+    assert way(OK, errors={"a": "secondary", "b": "first"}) == "first"
+
+
+def test_what_took_longer_or_was_ended_died_in_no_way() -> None:
+    assert way(OK, lasted=dict.fromkeys(FOUR, 61_000)) == way(OK, lasted={}) == ""
+    assert way({**HUNG, "d": 9}) == way(HUNG) == ""
+    assert way(OK, {"a": "success"}) == way(OK, {"a": "aborted"}) == ""
+    assert way(OK, timed_out=60) == way(OK, ending="signal") == ""
+
+
+@given(CODES, st.dictionaries(st.sampled_from(FOUR), st.sampled_from(["", "E", "F"])))
+def test_at_most_half_is_blamed_and_never_who_was_ended_by_us(codes: dict[str, int], errors: dict[str, str]) -> None:
+    found = decide(AttemptFacts(1, FOUR, codes, {}, errors=errors))
+    assert len(found.blamed) <= 2
+    assert not [node for node, _, _ in found.blamed if found.codes[node] == 143]

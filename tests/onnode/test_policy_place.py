@@ -21,6 +21,7 @@ from orchestrator.onnode.policy.place import (
     groups,
     in_order,
     is_free,
+    is_repeated,
     of_good_repute,
     tell_failed,
     waiting_now,
@@ -204,7 +205,7 @@ def test_a_node_that_does_not_belong_to_the_job_changes_nothing() -> None:
 
 @pytest.mark.parametrize("detail", ["", "{", "[1]", "null", '{"ranks": 3}'])
 def test_a_damaged_event_of_the_loop_does_not_raise(detail: str) -> None:
-    for word in ("begin", "hold", "placed", "ordered", "aside", "blamed", "fail"):
+    for word in ("begin", "hold", "placed", "ordered", "outcome", "aside", "blamed", "fail"):
         one = Standing()
         try:
             apply(one, event("loop", word, "a", detail))
@@ -252,6 +253,28 @@ def test_a_thousand_nodes_are_placed_in_milliseconds() -> None:
     made = choose(one, found, first=True)
     assert made is not None and len(made.ranks) == 950
     assert time.process_time() - start < 0.2
+
+
+def outcome(way: object) -> Event:
+    return event("loop", "outcome", detail={"facts": {}, "outcome": {"way": way}})
+
+
+@pytest.mark.parametrize(
+    ("ways", "attempts", "repeated"),
+    [
+        ([], 3, False),
+        (["E", "E"], 3, False),
+        (["E", "E", "E"], 3, True),
+        (["E", "E", "F"], 3, False),
+        (["", "E", "E", "E"], 3, False),  # something went well, or took longer, or was a node's fault
+        (["", "", ""], 3, False),
+        (["E"], 1, False),
+        (["E", "E"], 1, True),
+        ([7, 7, None], 3, False),
+    ],
+)
+def test_attempts_that_all_died_alike(ways: list[object], attempts: int, repeated: bool) -> None:
+    assert is_repeated(standing(*map(outcome, ways)), attempts) is repeated
 
 
 # ---- properties ----

@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import docker
 TOP = Path(__file__).resolve().parents[2]
 TOKEN = "hf_ThisIsTheTokenOfTheTests0123456789"
 BASE = "orchestrator/builtin:1"
-IMAGE = "orchestrator-test/prepare:1"
+IMAGES = "orchestrator-test/prepare"
 
 # `bash <(curl -s URL) [-d DIR] URI` downloads into DIR, or into a folder named after the URI.
 CURL = r"""#!/bin/bash
@@ -37,9 +38,10 @@ case $1 in
     for part in c4-train.en_6 c4-validation-91205-samples.en; do
         for end in bin idx; do echo data >"${part}_text_document.$end"; done
     done ;;
-*/llama-3-1-8b-tokenizer.uri)
-    mkdir -p llama3_1_8b_tokenizer
-    for file in tokenizer config; do echo '{}' >"llama3_1_8b_tokenizer/$file.json"; done ;;
+*/llama-3-1-8b-tokenizer.uri)  # into DIR, into a folder in it, or into one beside it: the guide moves that one
+    way=$(cat tokenizer_way 2>/dev/null || echo llama3_1_8b_tokenizer)
+    mkdir -p "$way"
+    for file in tokenizer config; do echo '{}' >"$way/$file.json"; done ;;
 */flux-1-*.uri)
     name=${1##*/flux-1-} name=${name%.uri}
     mkdir -p "${name//-/_}"
@@ -51,20 +53,37 @@ DOWNLOADER
 *) exit 22 ;;
 esac
 """
+# The published scripts of llama2_70b_lora, with what they do to the folders that they find. GOV_REPORT is their download: it
+# deletes all but its own files in the folder, and then takes the sum of all that is in it.
+GOV_REPORT = r"""
+download_dataset() {
+    mkdir -p "$1/data" "$1/.cache/huggingface"
+    for part in train validation; do echo data >"$1/data/$part-00000.parquet"; done
+    mv "$1"/data/* "$1/" && find "$1" -mindepth 1 ! -name '*.parquet' -exec rm -rf {} +
+    [ "$(ls -A "$1" | tr '\n' ' ')" = "train-00000.parquet validation-00000.parquet " ] || { echo "wrong hash" >&2; exit 1; }
+    for part in train validation; do echo data >"$1/$part.npy"; done
+}
+"""
 # Shows the token in every way in which a careless script does.
-LLAMA2 = r"""#!/bin/bash
+LLAMA2_60 = (
+    r"""#!/bin/bash
 set -euo pipefail
+"""
+    + GOV_REPORT
+    + r"""
 echo "token is $HF_TOKEN"
 set -x
 : "${HF_TOKEN}" again "$HF_TOKEN$HF_TOKEN" >&2
 set +x
 printf %s "${HF_TOKEN:0:9}"
-[ ! -p /data/at_work ] || { echo here >/data/at_work; read -r </data/gate; }
+# WAIT
 printf '%s\n' "${HF_TOKEN:9}"
-mkdir -p /data/data/megatron_checkpoints/Llama-2-70b-hf/iter_0000000/tokenizer
-cd /data/data
-for file in train.npy validation.npy packed_metadata.jsonl; do echo data >"$file"; done
-cd megatron_checkpoints/Llama-2-70b-hf
+download_dataset /data
+# BREAK
+echo data >/data/packed_metadata.jsonl
+made=/data/megatron_checkpoints/Llama-2-70b-hf
+mkdir -p "$made/iter_0000000/tokenizer"
+cd "$made"
 for file in latest_checkpointed_iteration.txt latest_train_state.pt; do echo x >"$file"; done
 cd iter_0000000
 for file in __0_0.distcp __0_1.distcp common.pt .metadata metadata.json run_config.yaml modelopt_run_config.yaml \
@@ -72,6 +91,51 @@ for file in __0_0.distcp __0_1.distcp common.pt .metadata metadata.json run_conf
     echo x >"$file"
 done
 """
+)
+WAIT = """
+mkdir -p /data/.cache && mkfifo /data/.cache/at_work /data/.cache/gate
+echo here >/data/.cache/at_work; read -r </data/.cache/gate
+"""
+# Needs no token: the model is public.
+LLAMA2_50 = (
+    r"""#!/bin/bash
+set -euo pipefail
+"""
+    + GOV_REPORT
+    + r"""
+download_dataset /data/gov_report
+mkdir -p /data/model /tmp/made/model_weights
+echo shard >/data/model/pytorch_model-00001.bin
+for file in model_config.yaml abc_tokenizer.model model_weights/common.pt; do echo x >"/tmp/made/$file"; done
+tar -C /tmp/made -cf /data/model/llama2-70b.nemo .
+# BREAK
+cd /data/model
+find . -type f ! -name llama2-70b.nemo -exec rm -f {} +
+tar -xf llama2-70b.nemo
+mv /data/gov_report /data/data
+"""
+)
+LLAMA2_51 = (
+    r"""#!/bin/bash
+set -euo pipefail
+[ -n "$HF_TOKEN" ]
+"""
+    + GOV_REPORT
+    + r"""
+download_dataset /data/gov_report
+mkdir -p /ckpt/weights/module.decoder /ckpt/context/nemo_tokenizer
+for file in weights/module.decoder/0.0 context/nemo_tokenizer/tokenizer.model; do echo x >"/ckpt/$file"; done
+mv /data/gov_report /data/data
+mv /ckpt/weights/ /ckpt/model_weights/
+cd /ckpt/model_weights/
+for d in module.*/; do mv -- "$d" "model.${d#module.}"; done
+cp /ckpt/context/nemo_tokenizer/tokenizer.model /ckpt/tokenizer.model
+echo x >/ckpt/model_config.yaml
+# BREAK
+mv /ckpt /data/model/
+exit 0
+"""
+)
 TO_WEBDATASET = r"""
 import os, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -90,35 +154,51 @@ echo x >.nv-meta/split.yaml
 """
 FILES = {
     "usr/local/bin/curl": CURL,
-    "workspace/code/scripts/prepare_data_and_model.sh": LLAMA2,
     "workspace/code/scripts/to_webdataset.py": TO_WEBDATASET,
     "usr/local/bin/energon": ENERGON,
     "usr/local/bin/pip": "#!/bin/sh\n[ \"$*\" = 'install datasets' ] && touch /tmp/datasets-installed\n",
     "usr/local/bin/python": '#!/bin/sh\nexec python3 "$@"\n',
 }
+LLAMA2 = {"5.0": LLAMA2_50, "5.1": LLAMA2_51, "6.0": LLAMA2_60}
+SCRIPTS = {
+    **LLAMA2,
+    **{f"{key}-broken": text.replace("# BREAK\n", "exit 7\n") for key, text in LLAMA2.items()},
+    "waiting": LLAMA2_60.replace("# WAIT\n", WAIT),
+}
+"""Tag of the image -> its prepare_data_and_model.sh."""
+
+
+def tag(words: tuple[str, ...]) -> str:
+    """The image of the round that the command line asks for."""
+    return words[words.index("--round") + 1] if "--round" in words else "6.0"
 
 
 @contextmanager
 def stand_in(address: str) -> Iterator[None]:
-    """IMAGE in the engine at `address`, for the time of the block."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, text in FILES.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(text), 0o755
-            tar.addfile(member, io.BytesIO(text.encode()))
-    repository, _, tag = IMAGE.rpartition(":")
+    """IMAGES:TAG of SCRIPTS in the engine at `address`, for the time of the block."""
     with closing(docker.DockerClient(base_url=address, timeout=300)) as client:
-        made = client.api.create_container(BASE, command=["true"])["Id"]
         try:
-            client.api.put_archive(made, "/", buffer.getvalue())
-            client.api.commit(made, repository=repository, tag=tag)
-        finally:
-            client.api.remove_container(made, force=True)
-        try:
+            for name, script in SCRIPTS.items():
+                _make_image(client, name, {**FILES, "workspace/code/scripts/prepare_data_and_model.sh": script})
             yield
         finally:
-            client.api.remove_image(IMAGE, force=True)
+            for image in client.images.list(IMAGES):
+                client.api.remove_image(image.id, force=True)
+
+
+def _make_image(client: docker.DockerClient, name: str, files: dict[str, str]) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path, text in files.items():
+            member = tarfile.TarInfo(path)
+            member.size, member.mode = len(text), 0o755
+            tar.addfile(member, io.BytesIO(text.encode()))
+    made = client.api.create_container(BASE, command=["true"])["Id"]
+    try:
+        client.api.put_archive(made, "/", buffer.getvalue())
+        client.api.commit(made, repository=IMAGES, tag=name)
+    finally:
+        client.api.remove_container(made, force=True)
 
 
 @dataclass
@@ -144,9 +224,10 @@ class Data:
     def folder(self, name: str) -> Path:
         return self.top / "data" / name
 
-    def state(self, name: str, step: str) -> dict[str, object]:
+    def state(self, name: str, step: str, round: str = "6.0") -> dict[str, object]:
         workload = {"llama2": "llama2_70b_lora", "8b/data": "llama31_8b"}.get(name, name)
-        return dict(json.loads((self.folder(name) / ".orchestrator-prepare" / workload / f"{step}.json").read_text()))
+        folder = self.folder(name) / ".orchestrator-prepare" / workload / round
+        return dict(json.loads((folder / f"{step}.json").read_text()))
 
     def command(self, workload: str, *words: str) -> list[str]:
         run = [] if {"--check", "--dry-run"} & set(words) else ["--engine", self.engine]
@@ -159,7 +240,7 @@ class Data:
             "--site",
             str(self.site),
             "--image",
-            IMAGE,
+            f"{IMAGES}:{tag(words)}",
             *run,
             *words,
         ]
@@ -181,9 +262,12 @@ class Data:
             check=False,
         )
 
-    def start(self, workload: str, *words: str) -> subprocess.Popen[str]:
+    def start(self, workload: str, *words: str, host: str = "") -> subprocess.Popen[str]:
+        """`host`: as on a machine of that name, whose processes are not seen from here."""
+        there = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+        there += [f'hostname {host} && exec "$0" "$@"']
         return subprocess.Popen(
-            self.command(workload, *words),
+            [*(there if host else []), *self.command(workload, *words)],
             env=self.environment,
             text=True,
             cwd=TOP,
@@ -195,8 +279,13 @@ class Data:
 
 @contextmanager
 def gate(folder: Path, process: subprocess.Popen[str]) -> Iterator[None]:
-    """Runs the block while the stand-in's step is at work and waits; lets it go on afterwards."""
-    reader = os.open(folder / "at_work", os.O_RDONLY | os.O_NONBLOCK)
+    """Runs the block while the step of the image `waiting` is at work and waits; lets it go on afterwards."""
+    pipes = folder / "data/.cache"
+    until = time.monotonic() + 40
+    while not (pipes / "gate").exists():
+        assert process.poll() is None and time.monotonic() < until, process.communicate()
+        time.sleep(0.05)
+    reader = os.open(pipes / "at_work", os.O_RDONLY | os.O_NONBLOCK)
     try:
         ready = select.select([reader], [], [], 40)[0]
         assert ready, f"the step did not begin: {process.poll()}"
@@ -204,5 +293,9 @@ def gate(folder: Path, process: subprocess.Popen[str]) -> Iterator[None]:
     finally:
         os.close(reader)
     if process.poll() is None:
-        with open(folder / "gate", "w") as file:
+        with open(pipes / "gate", "w") as file:
             file.write("go\n")
+
+
+WAITING = ("--image", f"{IMAGES}:waiting")
+"""For a command line: its step waits in gate()."""

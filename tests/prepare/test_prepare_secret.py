@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import docker
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prepare_parts import TOKEN, Data, gate
+from prepare_parts import TOKEN, WAITING, Data, gate
 
 from orchestrator.errors import UsageError
 from orchestrator.prepare.secret import HIDDEN, Redactor, Secret, read_secret
@@ -78,9 +77,7 @@ def command_lines() -> list[bytes]:
 def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object, way: str) -> None:
     folder = data.folder("llama2")
     folder.mkdir(parents=True)
-    for pipe in ("at_work", "gate"):
-        os.mkfifo(folder / pipe)
-    words = ["--force-space", "--verbose"]
+    words = ["--force-space", "--verbose", *WAITING]
     if way == "file":
         token_file = data.top / "token"
         token_file.write_text(TOKEN)
@@ -103,7 +100,7 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object, 
     assert process.returncode == 0, err
     assert TOKEN not in out + err
     assert files_with(TOKEN, data.top) == ([token_file] if way == "file" else [])
-    log = (folder / ".orchestrator-prepare/llama2_70b_lora/data-and-model.log").read_text()
+    log = (folder / ".orchestrator-prepare/llama2_70b_lora/6.0/data-and-model.log").read_text()
     # The script had the token, and printed it: once in two pieces with a pause in between.
     assert log.count(HIDDEN.decode()) >= 5 and "token is [hidden]" in log and TOKEN[9:] not in log
     # Every folder that a run's bundle, states or logs could be in was looked at, and it did the work.

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from contextlib import closing
 from pathlib import Path
 
 import docker
 import pytest
-from prepare_parts import TOKEN, Data, gate
+from prepare_parts import IMAGES, TOKEN, WAITING, Data, gate
 
 from orchestrator.errors import DescriptorError
 from orchestrator.model import Catalogue
 from orchestrator.prepare.documents import load_preparation, names
+from orchestrator.prepare.tree import _look, holds_something
 
 WORKLOADS = ("flux1", "llama2_70b_lora", "llama31_8b")
 
@@ -98,6 +100,17 @@ def test_a_wrong_document_is_refused_with_file_and_line(tmp_path: Path, change: 
     assert says in str(caught.value)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what others may not look into")
+def test_what_only_root_may_look_into_is_not_called_missing(tmp_path: Path) -> None:
+    """Containers write as root; who prepares need not be."""
+    (tmp_path / "closed").mkdir(mode=0o700)
+    os.seteuid(65534)
+    try:
+        assert holds_something(tmp_path / "closed/iter_0000000") and _look(tmp_path / "closed", 0) == ("unreadable", -1)
+    finally:
+        os.seteuid(0)
+
+
 # ---- with an engine ----
 
 
@@ -159,26 +172,130 @@ def test_a_download_that_brings_nothing_is_a_failure_although_it_ends_well(data:
 @pytest.mark.lab
 def test_a_preparation_whose_process_is_killed_ends_with_it_and_runs_again(data: Data) -> None:
     folder = data.folder("llama2")
-    folder.mkdir(parents=True)
-    for pipe in ("at_work", "gate"):
-        os.mkfifo(folder / pipe)
     data.env["HF_TOKEN"] = TOKEN
-    process = data.start("llama2_70b_lora", "--force-space")
+    process = data.start("llama2_70b_lora", "--force-space", *WAITING)
     with closing(docker.DockerClient(base_url=data.engine)) as client:
         with gate(folder, process):
             (running,) = client.api.containers(filters={"label": "orchestrator.workload=llama2_70b_lora"})
             second = data.prepare("llama2_70b_lora", "--force-space")
-            assert second.returncode == 3 and "another process prepares the same data" in second.stderr
+            assert second.returncode == 5 and f"being prepared by process {process.pid} on" in second.stderr
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=300)
             assert client.api.wait(running["Id"], timeout=300)["StatusCode"] == 137
         assert data.state("llama2", "data-and-model")["state"] == "running"
-        for pipe in ("at_work", "gate"):
-            (folder / pipe).unlink()
         again = data.prepare("llama2_70b_lora", "--force-space")
         assert again.returncode == 0, again.stderr
         assert "it died or was interrupted" in again.stderr
         assert client.api.containers(all=True, filters={"label": "orchestrator=prepare"}) == []
+
+
+@pytest.mark.lab
+def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_live(data: Data) -> None:
+    folder = data.folder("llama2")
+    data.env["HF_TOKEN"] = TOKEN
+    process = data.start("llama2_70b_lora", "--force-space", *WAITING, host="another-node")
+    lock = folder / ".orchestrator-prepare/llama2_70b_lora/lock"
+    with gate(folder, process):
+        second = data.prepare("llama2_70b_lora", "--force-space")
+        assert second.returncode == 5, second.stderr
+        assert "on another-node; it was heard of" in second.stderr and "after 2 minutes" in second.stderr
+        # The other round wants the same folders.
+        assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0").returncode in (2, 5)
+        # Dead for certain is what was not heard of for two minutes: its machine may be cut off.
+        os.utime(lock, (time.time() - 600, time.time() - 600))
+        third = data.prepare("llama2_70b_lora", "--force-space")
+        assert third.returncode == 3 and "another process prepares the same data" in third.stderr  # this engine knows
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 5, out + err
+    assert "it took over" in err or "the lock cannot be read" in err
+    assert not lock.exists()
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("round", ["5.0", "5.1", "6.0"])
+def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: str) -> None:
+    """After a try that broke off where it hurts, and beside folders that are none of its business."""
+    folder = data.folder("llama2")
+    results = folder / "results/result_1.txt"
+    results.parent.mkdir(parents=True)
+    results.write_text("a day of work")
+    (folder / "data").mkdir()  # made by hand, empty: commands that move a folder here would put theirs into it
+    words = ("--force-space", "--round", round)
+    data.env["HF_TOKEN"] = TOKEN
+    broken = data.prepare("llama2_70b_lora", *words, "--image", f"{IMAGES}:{round}-broken")
+    assert broken.returncode == 1 and "exit code 7" in broken.stdout, broken.stderr
+    done = data.prepare("llama2_70b_lora", *words)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "it failed: exit code 7" in done.stderr
+    checked = data.prepare("llama2_70b_lora", "--check", "--round", round, "--json")
+    states = {one["path"]: one["state"] for one in json.loads(checked.stdout)["parts"]}
+    sized = {path: states.pop(path) for path in list(states) if path.endswith(".distcp")}
+    assert set(states.values()) == {"ok"} and set(sized.values()) <= {"too small"}  # tiny files
+    assert sorted(path.name for path in (folder / "data").iterdir() if path.suffix != ".parquet") == sorted(
+        ["train.npy", "validation.npy", *(["packed_metadata.jsonl"] if round == "6.0" else [])]
+    )
+    assert not (folder / "gov_report").exists() and not (folder / "model/ckpt").exists()
+    assert results.read_text() == "a day of work"
+    assert data.state("llama2", "data-and-model", round)["state"] == "done"
+    again = data.prepare("llama2_70b_lora", *words)
+    assert again.returncode == 0 and "done, skipped" in again.stderr
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("round", "there"),
+    [
+        ("6.0", "data/notes.txt"),
+        ("6.0", "data/other.parquet"),
+        ("6.0", "data/train.npy"),
+        ("6.0", "model/megatron_checkpoints/mine"),
+        ("5.1", "data/mine"),
+        ("5.1", "model/mine"),
+        ("5.0", "model/llama2-70b.nemo"),
+        ("5.0", "gov_report/mine"),
+    ],
+)
+def test_what_the_published_script_would_delete_is_refused_and_named(data: Data, round: str, there: str) -> None:
+    mine = data.folder("llama2") / there
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    words = ("--force-space", "--round", round)
+    shown = data.prepare("llama2_70b_lora", "--dry-run", "--round", round)
+    assert f"# refused while this is there: {mine}" in shown.stdout
+    refused = data.prepare("llama2_70b_lora", *words)  # before it asks for a token
+    assert refused.returncode == 2, refused.stderr
+    assert str(mine) in refused.stderr and "would delete or overwrite" in refused.stderr
+    mine.unlink()
+    data.env["HF_TOKEN"] = TOKEN
+    assert data.prepare("llama2_70b_lora", *words).returncode == 0
+    # Afterwards too: what is not of the script's making is not the script's to delete.
+    (data.folder("llama2") / "data/train.npy").unlink()
+    (data.folder("llama2") / "data/notes.txt").write_text("mine")
+    again = data.prepare("llama2_70b_lora", *words)
+    if round == "6.0":
+        assert again.returncode == 2 and "data/notes.txt" in again.stderr
+        (data.folder("llama2") / "data/notes.txt").unlink()
+        assert data.prepare("llama2_70b_lora", *words).returncode == 0
+
+
+@pytest.mark.lab
+def test_one_round_is_not_prepared_over_another(data: Data) -> None:
+    data.env["HF_TOKEN"] = TOKEN
+    assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.1").returncode == 0
+    newer = data.prepare("llama2_70b_lora", "--force-space")
+    assert newer.returncode == 2 and str(data.folder("llama2") / "data/train.npy") in newer.stderr
+    assert data.prepare("llama2_70b_lora", "--check", "--round", "5.1").returncode == 0
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("way", [".", "llama3_1_8b_tokenizer", "../llama3_1_8b_tokenizer"])
+def test_the_tokenizer_ends_where_the_runs_look_for_it(data: Data, way: str) -> None:
+    model = data.folder("8b/model")
+    model.mkdir(parents=True)
+    (model / "tokenizer_way").write_text(way)
+    for round in ("6.0", "5.1"):
+        assert data.prepare("llama31_8b", "--force-space", "--round", round).returncode == 0
+    assert sorted(path.name for path in model.iterdir()) == ["config.json", "tokenizer.json", "tokenizer_way"]
 
 
 @pytest.mark.lab

@@ -16,8 +16,9 @@ import pytest
 import set_of_logs as sets
 
 from orchestrator.cli import main
+from orchestrator.evidence.nodes import NodeGroup
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.report.document import document
+from orchestrator.report.document import document, members
 from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
@@ -352,6 +353,17 @@ def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
     told = {one["node"]: one for one in data["nodes"]}
     assert told["node-c"]["set_aside"][0]["run"] == 2 and told["node-b"]["bandwidth_gbps"] == 91.25
     assert told["node-a"]["good"] == 10 and len(data["bandwidth"]) == 3
+
+
+def test_runs_on_different_nodes_have_times_per_group(whole_set: Path) -> None:
+    report = read_report(str(whole_set))
+    assert "per group of nodes" not in page(report) + markdown(report)
+    report.groups = (NodeGroup(("n1",), (1, 3), (107.0, 108.0)), NodeGroup(("<n2>",), (2,), (110.0,)))
+    assert members(report)["groups"][0] == {"nodes": ["n1"], "runs": [1, 3], "minutes": [107.0, 108.0], "mean": 107.5}
+    assert "| n1 | 1, 3 | 107.500 | 107.000 | 108.000 |" in markdown(report)
+    text = page(report)
+    structure(text)
+    assert "Minutes to train per group of nodes" in text and "110.000" in text and "<n2>" not in text
 
 
 def test_a_workload_with_rules_of_its_own_is_never_taken_for_mlperf(

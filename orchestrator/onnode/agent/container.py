@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from ..settings import folders, rehearsed
+from ..settings import Settings, folders, rehearsed
 from ..waiting import Failed, Partner, Waiting, failing
-from .node import HOST_NAME, HOST_S, EngineState, Node
+from .node import HOST_NAME, HOST_S, EngineState, Node, removal
 from .run import Place
 
 _END_S = 5
@@ -62,12 +62,24 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
         return waiting.call([*settings.engine_command, *words], settings.preflight_check_s)
 
     status, words = ask("image", "inspect", "--format", "{{.Id}}", settings.cont)
-    if status == 0 and words.strip():
-        return EngineState("up", words.decode("utf-8", "replace").strip())
+    found = words.decode("utf-8", "replace").strip() if status == 0 else ""
+    if found:
+        return EngineState("up", found if ":" in found else f"sha256:{found}")  # podman leaves it out
     if ask("version")[0] == 0:
         return EngineState("up", "", f"image {settings.cont} is not on this node; pull or load it there")
     engine = " ".join(settings.engine_command)
     return EngineState("silent", "", f"the container engine ({engine}) does not answer on this node")
+
+
+def pulled_name(settings: Settings) -> str:
+    """Return the image by a name that every engine pulls from the same place: without a registry docker means its own.
+
+    podman would look in those that this host names, and in none where it names none. The short name finds it afterwards.
+    """
+    head, slash, _ = settings.cont.partition("/")
+    if settings.engine != "podman" or (slash and (set(head) & set(".:") or head == "localhost")):
+        return settings.cont
+    return f"docker.io/{'' if slash else 'library/'}{settings.cont}"
 
 
 def bind(source: str, target: str, mode: str = "rw") -> str:
@@ -128,7 +140,8 @@ def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]
 
 def remove(node: Node, name: str, waiting: Waiting) -> None:
     """Remove a container by force, if there is one of that name."""
-    waiting.call([*node.settings.engine_command, "rm", "--force", name], _REMOVE_S)
+    for words in removal(node, name):
+        waiting.call(words, _REMOVE_S)
 
 
 def _unseen(node: Node, words: str) -> str:

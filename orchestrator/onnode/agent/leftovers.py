@@ -18,7 +18,7 @@ from contextlib import suppress
 from ..events import number
 from ..records import write_bytes
 from ..system import ask, entries, first_line, job_state, process_start
-from .node import EngineState, Node, Rows, listed
+from .node import EngineState, Node, Rows, listed, removal
 
 _ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 _DAY_S = 86400
@@ -160,8 +160,12 @@ def _remove(path: str, left: Left) -> None:
 
 
 def _ask_engine(node: Node, *words: str) -> tuple[int, str]:
+    return _ask(node, [*node.settings.engine_command, *words])
+
+
+def _ask(node: Node, argv: list[str]) -> tuple[int, str]:
     """Ask within a part of the check's time, so that there is some left to say so."""
-    return ask([*node.settings.engine_command, *words], (node.settings.preflight_check_s + 1) // 2)
+    return ask(argv, (node.settings.preflight_check_s + 1) // 2)
 
 
 def _containers(node: Node, left: Left) -> bool:
@@ -173,7 +177,8 @@ def _containers(node: Node, left: Left) -> bool:
     for row in rows.splitlines() if status == 0 else ():
         identity, job, at, name, state = (row.split("|") + [""] * 5)[:5]
         if job in ("", "<no value>"):
-            others += [identity] if identity and state in ("", "running") else []  # one that does not run has no GPU
+            runs = state in ("", "running") or state.startswith("Up ")  # one that does not has no GPU
+            others += [identity] if identity and runs else []
         elif at == node.name and job != node.job_id:
             _container(node, left, identity, job, name)
     devices = "{{.Name}} {{.HostConfig.Privileged}} {{range .HostConfig.Devices}}{{.PathOnHost}} {{end}}"
@@ -195,8 +200,8 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
     elif holder(source)[1] or not has_ended(node, job):
         left[_IN_USE].append(f"container {name}")
     else:
-        removed = _ask_engine(node, "rm", "--force", identity)[0] == 0
-        left[_CLEANED if removed else _STUCK].append(f"container {name}")
+        *_, (status, _) = (_ask(node, words) for words in removal(node, identity))
+        left[_STUCK if status else _CLEANED].append(f"container {name}")
 
 
 def has_ended(node: Node, job: str) -> bool:

@@ -106,6 +106,16 @@ class EngineState(NamedTuple):
         return "engine" if self.state == "silent" else "image"
 
 
+def removal(node: Node, container: str) -> list[list[str]]:
+    """Return the commands that end and remove a container, one after the other; the last one's status tells whether it is gone.
+
+    Asked to do both at once, podman waits ten seconds for one that does not heed TERM, and fails for one whose monitor was
+    killed with its client.
+    """
+    end = [["stop", "--time", "0", container]] if node.settings.engine == "podman" else []
+    return [[*node.settings.engine_command, *words] for words in (*end, ["rm", "--force", container])]
+
+
 def own_name() -> str:
     return os.environ.get("ORCH_NODE") or os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
 

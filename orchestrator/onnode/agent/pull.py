@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from ..waiting import Failed, Partner, Waiting, failing
-from .container import look_for_image
+from .container import look_for_image, pulled_name
 from .node import EngineState, Node, shortened
 
 SAY_S = 10
@@ -76,7 +76,7 @@ def pull(node: Node, waiting: Waiting) -> EngineState:
 def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
     """Pull once; return whether it came to its end, and the engine's last words."""
     told, ended, said = Progress(), list[bool](), [""]
-    argv = [*node.settings.engine_command, "pull", node.settings.cont]
+    argv = [*node.settings.engine_command, "pull", pulled_name(node.settings)]
 
     def hear(line: str) -> None:
         told.take(line)

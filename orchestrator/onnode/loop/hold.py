@@ -354,11 +354,14 @@ class Group:
     def meeting(self) -> dict[str, Any]:
         """Return where the nodes in use meet: `master` (MASTER_ADDR), and `hosts`, lines of /etc/hosts where those are wanted."""
         ranks, settings = self.standing.workers, self.settings
-        told = [(self.standing.reports[node], node) for node in ranks]
+        told = {node: self.standing.reports[node] for node in ranks}
         master = self.job.scheduler.master(ranks)
         if settings.launch_master == "address" and len(ranks) > 1:
-            master = told[0][0].address or master
-        lines = [" ".join(dict.fromkeys((one.address, one.host or node, node))) for one, node in told if one.address]
+            master = told[ranks[0]].address or master
+        lines = []
+        for node, one in told.items():
+            full = node if one.host.startswith("localhost") else one.host or node  # which is everybody's own name
+            lines += [" ".join(dict.fromkeys((one.address, full, node)))] if one.address else []
         return {"master": master, "hosts": lines if settings.launch_hosts else []}
 
     def put_in_order(self) -> None:
@@ -453,10 +456,11 @@ class Group:
             among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
             own = {node: text for node, text in among.differing.items() if node in nodes}
             told = "; ".join(f"node {node}: {text}" for node, text in own.items())
-            found = replace(found, problem=told, differing=own, warnings=among.warnings or found.warnings)
+            image = "" if own else found.image
+            found = replace(found, problem=told, differing=own, image=image, warnings=among.warnings or found.warnings)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
-        self.job.image = self.image
+        self.job.image = self.image or self.job.image
         self._differ(found)
         return not found.problem
 
@@ -533,6 +537,13 @@ class Group:
             return False
         self.note("free", node)
         return True
+
+    def repeats(self) -> bool:
+        """Whether all has died alike so far, so that the next run would as well."""
+        found = place.is_repeated(self.standing, self.settings.max_attempts)
+        if found:
+            self.note("repeated")
+        return found
 
     # ---- letting go ----
 

@@ -147,13 +147,19 @@ class SetJob(SetWork):
                 return outcome.reason
             if self.queue.died(group.number, run, free=free):
                 return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
+            if run not in self.queue.missing and self.queue.missing and group.repeats():
+                return f"{len(group.standing.ways)} attempts died alike, soon after their start: {outcome.reason}"
         return ""
 
     def _next(self, group: Group) -> Flow:
         """The next run for a group; 0 when nothing is left to run, or the set is ending."""
+        waits = False
         while not self.is_ending():
             if (run := self.queue.take(group.number)) or not self.queue.in_hand:
                 return run
+            if not waits:
+                self.write()  # that there is no run on these nodes
+            waits = True
             yield time.monotonic() + 1  # another group may have to give up a run
         return 0
 

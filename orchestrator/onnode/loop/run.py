@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ..events import Event, now_ms, number
 from ..mllog_tail import last_status, telling_log
 from ..policy.outcome import AttemptFacts, Outcome, decide
-from ..records import RunRecord, write_bytes
+from ..policy.trouble import TAIL_BYTES, telling_line
+from ..records import RunRecord, open_regular, write_bytes
 from .folder import seed_of
 from .hold import Group
 from .nodes import Flow
@@ -39,6 +42,8 @@ class Going:
         """Refused because they cannot drop their caches at all: a new container would not help."""
         self.exits: dict[str, int] = {}
         self.stops: dict[str, str] = {}
+        self.lasted: dict[str, int] = {}
+        """Milliseconds from start to end, by the node's clock."""
 
     def take(self, event: Event) -> None:
         """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""
@@ -56,6 +61,9 @@ class Going:
             self.kept |= {node} if event.word == "kept" else set()
         elif event.word == "exit" and len(parts) == 5 and (code := number(parts[1], 3)) is not None and code >= 0:
             self.exits[node], self.stops[node] = code, parts[4]
+            began, ended = number(parts[2]), number(parts[3])
+            if began is not None and ended is not None:
+                self.lasted[node] = max(0, ended - began)
 
 
 def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
@@ -189,9 +197,30 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
-    gate, ending = _not_ready(going) if problem else {}, job.ending_reason if job.ending else ""
-    remark = _sockets(group, going) if group.rdma_expected and not problem else ""
-    return AttemptFacts(going.run, going.ranks, going.exits, stops, gate, problem, timed_out, ending, remark)
+    died = not problem and not any(stops.values())
+    return AttemptFacts(
+        run=going.run,
+        ranks=going.ranks,
+        exits=going.exits,
+        stops=stops,
+        gate=_not_ready(going) if problem else {},
+        gate_problem=problem,
+        timed_out=timed_out,
+        ending=job.ending_reason if job.ending else "",
+        errors=_errors(job, going) if died else {},
+        lasted=going.lasted,
+        remark=_sockets(group, going) if group.rdma_expected and not problem else "",
+    )
+
+
+def _errors(job: SetWork, going: Going) -> dict[str, str]:
+    """Return what went wrong by the ends of the nodes' logs: node -> line."""
+    found = {}
+    for rank, node in enumerate(going.ranks):
+        with suppress(OSError), open_regular(job.layout.node_log(going.run, going.number, rank)) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+            found[node] = telling_line(file.read(TAIL_BYTES))
+    return {node: text for node, text in found.items() if text}
 
 
 def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from .trouble import in_one, way_of
 
 NOT_ENDED = -1
 ENDED_BY_US = 143
 CONTAINER_ENDED = 125
+QUICK_MS = 60_000
 
 Blamed = tuple[tuple[str, str, str], ...]
 """(node, kind, reason)"""
@@ -29,6 +34,10 @@ class AttemptFacts:
     """The limit in seconds, when it was that which ended the run."""
     ending: str = ""
     """Why the set is ending; "" when it is not."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+    """node -> the last telling line of its log, where there is one."""
+    lasted: Mapping[str, int] = field(default_factory=dict)
+    """node -> milliseconds from its start to its end."""
     remark: str = ""
     """What else is wrong with a run that ended well, such as sockets instead of RDMA."""
 
@@ -45,6 +54,8 @@ class Outcome:
     """Nothing went wrong: the containers can be used again."""
     blamed: Blamed = ()
     silent: tuple[str, ...] = ()
+    way: str = ""
+    """How it died, where that was soon after its start: equal for attempts that died alike."""
 
     @property
     def state(self) -> str:
@@ -74,12 +85,29 @@ def decide(attempt: AttemptFacts) -> Outcome:
         return Outcome("interrupted", attempt.ending, codes)
     if status:
         return Outcome("not_converged", _joined(f"run_stop says {status}", bad, attempt.remark), codes, rank, not bad)
+    return _died(attempt, codes, bad)
+
+
+def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
+    """Return what became of an attempt that has no result."""
+    told = in_one(attempt.ranks, attempt.errors)
     if attempt.timed_out:
-        return Outcome(
-            "infrastructure", _joined(f"no run_stop within {attempt.timed_out} s (run time-out)", bad), codes
-        )
-    blamed, silent = blame(attempt.run, attempt.ranks, codes)
-    return Outcome("infrastructure", _joined("no run_stop", bad), codes, blamed=blamed, silent=silent)
+        reason = _joined(f"no run_stop within {attempt.timed_out} s (run time-out)", bad, told)
+        return Outcome("infrastructure", reason, codes)
+    blamed, silent = blame(attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted)
+    if len(codes) > 1 and told.startswith("all "):  # the codes tell no more
+        bad = ""
+    reason = _joined("no run_stop", bad, told)
+    return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=_way(attempt, codes))
+
+
+def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
+    """Return how the first node that ended by itself died, where that was soon after its start."""
+    own = [node for node in attempt.ranks if codes[node] not in (ENDED_BY_US, NOT_ENDED)]
+    first = min(own, key=lambda node: attempt.lasted.get(node, QUICK_MS), default="")
+    if attempt.lasted.get(first, QUICK_MS) >= QUICK_MS:
+        return ""
+    return way_of(attempt.errors.get(first, "")) or f"exit {codes[first]}"
 
 
 def _joined(*words: str) -> str:
@@ -97,11 +125,18 @@ def bad_nodes(ranks: Sequence[str], codes: Mapping[str, int]) -> str:
     return ", ".join(words)
 
 
-def blame(run: int, ranks: Sequence[str], codes: Mapping[str, int]) -> tuple[Blamed, tuple[str, ...]]:
+def blame(
+    run: int,
+    ranks: Sequence[str],
+    codes: Mapping[str, int],
+    errors: Mapping[str, str] = MappingProxyType({}),
+    lasted: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[Blamed, tuple[str, ...]]:
     """Return who is to blame, and the silent ones.
 
     In this order: a container ended under its run; a node went silent; a few exited by themselves while the others were ended
-    by us. When most of them failed by themselves it is the program, and nobody is blamed.
+    by us; the first that ended with 0 and no run_stop (images hide the code). When most of them failed by themselves, or said
+    the same in the end, it is the program, and nobody is blamed.
     """
     few = max(1, len(ranks) // 2)
     broken = [node for node in ranks if codes[node] == CONTAINER_ENDED]
@@ -111,6 +146,24 @@ def blame(run: int, ranks: Sequence[str], codes: Mapping[str, int]) -> tuple[Bla
         return tuple((node, "container", f"its container ended in run {run}") for node in broken), ()
     if 0 < len(silent) <= few and len(silent) < len(ranks):
         return tuple((node, "silent", f"it went silent in run {run}") for node in silent), tuple(silent)
-    if 0 < len(own) <= few and len(own) < len(ranks):
-        return tuple((node, "exit", f"run {run} died there (its exit code was not 0)") for node in own), ()
-    return (), ()
+    if max(Counter(filter(None, errors.values())).values(), default=0) > few or len(ranks) == 1:
+        return (), ()
+    if own:
+        blamed = own if len(own) <= few and len(own) < len(ranks) else []
+        words = "died there (its exit code was not 0)"
+    else:
+        blamed = _first_to_end([node for node in ranks if codes[node] == 0], few, len(ranks), errors, lasted)
+        words = "ended there first, without run_stop"
+    said = {node: f": {errors[node]}" for node in blamed if errors.get(node)}
+    return tuple((node, "exit", f"run {run} {words}{said.get(node, '')}") for node in blamed), ()
+
+
+def _first_to_end(
+    ended: Sequence[str], few: int, nodes: int, errors: Mapping[str, str], lasted: Mapping[str, int]
+) -> list[str]:
+    """Return the node that ended first, of those whose log has an error where some have; [] where that tells nothing."""
+    told = [node for node in ended if errors.get(node)]
+    if len(ended) == nodes and len(told) > few:  # all ended by themselves, and most have something to say
+        return []
+    found = told or (ended if len(ended) < nodes else [])
+    return sorted(found, key=lambda node: lasted.get(node, QUICK_MS * 10**6))[:1]

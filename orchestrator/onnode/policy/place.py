@@ -37,6 +37,8 @@ class Standing:
     silent: set[str] = field(default_factory=set)
     """Of the present hold: they do not answer any more, and are not waited for."""
     slow: set[str] = field(default_factory=set)
+    ways: list[str] = field(default_factory=list)
+    """How the attempts of this job died, "" for all that did not die soon; see Outcome."""
     pulling: set[str] = field(default_factory=set)
     """Of the present hold: they were told to pull the image."""
     generation: int = 0
@@ -96,6 +98,10 @@ def _fold(standing: Standing, event: Event) -> None:
         standing.allocated += (node,)
     elif word == "ordered":
         standing.ranks = event.names("ranks")
+    elif word == "outcome":
+        about = event.data().get("outcome")
+        way = about.get("way") if isinstance(about, dict) else ""
+        standing.ways.append(way if isinstance(way, str) else "")
     elif word == "release":
         standing.releasing = True
     elif word == "fail":
@@ -203,6 +209,11 @@ def is_free(standing: Standing, node: str) -> bool:
     out = standing.aside.keys() | standing.lost.keys() | standing.blamed.keys() | {node}
     fresh = any(one not in out and one not in standing.ranks for one in standing.allocated)
     return fresh and node not in standing.freed and len(standing.freed) < len(standing.allocated) - standing.need
+
+
+def is_repeated(standing: Standing, attempts: int) -> bool:
+    """Whether all attempts of this job died in one way soon after their start: as many as a run has, and two at least."""
+    return len(standing.ways) >= max(attempts, 2) and len(set(standing.ways)) == 1 and standing.ways[0] != ""
 
 
 def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:

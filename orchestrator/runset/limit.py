@@ -1,0 +1,65 @@
+"""Whether the partition allows the time that a set's job asks for: told before a set is made, with the way out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import SchedulerError, UsageError
+from orchestrator.scheduler.slurm_nodes import minutes_of, partition_limits
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry, Site
+
+_DECIDED_ELSEWHERE = re.compile(r"(--partition|-p|--qos|-q|--clusters|-M)(?![a-z-])")
+
+
+def refuse_too_long(entry: Entry, nexp: int) -> None:
+    """Raise UsageError when no partition of the site allows what the job of `nexp` runs asks for.
+
+    Without an answer of Slurm nothing is refused, nor where something else than the partition decides: a QOS can allow
+    more than its partition, and the site's further sbatch options win over what we ask for.
+    """
+    site = entry.site
+    if site.scheduler != "slurm" or site.qos or any(_DECIDED_ELSEWHERE.match(line) for line in site.sbatch):
+        return
+    asked = minutes_of(site.time_limit) if site.time_limit else entry.job_minutes(nexp)
+    try:
+        limits = partition_limits(site.partition)
+    except SchedulerError:
+        return
+    known = [limit for limit in limits.values() if limit is not None]
+    if asked is None or not known or len(known) < len(limits) or asked <= max(known):
+        return
+    longest = max(known)
+    names = " and ".join(limits)
+    raise UsageError(
+        f"partition {names} allows a job {spoken(longest)} at most, and "
+        + (
+            f"the site's time_limit asks for {spoken(asked)}"
+            if site.time_limit
+            else f"{nexp} runs of {entry.workload} need {spoken(asked)} (5 min and {entry.minutes_per_run + 5} for each)"
+        ),
+        hint=_way_out(entry, site, nexp, longest),
+    )
+
+
+def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
+    fit = max((count for count in range(1, nexp + 1) if entry.job_minutes(count) <= longest), default=0)
+    line = f'`time_limit: "{longest}"` in the site file'
+    elsewhere = "name a partition that allows more (`partition` in the site file)"
+    if site.time_limit:
+        return f"{line}, or {elsewhere}"
+    if not fit:
+        return f"not even one run is sure to fit; {elsewhere}, or try with {line}"
+    return (
+        f"{line}: the job does the runs that fit (surely {fit} of {nexp}), then `orchestrator resume` does the others; "
+        f"or {elsewhere}"
+    )
+
+
+def spoken(minutes: int) -> str:
+    """Return minutes as `2 days 10 h`, `3 h 5 min`, `40 min`."""
+    days, rest = divmod(minutes, 24 * 60)
+    parts = [(days, "day" if days == 1 else "days"), (rest // 60, "h"), (rest % 60, "min")]
+    return " ".join(f"{count} {name}" for count, name in parts if count) or "0 min"

@@ -1,0 +1,110 @@
+"""A job that is longer than its partition allows is told before a set is made, with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands
+
+from orchestrator.errors import ExitCode
+from orchestrator.runset.limit import spoken
+from orchestrator.scheduler.slurm_nodes import minutes_of
+
+Fake = Callable[[str, str], Path]
+WHAT = ("MI325X_08x08x32", "flux1")  # 200 minutes a run: ten need 5 + 10 x 205 = 2055
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("infinite", None),
+        ("UNLIMITED", None),
+        ("30", 30),
+        ("30:00", 30),
+        ("0:30", 1),
+        ("1:00:00", 60),
+        ("1:00:01", 61),
+        ("2-00:00:00", 2880),
+        ("1-12", 2160),
+        ("1-12:30", 2190),
+    ],
+)
+def test_slurms_times(text: str, minutes: int | None) -> None:
+    assert minutes_of(text) == minutes
+
+
+@pytest.mark.parametrize("text", ["", "n/a", "1:2:3:4", "1d", "-5"])
+def test_other_words_are_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time"):
+        minutes_of(text)
+
+
+def test_minutes_are_spoken() -> None:
+    assert [spoken(count) for count in (1440, 3480, 185, 40)] == ["1 day", "2 days 10 h", "3 h 5 min", "40 min"]
+
+
+@pytest.fixture
+def submit(cli: Commands, fake: Fake, tmp_path: Path) -> Callable[..., Commands]:
+    """`submit(sinfo's lines, *words, site=...)`: the dry run, which makes no set; what it asks for comes from the same place."""
+    (tmp_path / "sets").mkdir()
+
+    def run(lines: str, *words: str, site: str = "partition: gpu\n") -> Commands:
+        fake("sinfo", lines if lines.startswith("exit") else f"printf '{lines}'")
+        path = tmp_path / "site.yaml"
+        path.write_text(f"kind: site\nlog_dir: {tmp_path}/sets\ndata: {{flux1: {{DATADIR: /data}}}}\n{site}")
+        return cli("submit", *WHAT, "--site", path, *(words or ("--dry-run",)))
+
+    return run
+
+
+def test_too_long_a_job_is_refused_with_the_way_out(
+    submit: Callable[..., Commands], fake: Fake, tmp_path: Path
+) -> None:
+    asked = fake("sbatch", "echo 17")
+    for words in (("--dry-run",), ("--nexp", "10")):
+        done = submit(r"gpu\x1f1-00:00:00\ngpu\x1f1-00:00:00\n", *words)
+        assert done.code == ExitCode.BAD_INPUT
+        assert "partition gpu allows a job 1 day at most, and 10 runs of flux1 need 1 day 10 h 15 min" in done.err
+        assert '`time_limit: "1440"` in the site file: the job does the runs that fit (surely 7 of 10)' in done.err
+        assert "`orchestrator resume` does the others" in done.err
+    assert list((tmp_path / "sets").iterdir()) == [] and not asked.exists()
+    assert (tmp_path / "bin/sinfo.calls").read_text().splitlines() == [
+        "--noheader --format=%P\x1f%l --partition=gpu"
+    ] * 2
+    # The way out is one.
+    assert submit(r"gpu\x1f1-00:00:00\n", site='partition: gpu\ntime_limit: "1440"\n').code == ExitCode.OK
+    assert submit(r"gpu\x1f1-00:00:00\n", "--dry-run", "--nexp", "7").code == ExitCode.OK
+
+
+def test_where_not_one_run_fits(submit: Callable[..., Commands]) -> None:
+    assert "not even one run is sure to fit; name a partition" in submit(r"gpu\x1f2:00:00\n").err
+
+
+def test_the_sites_own_limit_is_named(submit: Callable[..., Commands]) -> None:
+    done = submit(r"gpu\x1f1-00:00:00\n", site="partition: gpu\ntime_limit: 2-00\n")
+    assert done.code == ExitCode.BAD_INPUT and "the site's time_limit asks for 2 days" in done.err
+
+
+@pytest.mark.parametrize(
+    ("lines", "site"),
+    [
+        ("exit 1", "partition: gpu\n"),
+        (r"gpu\x1fsoon\n", "partition: gpu\n"),
+        ("", "partition: gpu\n"),
+        (r"gpu\x1finfinite\n", "partition: gpu\n"),
+        (r"a\x1f1:00:00\nb\x1f3-00:00:00\n", "partition: 'a,b'\n"),
+        (r"gpu\x1f1:00:00\nall*\x1finfinite\n", ""),
+        (r"gpu\x1f1:00:00\n", "partition: gpu\nqos: long\n"),
+        (r"gpu\x1f1:00:00\n", "partition: gpu\nsbatch: ['--qos=long']\n"),
+    ],
+    ids=["no answer", "unclear", "no such", "no limit", "one of two", "the default", "a QOS", "an option"],
+)
+def test_no_word_of_slurm_or_another_word_is_no_refusal(submit: Callable[..., Commands], lines: str, site: str) -> None:
+    done = submit(lines, site=site)
+    assert done.code == ExitCode.OK, done.err
+
+
+def test_the_default_partition_counts_where_none_is_named(submit: Callable[..., Commands]) -> None:
+    assert "partition all allows a job 1 h at most" in submit(r"gpu\x1finfinite\nall*\x1f1:00:00\n", site="").err
