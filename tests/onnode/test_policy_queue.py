@@ -29,7 +29,20 @@ def test_a_run_that_died_goes_to_another_group_first() -> None:
     queue.ended(2, 2)
     assert queue.take(2) == 1
     queue.died(2, 1, free=False)
-    assert queue.take(2) == 1, "nothing else is left"
+    assert queue.take(2) == 0, "its last attempt is for another group"
+    queue.ended(1, 3)
+    assert queue.take(2) == 1, "nobody is at work who could take it"
+
+
+def test_a_run_that_died_is_tried_again_there_when_nothing_else_is_left() -> None:
+    queue = Queue([1, 2], 3, [1, 2])
+    assert (queue.take(1), queue.take(2)) == (1, 2)
+    queue.died(1, 1, free=False)
+    assert queue.take(1) == 1
+    queue.died(1, 1, free=False)
+    assert queue.take(1) == 0
+    queue.ended(2, 2)
+    assert queue.take(2) == 1
 
 
 def test_a_group_where_everything_dies_is_told_to_stop() -> None:

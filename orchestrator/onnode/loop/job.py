@@ -153,9 +153,13 @@ class SetJob(SetWork):
 
     def _next(self, group: Group) -> Flow:
         """The next run for a group; 0 when nothing is left to run, or the set is ending."""
+        waits = False
         while not self.is_ending():
             if (run := self.queue.take(group.number)) or not self.queue.in_hand:
                 return run
+            if not waits:
+                self.write()  # that there is no run on these nodes
+            waits = True
             yield time.monotonic() + 1  # another group may have to give up a run
         return 0
 

@@ -21,9 +21,14 @@ class Queue:
         self._died: set[tuple[int, int]] = set()
 
     def take(self, group: int) -> int:
-        """Return the next run for `group`, 0 when there is none now. One that died there waits for another group, if it can."""
-        others = [run for run in self.missing if (group, run) not in self._died] if len(self.groups) > 1 else []
-        run = next(iter(others or self.missing), 0)
+        """Return the next run for `group`, 0 when there is none now. One that died there comes after all others, and its last
+        attempt is for another group, as long as one is at work."""
+        found = self.missing
+        if len(self.groups) > 1:
+            here = [run for run in found if (group, run) in self._died]
+            last = [run for run in here if self.in_hand and self.tried[run] >= self.most - 1]
+            found = [run for run in found if run not in here] or [run for run in here if run not in last]
+        run = next(iter(found), 0)
         if run:
             self.missing.remove(run)
             self.in_hand.add(run)
