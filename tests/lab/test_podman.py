@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -218,6 +219,13 @@ def test_the_code_comes_out_of_the_sites_podman(bench: PodmanBench) -> None:
     ).read_bytes()
 
 
+def services() -> set[str]:
+    """The folders of podman's services that are there or are named by one that runs."""
+    running = [words[4] for _, words in processes() if words[1:3] == ["system", "service"]]
+    folders = Path(tempfile.gettempdir()).glob("orch-podman.*")
+    return {*map(str, folders), *(str(Path(one.removeprefix("unix://")).parent) for one in running)}
+
+
 def test_a_preparation_ends_with_its_podman_container(podman: str, tmp_path: Path) -> None:
     data = Data(tmp_path, "", {"HF_TOKEN": TOKEN})
     data.site.write_text(f"{data.site.read_text()}container: {{engine: podman, command: [{podman}]}}\n")
@@ -226,14 +234,17 @@ def test_a_preparation_ends_with_its_podman_container(podman: str, tmp_path: Pat
         process = data.start("llama2_70b_lora", "--force-space", *WAITING)
         with closing(docker.DockerClient(base_url=address)) as client, gate(folder, process):
             [running] = client.api.containers(filters={"label": "orchestrator.workload=llama2_70b_lora"})
+            assert len(services()) == 2  # of this test, and of the command
             process.kill()
             process.communicate(timeout=300)
+            wait_for(lambda: len(services()) == 1, 15)
             assert client.api.wait(running["Id"], timeout=60)["StatusCode"] == 137
         again = data.prepare("llama2_70b_lora", "--force-space")
         assert again.returncode == 0, again.stderr
         assert "it died or was interrupted" in again.stderr
         logs = [log.read_text() for log in folder.rglob("data-and-model.log")]
         assert logs and not any(TOKEN in log for log in logs)
+    assert services() == set()
     shown = data.prepare("llama2_70b_lora", "--dry-run").stdout
     assert f"{podman} run --rm" in shown
 
@@ -242,4 +253,4 @@ def test_a_podman_that_cannot_be_called_is_named(bench: PodmanBench) -> None:
     bench.site.write_text(bench.site.read_text().replace(f"[{bench.podman}]", "[/no/such/podman]"))
     answer = bench.orchestrator("code", SYSTEM, WORKLOAD)
     assert answer.returncode == 3
-    assert "(/no/such/podman) cannot be started: No such file" in answer.stderr and "--engine unix:" in answer.stderr
+    assert "(/no/such/podman) cannot be started: there is no" in answer.stderr and "--engine unix:" in answer.stderr
