@@ -8,7 +8,7 @@ of an attempt and whose fault it was (`outcome`), whether that attempt was free 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from orchestrator.onnode.events import Event, number
@@ -64,14 +64,18 @@ def replay(events: Iterable[Event]) -> Replay:
 
 
 def _settings(event: Event) -> Settings | None:
+    """Return the settings of the job. One of another version lacks some, and has others: nothing was decided by those."""
     values = event.data().get("settings")
     if not isinstance(values, dict):
         return None
-    given: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
-    try:
-        return Settings(**given)
-    except TypeError:  # of another version
-        return None
+    given: dict[str, Any] = {}
+    for item in fields(Settings):
+        found = values.get(item.name, _NOTHING.get(str(item.type), {}))
+        given[item.name] = tuple(found) if isinstance(found, list) else found
+    return Settings(**given)
+
+
+_NOTHING: dict[str, Any] = {"int": 0, "str": "", "tuple[str, ...]": ()}
 
 
 def _hold(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:

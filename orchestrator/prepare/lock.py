@@ -24,7 +24,7 @@ STALE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DataHolder:
     """A process, so that its own machine can tell whether it still lives. Empty and 0 where /proc does not say."""
 
     host: str
@@ -47,7 +47,7 @@ class Holder:
         return f"process {self.pid} on {self.host}" if self.pid else self.host
 
 
-UNREADABLE = Holder("an unknown host (the lock cannot be read)", "", "", 0, 0, "")
+UNREADABLE = DataHolder("an unknown host (the lock cannot be read)", "", "", 0, 0, "")
 
 
 class DataLock:
@@ -63,7 +63,7 @@ class DataLock:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
         pid = os.getpid()
-        self.me = Holder(os.uname().nodename, _boot(), _pids(), pid, _start_ticks(pid) or 0, os.urandom(8).hex())
+        self.me = DataHolder(os.uname().nodename, _boot(), _pids(), pid, _start_ticks(pid) or 0, os.urandom(8).hex())
 
     def __enter__(self) -> DataLock:
         for _ in range(3):
@@ -100,7 +100,7 @@ class DataLock:
         found = _read(self.path)
         return found is not None and found[0] == self.me
 
-    def _held(self, holder: Holder, why: str) -> SetError:
+    def _held(self, holder: DataHolder, why: str) -> SetError:
         return SetError(
             f"the same data are being prepared by {holder}; {why}",
             hint=f"wait for it; one that died is taken over after {STALE_S / 60:.0f} minutes",
@@ -129,7 +129,7 @@ class DataLock:
             with suppress(OSError):
                 probe.unlink(missing_ok=True)
 
-    def _remove(self, old: Holder) -> None:
+    def _remove(self, old: DataHolder) -> None:
         aside = self._beside("old")
         try:
             os.rename(self.path, aside)
@@ -157,7 +157,7 @@ class DataLock:
                 continue  # the storage is away; the next beat may arrive
 
 
-def _create(path: Path, holder: Holder) -> None:
+def _create(path: Path, holder: DataHolder) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
         try:
             json.dump(asdict(holder), file)
@@ -167,7 +167,7 @@ def _create(path: Path, holder: Holder) -> None:
             raise
 
 
-def _read(path: Path) -> tuple[Holder, float] | None:
+def _read(path: Path) -> tuple[DataHolder, float] | None:
     """Who holds the lock, and when they touched it; None when nobody does. Opened, so that NFS asks its server."""
     try:
         with path.open("rb") as file:
@@ -176,7 +176,7 @@ def _read(path: Path) -> tuple[Holder, float] | None:
     except FileNotFoundError:
         return None
     try:
-        return Holder(**json.loads(text)), touched
+        return DataHolder(**json.loads(text)), touched
     except (ValueError, TypeError):
         return UNREADABLE, touched
 

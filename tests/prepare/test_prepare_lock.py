@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError, SetError
-from orchestrator.prepare.lock import STALE_S, DataLock, Holder
+from orchestrator.prepare.lock import STALE_S, DataLock, DataHolder
 
 
 def nothing() -> None:
     pass
 
 
-def someone(path: Path, **changes: object) -> Holder:
+def someone(path: Path, **changes: object) -> DataHolder:
     """This process as the holder, but for `changes`; written, as if just touched."""
     holder = replace(DataLock(path, nothing).me, token="another", **changes)  # type: ignore[arg-type]
     path.write_text(json.dumps(asdict(holder)))
