@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError, SetError
-from orchestrator.prepare.lock import STALE_S, DataLock, DataHolder
+from orchestrator.prepare.lock import STALE_S, DataHolder, DataLock
 
 
 def nothing() -> None:
