@@ -1,6 +1,7 @@
 # make demo      the whole path on this machine: no Slurm, Docker, GPU or root needed
 # make unit      the fast tests: what needs neither a lab nor a whole set; under a minute
 # make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
+# make long      the tests that take minutes of processor each: sets with a real torch, podman under fire; half an hour
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
 # make lock      write requirements-dev.txt anew: the versions that the three above install
 # make lab       start that one-machine cluster to play with; make lab-down removes it
@@ -21,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo unit test check lock lab lab-down clean
+.PHONY: help demo unit test long check lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -31,6 +32,9 @@ demo: $(VENV)/installed
 
 test: $(VENV)/tested
 	lab/with $(PYTEST) $(ARGS)
+
+long: $(VENV)/tested
+	lab/with $(PYTEST) -m long $(ARGS)
 
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)

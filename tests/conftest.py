@@ -193,8 +193,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xd
         item.add_marker(pytest.mark.unit)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin the longest queue first; stable, so its order stays the random one."""
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    """Leave out what is `long` unless it is asked for, and begin the longest queue first; stable, so its order stays the random one."""
+    if not config.getoption("markexpr"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     items.sort(key=needs_whole_machine, reverse=True)
 
 

@@ -7,7 +7,6 @@ the spare ones sort first in the one and in the middle of the other.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -23,11 +22,9 @@ from replayed import differences
 if TYPE_CHECKING:
     from conftest import Lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 TOP = Path(__file__).resolve().parents[2]
-# Ten runs, as for a submission, take minutes: every rank of every run imports torch, on two cores.
-LONG = os.environ.get("ORCH_LONG_TESTS") == "1"
 LIMITS = "limits: {end_grace_seconds: 3, run_timeout_minutes: %s}\n"
 
 
@@ -93,7 +90,7 @@ def sets(standins: Lab) -> Iterator[Sets]:
 
 def test_flux1_on_eight_nodes_of_ten(sets: Sets) -> None:
     """One node crashes in run 2 and its script exits with 0, another one hangs in run 4; all others wait in their collectives."""
-    runs = 10 if LONG else 4
+    runs = 10
     done = sets.run(
         *("MI325X_08x08x32", "flux1", "--nexp", str(runs), "--spares", "2"),
         minutes=1.5,

@@ -23,7 +23,7 @@ from orchestrator.mllog.rules import rules
 if TYPE_CHECKING:
     from conftest import Lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 TOP = Path(__file__).resolve().parents[2]
 NODES = ("node9", "node10")
