@@ -14,13 +14,13 @@ import pytest
 
 def require_namespaces() -> None:
     """Skip where namespaces cannot be made; with CI=true that is a failure."""
-    problem = ""
+    problem, probe = "", f"od{os.getpid()}-probe"
     if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
         problem = "network namespaces need root and iproute2"
-    elif subprocess.run(["ip", "netns", "add", "odeep-probe"], capture_output=True).returncode:
+    elif subprocess.run(["ip", "netns", "add", probe], capture_output=True).returncode:
         problem = "this machine does not allow network namespaces"
     else:
-        subprocess.run(["ip", "netns", "delete", "odeep-probe"], check=True)
+        subprocess.run(["ip", "netns", "delete", probe], check=True)
     if problem and os.environ.get("CI") == "true":
         pytest.fail(problem, pytrace=False)
     if problem:

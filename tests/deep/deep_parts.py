@@ -33,6 +33,7 @@ def settings_text(**values: str) -> str:
     limits = dict.fromkeys(bundle_settings._LIMITS, "20")
     words = {"ENGINE": "none", "FABRIC": "none", "NNODES": "2", "GPUS_PER_NODE": "8"}
     words |= {name.upper(): value for name, value in limits.items()}
+    words["ORCH_CHANNELS"] = "${ORCH_CHANNELS:-/tmp}"  # as a bundle has it: the caller's wins
     lines = []
     for item in bundle_settings.fields(bundle_settings.Settings):
         name = item.name.upper()

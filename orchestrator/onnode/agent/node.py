@@ -131,7 +131,7 @@ def this_node(bundle: Path, settings: Settings) -> Node:
         layout=Layout(Path(environment["ORCH_SET_DIR"])),
         job_id=environment.get("ORCH_JOB_ID", "none"),
         root=rehearsed("ORCH_TUNABLES_ROOT", "", name),
-        channels=settings.orch_channels,
+        channels=settings.orch_channels or "/tmp",
         **roots,
     )
 
