@@ -227,7 +227,8 @@ def shell(line: str, words: list[str], **more: str) -> subprocess.CompletedProce
         text=True,
         stdin=subprocess.DEVNULL,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(TOP), **more},
+        # Of the machine itself, whose settings other tests may be changing meanwhile, nothing is shown.
+        env={**os.environ, "PYTHONPATH": str(TOP), "ORCH_TUNABLES_ROOT": "/nowhere", **more},
     )
 
 

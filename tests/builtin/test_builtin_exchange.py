@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+CODE = Path(__file__).parents[2] / "workloads" / "builtin"
 
 SOON_S = 20.0
 """Far below the time-outs of the exchange, and more than a loaded machine needs."""
@@ -117,3 +122,21 @@ def test_a_silent_node_is_given_up(run: Callable) -> None:
     )
     assert ended.codes == [3, 3]
     assert "node 1" in ended.errors[0] and "silent for 0.3 s" in ended.errors[0]
+
+
+def test_words_that_came_with_the_last_sum_are_heard() -> None:
+    """A root that loses a node while it answers says so right behind the answer, and closes."""
+    script = """
+import _socket, sys
+sys.path.insert(0, sys.argv[1])
+from training.wire import ABORT, SUM, Peer, frame
+ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+Peer.__init__ = lambda self, socket: vars(self).update(socket=socket, address="root", node=0, buffer=b"")
+theirs.sendall(frame(SUM, 7, b"sum") + frame(ABORT, 7, b"node 2 was lost"))
+theirs.close()
+peer = Peer(ours)
+assert peer.receive() == (SUM, 7, b"sum")
+assert peer.receive() == (ABORT, 7, b"node 2 was lost")
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(CODE)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

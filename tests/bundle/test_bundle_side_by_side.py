@@ -208,6 +208,7 @@ def test_a_job_that_was_killed_with_several_runs_goes_on(bundles: Bundles) -> No
     assert one.left_behind() == []
 
 
+@pytest.mark.long
 def test_a_set_that_cannot_be_written_any_more_closes_all_runs(bundles: Bundles) -> None:
     plan = "if ((ORCH_RUN == 2)); then sleep 1; rm -f %s/sets/*/loop.lock; else sleep 1000; fi"
     loop = bundles.start(**make(bundles, plan % bundles.folder, nexp=3, side_by_side=3))

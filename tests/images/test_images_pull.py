@@ -89,6 +89,7 @@ def engine(lab: Lab) -> Iterator[docker.DockerClient]:
                 client.images.remove(tag)
 
 
+@pytest.mark.long
 def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
     lab: Lab, folder: Path, engine: docker.DockerClient
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
     assert shown.count(" cold") == 3 and shown.count(" warm") == 2, shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keep", [False, True])
 def test_caches_outlive_a_job_only_where_the_site_says_so(place: Place, keep: bool) -> None:
     states = [[one["cache"]["state"] for one in ends(place.run(nexp=1, keep_caches=keep)).values()] for _ in range(2)]
@@ -162,6 +163,7 @@ def test_a_user_without_rights_removes_what_root_made_and_what_a_killed_job_left
     assert sorted(place.left()) == sorted(path.name for path in stays)
 
 
+@pytest.mark.long
 def test_what_a_killed_job_left_is_removed_by_the_next(place: Place) -> None:
     folder = place.scratch / "orch-scratch-0-local-1-1-n"
     (folder / "cache").mkdir(parents=True)

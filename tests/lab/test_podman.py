@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(TOP / "tests/prepare"))
 from prepare_parts import TOKEN, WAITING, Data, gate, stand_in
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 IMAGE = "rocm/amd-mlperf:flux1_training_6.0"
 ID = re.compile("sha256:[0-9a-f]{64}")
@@ -107,7 +107,6 @@ def test_ten_runs_over_eight_nodes(bench: PodmanBench) -> None:
     assert "\tleftovers\x1fpass\x1f" in events.read_text() and "podman answers" in events.read_text()
 
 
-@pytest.mark.long
 def test_whoever_is_killed_takes_the_container_along(bench: PodmanBench) -> None:
     """Run 2 loses a container, run 3 podman's client, run 4 the node's process: each has a new one, and ends well at last."""
     _, run_set = bench.submit(4, 2, 3, 4)
@@ -127,7 +126,6 @@ def test_whoever_is_killed_takes_the_container_along(bench: PodmanBench) -> None
     assert all(node in state["reason"] for state in states.values())
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("end", ["scancel", "kill"])
 def test_no_container_outlives_its_job(bench: PodmanBench, end: str) -> None:
     """Its end is a word to all, or the SIGKILL of the loop, which can tell nobody."""
@@ -193,7 +191,6 @@ def on_three_nodes(bench: PodmanBench, *words: str) -> tuple[int, dict[str, Any]
     return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
 
 
-@pytest.mark.long
 def test_one_image_comes_onto_every_node(bench: PodmanBench, stores: str) -> None:
     local = bench.root / "local.yaml"
     local.write_text(bench.site.read_text())
@@ -214,7 +211,6 @@ def test_one_image_comes_onto_every_node(bench: PodmanBench, stores: str) -> Non
     assert (code, found["odd_nodes"]) == (0, [])
 
 
-@pytest.mark.long
 def test_the_code_comes_out_of_the_sites_podman(bench: PodmanBench) -> None:
     copied = bench.orchestrator("code", SYSTEM, WORKLOAD, "-o", "code", "--json")
     assert copied.returncode == 0, copied.stderr
@@ -230,7 +226,6 @@ def services() -> set[str]:
     return {*map(str, folders), *(str(Path(one.removeprefix("unix://")).parent) for one in running)}
 
 
-@pytest.mark.long
 def test_a_preparation_ends_with_its_podman_container(podman: str, tmp_path: Path) -> None:
     data = Data(tmp_path, "", {"HF_TOKEN": TOKEN})
     data.site.write_text(f"{data.site.read_text()}container: {{engine: podman, command: [{podman}]}}\n")

@@ -134,6 +134,7 @@ def test_a_private_tmp_is_found_before_anything_runs(place: Place) -> None:
     assert not list(place.log_dir.glob("*/runs/*/attempt_*/node_0.log")), "no attempt was begun"
 
 
+@pytest.mark.long
 def test_with_a_folder_that_both_see_a_private_tmp_is_no_matter(place: Place) -> None:
     channels = place.folder / "channels"
     channels.mkdir()
@@ -174,6 +175,7 @@ def refuses_root(place: Place) -> Iterator[Path]:
     subprocess.run(["umount", mount], check=True)
 
 
+@pytest.mark.long
 def test_as_nobody_on_storage_that_refuses_root(place: Place, open_socket: None, refuses_root: Path) -> None:
     place.make()
     place.log_dir = refuses_root  # where root may look

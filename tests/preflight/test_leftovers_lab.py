@@ -35,7 +35,7 @@ def end(lab: Any, command: list[str], name: str) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("engine", ["docker", "podman"])
+@pytest.mark.parametrize("engine", ["docker", pytest.param("podman", marks=pytest.mark.long)])
 def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
     lab: Any, node: Node, engine: str, request: pytest.FixtureRequest
 ) -> None:
@@ -62,6 +62,7 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
     assert not {"chk-ended", "chk-made"} & set(left) and {"chk-own", "chk-other"} <= set(left)
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_a_podman_container_whose_monitor_was_killed_with_its_client_is_removed(
     lab: Any, node: Node, podman: str

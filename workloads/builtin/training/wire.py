@@ -55,11 +55,21 @@ class Peer:
         self.socket.sendall(frame(kind, sequence, payload))
 
     def receive(self) -> Frame | None:
-        """Read once; the frame when it is complete, else None. EOFError when the other side has closed."""
-        data = self.socket.recv(MAX_PAYLOAD)
-        if not data:
-            raise EOFError("connection closed")
-        self.buffer += data
+        """Read once; the frame when it is complete, else None. EOFError when the other side has closed.
+
+        What came together with the last frame counts first: the other side may have said why it closed.
+        """
+        found = self.buffered()
+        if found is None:
+            data = self.socket.recv(MAX_PAYLOAD)
+            if not data:
+                raise EOFError("connection closed")
+            self.buffer += data
+            found = self.buffered()
+        return found
+
+    def buffered(self) -> Frame | None:
+        """Return the first frame of what has arrived, and take it out; None when it is not whole."""
         if len(self.buffer) < HEADER.size:
             return None
         magic, kind, sequence, length = HEADER.unpack_from(self.buffer)
