@@ -79,6 +79,7 @@ def _eight_nodes(lab: Lab) -> None:
         pytest.skip("it needs a lab of eight nodes")
 
 
+@pytest.mark.long  # what eight nodes on two cores reach tells of the machine's other work, too
 def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
     slow, bundle = lab.nodes[4], bundle_of(lab, folder)
     ring = bundle / "lib/deep/measure/ring.py"

@@ -339,7 +339,8 @@ def test_a_missing_image_is_named(bench: Bench) -> None:
 def test_ten_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     """Three at a time and a spare node; the container of one ends under its run."""
     submitted = bench.orchestrator(
-        "submit", "MI355X_1x8x1", "llama31_8b", "--nexp", "10", "--side-by-side", "3", "--spares", "1"
+        *("submit", "MI355X_1x8x1", "llama31_8b", "--nexp", "10", "--side-by-side", "3", "--spares", "1"),
+        *("--env", "BUILTIN_FAULT=slow:run=5:attempt=1:ms=30"),  # it is still going on when its container is killed
     )
     assert submitted.returncode == 0, submitted.stderr
     run_set = bench.only_set()
