@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from machine import TUNABLES_STATE, knobs, settings_are_free
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -115,29 +116,6 @@ def require_lab() -> None:
         pytest.skip(problem)
 
 
-# What sets change on the machine itself when they apply the tuning profile for real, and where they note it meanwhile.
-TUNABLES_STATE = Path("/run/orchestrator-tunables")
-KNOBS = tuple(
-    path
-    for path in map(
-        Path,
-        (
-            "/proc/sys/kernel/nmi_watchdog",
-            "/proc/sys/kernel/numa_balancing",
-            "/proc/sys/kernel/randomize_va_space",
-            "/sys/kernel/mm/transparent_hugepage/enabled",
-            "/sys/kernel/mm/transparent_hugepage/defrag",
-        ),
-    )
-    if path.exists()
-)
-
-
-def knobs() -> dict[str, bytes]:
-    """The values of `KNOBS` now."""
-    return {str(path): path.read_bytes() for path in KNOBS}
-
-
 @pytest.fixture(autouse=True)
 def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test that has the machine to itself leaves its settings as they were, so the next one cannot be blamed for them.
@@ -152,14 +130,6 @@ def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     assert settings_are_free(), TUNABLES_STATE
     assert knobs() == before
-
-
-def settings_are_free(seconds: float = 60) -> bool:
-    """Whether nobody holds the machine's settings any more, after so long at most."""
-    deadline = time.monotonic() + seconds
-    while TUNABLES_STATE.exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return not TUNABLES_STATE.exists()
 
 
 # Files with tests that run whole sets, build the wheel or check every bundle: seconds each, so not for `make unit`.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import set_of_logs as sets
+from machine import knobs
 from replayed import differences
 
 from orchestrator.cli import main
@@ -29,16 +30,6 @@ pytestmark = pytest.mark.lab
 
 TOP = Path(__file__).resolve().parents[2]
 SYSTEM, WORKLOAD = "MI325X_08x08x32", "flux1"
-KNOBS = [
-    Path(name)
-    for name in (
-        "/proc/sys/kernel/nmi_watchdog",
-        "/proc/sys/kernel/numa_balancing",
-        "/proc/sys/kernel/randomize_va_space",
-        "/sys/kernel/mm/transparent_hugepage/enabled",
-        "/sys/kernel/mm/transparent_hugepage/defrag",
-    )
-]
 
 
 class Bench:
@@ -99,7 +90,7 @@ def ten_runs(lab: Lab) -> Iterator[Bench]:
 
 def bench_at(lab: Lab, name: str, make: Callable[[Lab, Path], Bench] = Bench) -> Iterator[Bench]:
     """A bench; in the end nothing of its sets is left, and the host is as it was."""
-    knobs = [path.read_bytes() for path in KNOBS if path.exists()]
+    before = knobs()
     root = lab.shared / f"test-{os.getpid()}-{name}"
     made = make(lab, root)
     yield made
@@ -107,7 +98,7 @@ def bench_at(lab: Lab, name: str, make: Callable[[Lab, Path], Bench] = Bench) ->
         lab.run("scancel", job)
     wait_for(lambda: not made.queue())
     wait_for(lambda: left_over(made) == [])  # of other sets on this machine too, which end by themselves
-    assert [path.read_bytes() for path in KNOBS if path.exists()] == knobs
+    assert knobs() == before
     assert differences(root) == []
     shutil.rmtree(root)
 

@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import machine
 import pytest
+from machine import TUNABLES_STATE
 from replayed import differences
 from tuning_parts import STUBBORN, TOP, fill, snapshot, wait_for, watchdogs
 
@@ -28,21 +30,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-STATE = Path("/run/orchestrator-tunables")
-KNOBS = [
-    path
-    for path in map(
-        Path,
-        (
-            "/proc/sys/kernel/nmi_watchdog",
-            "/proc/sys/kernel/numa_balancing",
-            "/proc/sys/kernel/randomize_va_space",
-            "/sys/kernel/mm/transparent_hugepage/enabled",
-            "/sys/kernel/mm/transparent_hugepage/defrag",
-        ),
-    )
-    if path.exists()
-]
 NMI = "proc/sys/kernel/nmi_watchdog"
 
 
@@ -155,15 +142,15 @@ class Place:
 
 @pytest.fixture
 def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
-    wait_for(lambda: not STATE.exists())
-    before = [path.read_bytes() for path in KNOBS]
+    wait_for(lambda: not TUNABLES_STATE.exists())
+    before = machine.knobs()
     made = Place(lab, lab.shared / f"tuning-{os.getpid()}-{request.node.name}")
     yield made
     for job in made.running().split():
         lab.run("scancel", job, check=False)
     wait_for(lambda: not made.running(), pause_s=0.2)
-    wait_for(lambda: [path.read_bytes() for path in KNOBS] == before and not STATE.exists())
-    wait_for(lambda: not watchdogs(STATE) and not watchdogs(made.folder))
+    wait_for(lambda: machine.knobs() == before and not TUNABLES_STATE.exists())
+    wait_for(lambda: not watchdogs(TUNABLES_STATE) and not watchdogs(made.folder))
     assert differences(made.folder) == []
     shutil.rmtree(made.folder)
 
@@ -260,7 +247,7 @@ class Knobs:
 
     def now(self) -> dict[str, bytes]:
         if not self.roots:
-            return {str(path): path.read_bytes() for path in KNOBS}
+            return machine.knobs()
         return {
             f"{node} {name}": text
             for node, root in self.roots.items()
@@ -274,7 +261,7 @@ class Knobs:
         return changed if self.roots or not changed else set(self.place.lab.nodes)
 
     def held(self) -> bool:
-        return STATE.exists() if not self.roots else any((self.place.folder / "state").glob("*/*"))
+        return TUNABLES_STATE.exists() if not self.roots else any((self.place.folder / "state").glob("*/*"))
 
     def put_back(self) -> bool:
         return self.now() == self.before and not self.held()
@@ -283,7 +270,7 @@ class Knobs:
 @pytest.fixture(params=["real knobs", "eight roots"])
 def knobs(place: Place, request: pytest.FixtureRequest) -> Knobs:
     made = Knobs(place, request.param == "real knobs")
-    if not made.roots and not KNOBS:
+    if not made.roots and not machine.KNOBS:
         pytest.skip("this kernel has none of the knobs")
     return made
 

@@ -96,26 +96,6 @@ class Training:
             log.event("train_samples", samples)
 
 
-def describe(log: Log, plan: Plan, seed: int) -> None:
-    """The records between init_start and init_stop."""
-    if plan.stand_in:
-        log.event("submission_benchmark", plan.benchmark, stand_in=True)
-    else:
-        log.event("submission_benchmark", plan.benchmark)
-    log.event("submission_org", plan.org)
-    log.event("submission_division", plan.division)
-    log.event("submission_status", "onprem")
-    log.event("submission_platform", plan.platform)
-    log.event("seed", seed)
-    log.event("target_accuracy", plan.target)
-    log.event("global_batch_size", plan.global_batch)
-    if plan.train_samples is not None:
-        log.event("train_samples", plan.train_samples)
-    log.event("eval_samples", plan.eval_samples)
-    for key, value in plan.keys.items():
-        log.event(key, value)
-
-
 def meet(environment: Environment, plan: Plan, node: int, seed: int) -> Exchange:
     """The exchange with the other nodes, once all of them are there and agree."""
     if plan.nodes == 1:
@@ -147,7 +127,7 @@ def train(environment: Environment) -> int:
         log.line(f"stand-in for {plan.benchmark}: a small network trains in its place; nothing here is a result of it")
     faults = Faults(environment, node)
     faults.reach(-1.0)
-    describe(log, plan, seed)
+    plan.describe(log, seed, "onprem")
     training = Training(plan, node, seed, log, faults)
     exchange = meet(environment, plan, node, seed)
     log.end("init_stop")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from training.environment import Environment
 from training.failures import BadSettings
-from training.mllog import Scalar
+from training.mllog import Log, Scalar
 
 BUILTIN = "builtin"
 
@@ -117,7 +117,8 @@ class Plan:
             "opt_adamw_weight_decay": 0.1,
             "opt_gradient_clip_norm": 1.0,
             "opt_base_learning_rate": env.number("PRIMUS_LR"),
-            "opt_end_learning_rate": env.number("PRIMUS_MIN_LR"),
+            # Several published configs leave it to the image's own, a tenth.
+            "opt_end_learning_rate": env.number("PRIMUS_MIN_LR", default=env.number("PRIMUS_LR") / 10),
             "opt_learning_rate_warmup_steps": warmup,
             "opt_learning_rate_decay_steps": steps - warmup,
             "opt_learning_rate_decay_schedule": "cosine with linear warmup",
@@ -200,6 +201,25 @@ class Plan:
         if not self.stand_in:
             return loss
         return ANCHOR[self.benchmark] + SLOPE[self.benchmark] * (loss - REAL_TARGET)
+
+    def describe(self, log: Log, seed: int, status: str) -> None:
+        """The records between init_start and init_stop; `status` is that of the submission."""
+        if self.stand_in:
+            log.event("submission_benchmark", self.benchmark, stand_in=True)
+        else:
+            log.event("submission_benchmark", self.benchmark)
+        log.event("submission_org", self.org)
+        log.event("submission_division", self.division)
+        log.event("submission_status", status)
+        log.event("submission_platform", self.platform)
+        log.event("seed", seed)
+        log.event("target_accuracy", self.target)
+        log.event("global_batch_size", self.global_batch)
+        if self.train_samples is not None:
+            log.event("train_samples", self.train_samples)
+        log.event("eval_samples", self.eval_samples)
+        for key, value in self.keys.items():
+            log.event(key, value)
 
     def agreement(self) -> dict[str, str]:
         """What all nodes of a run must have been started with, by the name of the setting."""

@@ -130,23 +130,6 @@ def early_records(contract: Contract, log: Log) -> None:
     log.record(contract.init_start, "init_start", None, {})
 
 
-def describe(contract: Contract, plan: Plan, seed: int, log: Log) -> None:
-    """The records between init_start and init_stop."""
-    log.event("submission_benchmark", plan.benchmark, stand_in=True)
-    log.event("submission_org", plan.org)
-    log.event("submission_division", plan.division)
-    log.event("submission_status", contract.status)
-    log.event("submission_platform", plan.platform)
-    log.event("seed", seed)
-    log.event("target_accuracy", plan.target)
-    log.event("global_batch_size", plan.global_batch)
-    if plan.train_samples is not None:
-        log.event("train_samples", plan.train_samples)
-    log.event("eval_samples", plan.eval_samples)
-    for key, value in plan.keys.items():
-        log.event(key, value)
-
-
 def make_folders(contract: Contract) -> None:
     for one in contract.folders:
         folder = Path("/results", one.format_map({"EXP_NAME": "flux1", **os.environ}))
@@ -186,7 +169,7 @@ def train(contract: Contract) -> int:
         make_folders(contract)
     time.sleep(knobs.seconds("STANDIN_START_S"))
     training = Training(plan, rank, world, seed, log)
-    describe(contract, plan, seed, log)
+    plan.describe(log, seed, contract.status)
     log.end("init_stop")
     try:
         training.run()
