@@ -1,0 +1,35 @@
+"""What sets change on the machine itself when they apply the tuning profile for real, and where they note it meanwhile."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+TUNABLES_STATE = Path("/run/orchestrator-tunables")
+KNOBS = tuple(
+    path
+    for path in map(
+        Path,
+        (
+            "/proc/sys/kernel/nmi_watchdog",
+            "/proc/sys/kernel/numa_balancing",
+            "/proc/sys/kernel/randomize_va_space",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "/sys/kernel/mm/transparent_hugepage/defrag",
+        ),
+    )
+    if path.exists()
+)
+
+
+def knobs() -> dict[str, bytes]:
+    """The values of `KNOBS` now."""
+    return {str(path): path.read_bytes() for path in KNOBS}
+
+
+def settings_are_free(seconds: float = 60) -> bool:
+    """Whether nobody holds the machine's settings any more, after so long at most."""
+    deadline = time.monotonic() + seconds
+    while TUNABLES_STATE.exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return not TUNABLES_STATE.exists()
