@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 from agent_parts import STOP, Agent, Bench, processes_in
 
-from orchestrator.onnode.agent.launch import host_entries
+from orchestrator.onnode.agent.launch import Order, host_entries, look_up_master
+from orchestrator.onnode.policy.trouble import telling_line
 
 
 @pytest.fixture
@@ -81,3 +83,18 @@ def test_nodes_are_added_to_the_hosts_once(tmp_path: Path) -> None:
         subprocess.run(["sh", "-euc", text], check=True)
     assert hosts.read_text().splitlines() == ["127.0.0.1 localhost", *lines]
     assert host_entries(()) == ""
+
+
+def test_a_master_that_the_container_does_not_know_is_said(tmp_path: Path) -> None:
+    def look(master: str, nodes: int = 2, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+        order = Order("1", ["n"] * nodes, run=1, attempt=1, seed=1, port=1, master=master)
+        text = look_up_master(order) + "\necho on"
+        return subprocess.run(["/bin/bash", "-c", text], env={"PATH": path}, text=True, capture_output=True)
+
+    lost = look("no-such.invalid")
+    assert (lost.returncode, lost.stderr) == (1, "")
+    assert "does not know MASTER_ADDR=no-such.invalid" in lost.stdout and lost.stdout[-1] == "\n"
+    assert telling_line(lost.stdout.encode()).startswith("error: the container does not know")
+    assert look("localhost").stdout == "on\n"
+    assert look("no-such.invalid", nodes=1).stdout == look("10.0.0.1").stdout == "on\n"
+    assert look("no-such.invalid", path=str(tmp_path)).stdout == "on\n", "an image without getent"

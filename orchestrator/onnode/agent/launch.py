@@ -6,6 +6,7 @@ would be (LAUNCH_RANKS of settings.sh).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from shlex import quote
 from typing import Any, NamedTuple
@@ -43,6 +44,7 @@ while ((left)); do
 done
 exit "$code"
 """
+LOOK_UP_S = 20
 
 
 class Order(NamedTuple):
@@ -106,6 +108,20 @@ def host_entries(lines: tuple[str, ...]) -> str:
     """Return a line of shell that adds what is missing to /etc/hosts; only ever in a container."""
     each = " ".join(map(quote, lines))
     return f'for one in {each}; do grep -qxF "$one" /etc/hosts || echo "$one" >>/etc/hosts; done' if lines else ""
+
+
+def look_up_master(order: Order) -> str:
+    """Return a line of shell that ends the script where the first node's name is not known; "" where nobody needs it.
+
+    A container has its own resolver, and what the host knows (a plugin of its nsswitch.conf, mDNS) is often not in the image.
+    Without this line the launcher would wait for its rendezvous until a limit. An image without getent is believed.
+    """
+    master = order.master
+    if len(order.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
+        return ""
+    text = f"error: the container does not know MASTER_ADDR={master}: see `master` and `hosts` of `launch`"
+    look = f"timeout {LOOK_UP_S} getent ahosts {quote(master)} >/dev/null"
+    return f"! type getent >/dev/null 2>&1 || {look} || {{ echo {quote(text)}; exit 1; }}"
 
 
 def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from ..events import now_ms
 from ..mllog_tail import MAX_LINE, StopFinder
 from ..records import NodeRunRecord, write
 from ..waiting import Failed, Waiting, read_piece
-from .launch import Order, environment, host_entries, start
+from .launch import Order, environment, host_entries, look_up_master, start
 from .node import Node
 from .tuning import Answer, Tuning, drift
 
@@ -128,7 +128,7 @@ class NodeRun:
             f"exec >{quote(f'{place.inside}/out.{self._name}')} 2>&1 </dev/null",
             f". {quote(f'{place.inside}/environment.sh')}",
             *(f"unset {name}" if one is None else f"export {name}={quote(one)}" for name, one in values.items()),
-            host_entries(order.hosts) if place.inside == "/orch" else "",
+            *((host_entries(order.hosts), look_up_master(order)) if place.inside == "/orch" else ()),
             f"cd {quote(place.code)} || exit 1",
         ]
         return "\n".join([*lines, ""])
