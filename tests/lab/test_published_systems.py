@@ -19,12 +19,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from replayed import differences
 
+from orchestrator.onnode.settings import declared
+
 if TYPE_CHECKING:
     from conftest import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 TOP = Path(__file__).resolve().parents[2]
+# What the loop and the launchers give each process; configs of one node hold some of it, too.
+OF_A_RUN = {
+    "SEED",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NODE_RANK",
+    "NNODES",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+}
 LIMITS = "limits: {end_grace_seconds: 3, run_timeout_minutes: %s}\n"
 
 
@@ -72,9 +86,23 @@ class PublishedSet:
         lines = self.log(run, attempt, rank).splitlines()
         return [json.loads(line.partition(":::STANDIN ")[2]) for line in lines if ":::STANDIN " in line]
 
+    def differing(self, run: int, attempt: int) -> dict[str, tuple[str, str | None]]:
+        """Variables of the config that reached a process of the training with another value: (described, there)."""
+        described = declared((self.root / "environment.sh").read_text())
+        told = [one for rank in range(len(self.state(run)["nodes"])) for one in self.reached(run, rank, attempt)]
+        assert told
+        return {
+            name: (value, one["environment"].get(name))
+            for one in told
+            for name, value in described.items()
+            if name not in OF_A_RUN and one["environment"].get(name) != value
+        }
+
     def good(self, runs: int) -> None:
         states = [self.state(run) for run in range(1, runs + 1)]
         assert [one["state"] for one in states] == ["success"] * runs, self.told
+        for run, one in enumerate(states, 1):
+            assert self.differing(run, one["attempt"]) == {}
         assert len({one["seed"] for one in states}) == runs
         assert len(list((self.root / "results").glob("result_*.txt"))) == runs
 
