@@ -23,29 +23,24 @@ from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
-from orchestrator.words import duration, minutes
+from orchestrator.words import Table, cell, duration, train_time
 
 if TYPE_CHECKING:
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
     from orchestrator.evidence.startup import StartUp
 
-STARTUP = ("RUN", "NODE", "START-UP", "RUN", "SHUT-DOWN", "CACHES")
-GROUPS = ("NODES", "RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL")
-HEADER = (
-    "NODE",
-    "RANK",
-    "GOOD",
-    "FAILED",
-    "MEAN",
-    "LAST",
-    "VS OTHERS",
-    "WITH",
-    "WITHOUT",
-    "EXIT CODES",
-    "GB/S",
-    "PREFLIGHT",
-)
-RIGHT = ("RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "GB/S")
+STARTUP = Table(
+    "ATTEMPT", "NODE", "START-UP", "RUN", "SHUT-DOWN", "CACHES", right=("START-UP", "RUN", "SHUT-DOWN"), below=("CACHES",)
+)  # fmt: skip
+GROUPS = Table(
+    "NODES", "RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL", right=("RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL")
+)  # fmt: skip
+NODES = Table(
+    "NODE", "RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "EXIT CODES", "GB/S", "PREFLIGHT",
+    right=("RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "GB/S"),
+    states=("PREFLIGHT",),
+    leave=("LAST", "EXIT CODES", "WITHOUT", "WITH", "MEAN"),
+)  # fmt: skip
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -73,21 +68,23 @@ def run(args: Namespace) -> int:
         around = {**as_json(starts), "published": [one.to_json() for one in published]}
         print_json({"set": str(root), **told, "suspicions": pointers, "startup": around})
         return ExitCode.OK
+    from orchestrator.nodes.names import fold
+
     if not history:
         print(f"no job of {root.name} has had nodes yet")
         return ExitCode.OK
-    print_table(HEADER, [_row(one) for one in history], RIGHT)
+    print_table(NODES, [_row(one) for one in history])
     if groups:
         print()
-        print_table(GROUPS, _group_rows(groups), GROUPS[1:])
+        print_table(GROUPS, _group_rows(groups))
         print()
     for text, names in _remarks(history).items():
-        print(f"{text} ({', '.join(names)})")
+        print(f"{cell(text)} ({fold(names)})")
     for text in pointers:
-        print(f"slow: {text}")
+        print(f"slow: {cell(text)}")
     if starts:
         print()
-        print_table(STARTUP, [_start_row(one) for one in starts], STARTUP[2:5])
+        print_table(STARTUP, [_start_row(one) for one in starts])
     for entry in published:
         print(f"published: {entry.words}")
     return ExitCode.OK
@@ -120,13 +117,15 @@ def _start_row(one: StartUp) -> list[str]:
 
 def _group_rows(groups: list[NodeGroup]) -> list[list[str]]:
     """Return minutes to train of the good runs per group of nodes, and their mean over that of all good runs."""
+    from orchestrator.nodes.names import fold
+
     everything = [value for one in groups for value in one.minutes]
     usual = sum(everything) / len(everything)
     return [
         [
-            ",".join(one.nodes),
+            fold(one.nodes),
             str(len(one.runs)),
-            *map(minutes, (one.mean, min(one.minutes), max(one.minutes))),
+            *map(train_time, (one.mean, min(one.minutes), max(one.minutes))),
             f"{one.mean / usual:.3f}" if usual else "-",
         ]
         for one in groups
@@ -144,8 +143,8 @@ def _row(one: NodeHistory) -> list[str]:
         _seconds(one.mean_s),
         _seconds(last),
         "-" if one.relative is None else f"{one.relative:.3f}",
-        minutes(one.minutes_with),
-        minutes(one.minutes_without),
+        train_time(one.minutes_with),
+        train_time(one.minutes_without),
         ",".join(map(str, one.exits)) or "-",
         "-" if one.gbps is None else f"{one.gbps:.1f}",
         one.preflight.verdict if one.preflight else "-",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import SchedulerError
 from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
-from orchestrator.evidence.progress import Evaluation, Logs, projected
+from orchestrator.evidence.progress import Evaluation, Logs, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.startup import read_startup
 from orchestrator.evidence.state import LIVE, judge
@@ -73,7 +73,7 @@ class SetPicture:
     evaluation: Evaluation | None = None
     started_ms: int = 0
     ended_ms: int = 0
-    projected: float | None = None
+    score_so_far: float | None = None
     """Mean of the finished runs as the score takes it (mllog/olympic.py), while or until the set is scored."""
     findings: tuple[Finding, ...] = ()
     spares: tuple[str, ...] = ()
@@ -95,6 +95,18 @@ class SetPicture:
         if not self.started_ms:
             return 0.0
         return max(0.0, ((self.ended_ms or time.time() * 1000) - self.started_ms) / 1000)
+
+    def left_s(self, usual_s: float | None = None) -> float | None:
+        """Return the seconds until the last run of a running set ends; None where that cannot be told.
+
+        The runs to come are taken to be as long as those so far; `usual_s` is for a set where none has ended.
+        """
+        ended = [run.seconds for run in self.runs if run.done and run.seconds is not None]
+        usual = sum(ended) / len(ended) if ended else usual_s
+        if self.state != "running" or usual is None:
+            return None
+        open_runs = sum(not run.done for run in self.runs)
+        return time_left(usual, [run.seconds or 0.0 for run in self.going], open_runs - len(self.going))
 
 
 def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job] | None:
@@ -149,7 +161,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         evaluation=running[-1].evaluation if running else None,
         started_ms=files.jobs[0].started_ms if files.jobs else 0,
         ended_ms=ended,
-        projected=projected(files.record.benchmark, times_known, misses),
+        score_so_far=score_so_far(files.record.benchmark, times_known, misses),
         spares=tuple(filter(is_node_name, working.spares)) if working else (),
         set_aside=tuple(told.aside),
         warnings=tuple(files.job.warnings) if files.job else (),
@@ -237,7 +249,8 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "started_ms": one.started_ms,
         "ended_ms": one.ended_ms,
         "elapsed_s": round(one.elapsed_s, 1),
-        "projected_minutes": one.projected,
+        "score_so_far_minutes": one.score_so_far,
+        "left_s": None if (left := one.left_s()) is None else round(left, 1),
         "runs": [asdict(run) for run in one.runs],
         "findings": [str(finding) for finding in one.findings],
         "spares": list(one.spares),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -141,9 +142,21 @@ def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def projected(benchmark: str, times: list[float], misses: int) -> float | None:
+def score_so_far(benchmark: str, times: list[float], misses: int) -> float | None:
     """Return the mean that counts of the runs so far, in minutes as `times` are; None while nothing is left of them."""
     return olympic_mean(times, misses, dropped_per_side(benchmark))
+
+
+def time_left(usual_s: float, going_s: Sequence[float], waiting: int) -> float:
+    """Return the seconds until the last run ends, when each takes `usual_s`.
+
+    `going_s`: for how long each of those has gone on that do so side by side; `waiting` runs follow as places get free.
+    """
+    free = [max(0.0, usual_s - spent) for spent in going_s] or [0.0]
+    heapify(free)
+    for _ in range(waiting):
+        heapreplace(free, free[0] + usual_s)
+    return max(free)
 
 
 T = TypeVar("T")
