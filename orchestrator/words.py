@@ -12,6 +12,8 @@ LONGEST = 4000
 """Characters of one cell."""
 NARROWEST = 12
 """A column is not folded to less than this."""
+ALONE = 0.6
+"""An id that takes more of the screen's width stands alone, above the other cells of its row."""
 INDENT = "    "
 
 # ---- states ----
@@ -96,7 +98,7 @@ class Table:
     The first column is what a row is about: it neither breaks nor leaves, so that it can be copied. `right` are columns
     that end together, `states` those with signs and colours. Where the lines would be too long, the texts of `below`
     stand indented under their row, then columns leave in the order of `leave`, those that say nothing before; what is
-    still too wide is folded in its column, or the first column gets a line for itself.
+    still too wide is folded in its column.
     """
 
     def __init__(
@@ -114,13 +116,11 @@ class Table:
         table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
         shown, under = self._fitting(table, screen)
         widths = {name: self._width(name, table, screen) for name in shown}
-        first, alone = self.columns[0], False
         if screen.width is not None:
-            alone = len(shown) > 1 and _sum(widths) > screen.width and widths[first] > screen.width // 2
-            self._fold(widths, screen.width, alone)
-        out = self._row({name: name for name in self.columns}, widths, screen, alone, header=True)
+            self._fold(widths, screen.width)
+        out = self._row({name: name for name in self.columns}, widths, screen, header=True)
         for row in table:
-            out += self._row(row, widths, screen, alone)
+            out += self._row(row, widths, screen)
             for name in under:
                 if row[name] not in ("", "-"):
                     out += [INDENT + line for line in folded(row[name], (screen.width or 80) - len(INDENT))]
@@ -128,7 +128,11 @@ class Table:
 
     def _width(self, name: str, table: list[dict[str, str]], screen: Screen) -> int:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
-        return max([width_of(name), *map(width_of, texts)])
+        widths = map(width_of, texts)
+        if name == self.columns[0] and screen.width is not None:
+            # A longer one gets a line for itself, so that it does not take the room of all the other columns.
+            widths = (wide for wide in widths if wide <= screen.width * ALONE)
+        return max([width_of(name), *widths])
 
     def _fitting(self, table: list[dict[str, str]], screen: Screen) -> tuple[list[str], list[str]]:
         """Return the columns that are shown side by side, and those whose texts stand under their rows."""
@@ -145,30 +149,29 @@ class Table:
                 under += [name] if name in self.below and name not in silent else []
         return shown, under
 
-    def _fold(self, widths: dict[str, int], width: int, alone: bool) -> None:
+    def _fold(self, widths: dict[str, int], width: int) -> None:
         """Make the widest columns narrower until a line fits. The first one stays as it is."""
         others = list(widths)[1:]
-        room = width - len(INDENT) if alone else width - widths[self.columns[0]] - 2
-        while others and (more := _sum({name: widths[name] for name in others}) - room) > 0:
+        while others and (more := _sum(widths) - width) > 0:
             widest = max(others, key=widths.__getitem__)
             if widths[widest] <= NARROWEST:
                 return
             second = max([widths[name] for name in others if name != widest], default=0)
             widths[widest] = max(NARROWEST, widths[widest] - more, min(second, widths[widest] - 1))
 
-    def _row(
-        self, row: dict[str, str], widths: dict[str, int], screen: Screen, alone: bool, *, header: bool = False
-    ) -> list[str]:
-        first = self.columns[0]
-        out = [screen.paint(row[first], "1" if header else "")] if alone else []
-        names = [name for name in widths if name != first or not alone]
-        texts = {name: screen.sign(row[name]) if name in self.states and not header else row[name] for name in names}
+    def _row(self, row: dict[str, str], widths: dict[str, int], screen: Screen, *, header: bool = False) -> list[str]:
+        first, out = self.columns[0], []
+        texts = {name: screen.sign(row[name]) if name in self.states and not header else row[name] for name in widths}
+        if len(widths) > 1 and width_of(texts[first]) > widths[first]:
+            out, texts[first] = [texts[first]], ""
         parts = {
-            name: [text] if name == first or width_of(text) <= widths[name] else folded(text, widths[name])
+            name: [text] if width_of(text) <= widths[name] else folded(text, widths[name])
             for name, text in texts.items()
+            if name != first
         }
+        parts = {first: [texts[first]], **parts}
         for index in range(max(map(len, parts.values()))):
-            line = INDENT if alone else ""
+            line = ""
             for name, pieces in parts.items():
                 piece = pieces[index] if index < len(pieces) else ""
                 code = "1" if header else colour_of(row[name]) if name in self.states else ""
@@ -190,7 +193,10 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
     for name, value in pairs:
         text = cell(value)
         lines = [text] if screen.width is None else folded(text, screen.width - wide, whole=True)
-        out += [screen.paint(name, "2") + " " * (wide - width_of(name)) + lines[0], *(" " * wide + one for one in lines[1:])]
+        out += [
+            screen.paint(name, "2") + " " * (wide - width_of(name)) + lines[0],
+            *(" " * wide + one for one in lines[1:]),
+        ]
     return out
 
 
@@ -211,16 +217,15 @@ def train_time(value: float | None, digits: int = 3, missing: str = "-") -> str:
     return f"{value:.{digits}f} min" if abs(value) >= 1 else f"{60 * value:.{digits}f} s"
 
 
-def duration(total_s: float) -> str:
-    """Return seconds as `0.8s`, `12s`, `3m20s`, `5h07m` or `2d04h`; a second part of nothing is left out, `40m`."""
+def duration(total_s: float, parts: int = 2) -> str:
+    """Return seconds in their largest unit and the next, `0.8s`, `12s`, `3m20s`, `5h07m`, `2d04h`; `40m` for even ones."""
     total = int(total_s)
     if total < 10:
         return f"{total_s:.1f}s"
-    for size, unit, below, step in ((86_400, "d", "h", 3600), (3600, "h", "m", 60), (60, "m", "s", 1)):
-        if total >= size:
-            rest = total % size // step
-            return f"{total // size}{unit}" + (f"{rest:02}{below}" if rest else "")
-    return f"{total}s"
+    counts = (total // 86_400, total // 3600 % 24, total // 60 % 60, total % 60)
+    first = next(index for index, count in enumerate(counts) if count)
+    last = max(index for index in range(first, min(first + parts, 4)) if counts[index])
+    return "".join(f"{counts[k]:0{1 if k == first else 2}}{'dhms'[k]}" for k in range(first, last + 1))
 
 
 def seconds(value: float | None, missing: str = "-") -> str:

@@ -164,7 +164,9 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
     if left := left_text(one):
         pairs.append(("left", left))
     if one.score_so_far is not None:
-        pairs.append(("score", f"{train_time(one.score_so_far)} so far: good runs without fastest and slowest"))
+        pairs.append(
+            ("score", f"{train_time(one.score_so_far)} so far: mean of the good runs without fastest and slowest")
+        )
     pairs += [("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})") for each in published(one)]
     if one.spares:
         pairs.append(("spares", f"{fold(one.spares)} ({len(one.spares)} waiting)"))

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.arguments import SITE_HELP, add_systems_dir, assignment, positive
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import find_site
+from orchestrator.cli.finding import find_site, tell_warnings
 from orchestrator.cli.output import note, print_facts, print_json, print_table
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
+from orchestrator.resources import data_dir
 from orchestrator.words import Table
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.model.entry import Origin
     from orchestrator.published import PublishedResult
 
-LIST = Table("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)", right=("NODES",), below=("WORKLOADS (ROUNDS)",))
+LIST = Table("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)", right=("NODES",))
 FACTS = Table("FACT", "VALUE")
 VARIABLES = Table("VARIABLE", "VALUE")
 WHY = Table("VARIABLE", "VALUE", "FROM")
@@ -201,8 +202,7 @@ def _show(args: Namespace) -> ExitCode:
         print_table(FACTS, [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)])
         print()
         print_table(VARIABLES, [(name, str(value)) for name, value in entry.whole_env.items()])
-    for warning in entry.warnings:
-        note(f"warning: {warning}")
+    tell_warnings(entry)
     return ExitCode.OK
 
 
@@ -300,7 +300,10 @@ def _print_why(entry: Entry) -> None:
 
     print_table(WHY, [(name, value, place(origin)) for name, value, origin in rows])
     print()
-    print_facts([(number, f"{file}: {source or layer}") for (layer, file, source), number in numbers.items()])
+    ours = f"{data_dir('systems').parent}/"
+    print_facts(
+        [(number, f"{file.removeprefix(ours)}: {source or layer}") for (layer, file, source), number in numbers.items()]
+    )
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
@@ -338,7 +341,9 @@ def _diff(args: Namespace) -> ExitCode:
     if args.json:
         print_json({"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]})
     elif found:
-        print_table(Table("NAME", "WHAT", *names), [(one.name, one.kind, one.left or "-", one.right or "-") for one in found])
+        print_table(
+            Table("NAME", "WHAT", *names), [(one.name, one.kind, one.left or "-", one.right or "-") for one in found]
+        )
     else:
         print(f"{names[0]} and {names[1]} do not differ")
     return ExitCode.OK

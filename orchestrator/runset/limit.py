@@ -35,11 +35,11 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     longest = max(known)
     names = " and ".join(limits)
     raise UsageError(
-        f"partition {names} allows a job {duration(60 * longest)} at most, and "
+        f"partition {names} allows a job {duration(60 * longest, 3)} at most, and "
         + (
-            f"the site's time_limit asks for {duration(60 * asked)}"
+            f"the site's time_limit asks for {duration(60 * asked, 3)}"
             if site.time_limit
-            else f"{nexp} runs of {entry.workload} need {duration(60 * asked)} (5 min and {entry.minutes_per_run + 5} for each)"
+            else f"{nexp} runs of {entry.workload} need {duration(60 * asked, 3)} (5 min and {entry.minutes_per_run + 5} for each)"
         ),
         hint=_way_out(entry, site, nexp, longest),
     )
