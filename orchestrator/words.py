@@ -128,10 +128,10 @@ class Table:
 
     def _width(self, name: str, table: list[dict[str, str]], screen: Screen) -> int:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
-        widths = map(width_of, texts)
+        widths = list(map(width_of, texts))
         if name == self.columns[0] and screen.width is not None:
             # A longer one gets a line for itself, so that it does not take the room of all the other columns.
-            widths = (wide for wide in widths if wide <= screen.width * ALONE)
+            widths = [wide for wide in widths if wide <= screen.width * ALONE]
         return max([width_of(name), *widths])
 
     def _fitting(self, table: list[dict[str, str]], screen: Screen) -> tuple[list[str], list[str]]:

@@ -23,9 +23,11 @@ from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
-from orchestrator.words import Table, cell, duration, train_time
+from orchestrator.words import Screen, Table, cell, duration, train_time
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
     from orchestrator.evidence.startup import StartUp
 
@@ -88,6 +90,14 @@ def run(args: Namespace) -> int:
     for entry in published:
         print(f"published: {entry.words}")
     return ExitCode.OK
+
+
+def table(root: Path, screen: Screen) -> list[str]:
+    """Return the table of a set's nodes as lines."""
+    from orchestrator.evidence.nodes import read_history
+    from orchestrator.evidence.sets import SetEvidence
+
+    return NODES.lines([_row(one) for one in read_history(SetEvidence(root))], screen)
 
 
 def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:

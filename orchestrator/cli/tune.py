@@ -234,7 +234,7 @@ def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> No
     """A table for all hosts that say the same; hosts without an answer last."""
     from orchestrator.nodes.names import fold
 
-    alike: dict[object, list[HostAnswer]] = {}
+    alike: dict[tuple[tuple[str, ...], ...], list[HostAnswer]] = {}
     for answer in answers:
         if not answer.problem:
             alike.setdefault(_cells(action, profile, answer), []).append(answer)
