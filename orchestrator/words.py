@@ -92,7 +92,7 @@ def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
     return wrap(text, max(width, 1), break_on_hyphens=False, break_long_words=not whole) or [""]
 
 
-class Table:
+class TextTable:
     """Rows under one header, for any width.
 
     The first column is what a row is about: it neither breaks nor leaves, so that it can be copied. `right` are columns

@@ -34,7 +34,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import Table
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.container.image import Look
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.transport import Transport
 
 NO_ANSWER = 3
-NODES = Table("NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",))
+NODES = TextTable("NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",))
 """Exit code: a node did not answer, so nothing is known of it."""
 
 

@@ -23,7 +23,7 @@ from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
-from orchestrator.words import Screen, Table, cell, duration, train_time
+from orchestrator.words import Screen, TextTable, cell, duration, train_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
     from orchestrator.evidence.startup import StartUp
 
-STARTUP = Table(
+STARTUP = TextTable(
     "ATTEMPT", "NODE", "START-UP", "RUN", "SHUT-DOWN", "CACHES", right=("START-UP", "RUN", "SHUT-DOWN"), below=("CACHES",)
 )  # fmt: skip
-GROUPS = Table(
+GROUPS = TextTable(
     "NODES", "RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL", right=("RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL")
 )  # fmt: skip
-NODES = Table(
+NODES = TextTable(
     "NODE", "RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "EXIT CODES", "GB/S", "PREFLIGHT",
     right=("RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "GB/S"),
     states=("PREFLIGHT",),

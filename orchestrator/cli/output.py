@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-    from orchestrator.words import Table
+    from orchestrator.words import TextTable
 
 
 def print_json(value: Any) -> None:
@@ -44,7 +44,7 @@ def screen() -> Screen:
     )
 
 
-def print_table(table: Table, rows: Iterable[Sequence[object]]) -> None:
+def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
     """Print rows as wide as the terminal is; in a pipe with every column, one line each."""
     for line in table.lines(rows, screen()):
         print(line)

@@ -6,20 +6,20 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.words import Table, duration, train_time
+from orchestrator.words import TextTable, duration, train_time
 
 if TYPE_CHECKING:
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
     from orchestrator.published import PublishedResult
 
-SETS = Table(
+SETS = TextTable(
     "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "LEFT", "SCORE SO FAR", "JOB", "REASON",
     right=("RUNS", "ATTEMPTS", "ELAPSED", "LEFT", "SCORE SO FAR"),
     below=("REASON",),
     leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "NOW", "SCORE SO FAR", "LEFT"),
 )  # fmt: skip
-RUNS = Table(
+RUNS = TextTable(
     "RUN", "STATE", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED", "REASON",
     right=("RUN", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED"),
     below=("REASON",),

@@ -29,7 +29,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError, UsageError
-from orchestrator.words import Table
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.onnode.policy.verdict import Verdicts
     from orchestrator.preflight.places import Request
 
-TABLE = Table("NODE", "VERDICT", "REASON", "REMEDY", states=("VERDICT",), below=("REASON", "REMEDY"))
+TABLE = TextTable("NODE", "VERDICT", "REASON", "REMEDY", states=("VERDICT",), below=("REASON", "REMEDY"))
 EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
 
 

@@ -25,12 +25,12 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, InputError
-from orchestrator.words import Table
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.prepare.plan import Plan
 
-PARTS = Table("PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",))
+PARTS = TextTable("PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",))
 
 
 def add_arguments(parser: ArgumentParser) -> None:

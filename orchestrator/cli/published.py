@@ -16,16 +16,16 @@ from orchestrator.cli.arguments import add_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
-from orchestrator.words import Table
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
-RESULTS = Table(
+RESULTS = TextTable(
     "ROUND", "BENCHMARK", "MINUTES", "GPUS", "ACCELERATOR", "SUBMITTER", "PUBLISHED NAME", "SYSTEM",
     right=("MINUTES", "GPUS"), leave=("PUBLISHED NAME", "SUBMITTER"),
 )  # fmt: skip
-OTHERS = Table(
+OTHERS = TextTable(
     "ROUND", "BENCHMARK", "MINUTES", "GPUS", "ACCELERATOR", "ENTRY", "SOURCE",
     right=("MINUTES", "GPUS"), below=("SOURCE",),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from orchestrator.cli.finding import find_site, tell_warnings
 from orchestrator.cli.output import note, print_facts, print_json, print_table
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
 from orchestrator.resources import data_dir
-from orchestrator.words import Table
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Entry, System
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from orchestrator.model.entry import Origin
     from orchestrator.published import PublishedResult
 
-LIST = Table("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)", right=("NODES",))
-FACTS = Table("FACT", "VALUE")
-VARIABLES = Table("VARIABLE", "VALUE")
-WHY = Table("VARIABLE", "VALUE", "FROM")
-ROUNDS = Table(
+LIST = TextTable("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)", right=("NODES",))
+FACTS = TextTable("FACT", "VALUE")
+VARIABLES = TextTable("VARIABLE", "VALUE")
+WHY = TextTable("VARIABLE", "VALUE", "FROM")
+ROUNDS = TextTable(
     "WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "RESULT", "VARIABLES FROM",
     right=("MICRO", "GLOBAL"), leave=("VARIABLES FROM",),
 )  # fmt: skip
@@ -342,7 +342,8 @@ def _diff(args: Namespace) -> ExitCode:
         print_json({"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]})
     elif found:
         print_table(
-            Table("NAME", "WHAT", *names), [(one.name, one.kind, one.left or "-", one.right or "-") for one in found]
+            TextTable("NAME", "WHAT", *names),
+            [(one.name, one.kind, one.left or "-", one.right or "-") for one in found],
         )
     else:
         print(f"{names[0]} and {names[1]} do not differ")

@@ -26,7 +26,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import Table
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.nodes.names import NamedNode
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 _KNOBS = {"states": ("RESULT",), "below": ("PURPOSE",), "leave": ("NEED",)}
 TABLES = {
-    "plan": Table("KNOB", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE", **_KNOBS),
-    "apply": Table("KNOB", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED", **_KNOBS),
-    "verify": Table("KNOB", "WANTED", "FOUND", "RESULT", "NEED", **_KNOBS),
-    "revert": Table("KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)),
-    "status": Table("WHAT", "NAME", "STATE", "DETAIL", below=("DETAIL",)),
+    "plan": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE", **_KNOBS),
+    "apply": TextTable("KNOB", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED", **_KNOBS),
+    "verify": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", **_KNOBS),
+    "revert": TextTable("KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)),
+    "status": TextTable("WHAT", "NAME", "STATE", "DETAIL", below=("DETAIL",)),
 }
-FACTS = Table("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RUN", "ATTEMPT"))
-DRIFT = Table("RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT"))
+FACTS = TextTable("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RUN", "ATTEMPT"))
+DRIFT = TextTable("RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT"))
 BOOT = frozenset({"cmdline", "acs", "numa_per_socket"})
 """Kinds of settings that only a boot or the BIOS changes: they are looked at, and no run can mend them."""
 

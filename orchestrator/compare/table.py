@@ -6,9 +6,9 @@ from orchestrator.compare.comparison import VERDICTS, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.compare.trimmed import METHOD
 from orchestrator.report.markup import clean
-from orchestrator.words import PIPE, Screen, Table, train_time
+from orchestrator.words import PIPE, Screen, TextTable, train_time
 
-SIDES = Table(
+SIDES = TextTable(
     "SIDE", "SCORE", "SAMPLES/S", "SAMPLES", "RUNS", "NAME",
     right=("SCORE", "SAMPLES/S", "SAMPLES", "RUNS"), below=("NAME",),
 )  # fmt: skip
@@ -38,7 +38,7 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
                 [clean(one.name, 60), clean(one.a, 60) or "(not set)", clean(one.b, 60) or "(not set)"]
                 for one in found_here
             ]
-            lines += ["", *Table(f"{heading} THAT DIFFER", "A", "B").lines(rows, screen)]
+            lines += ["", *TextTable(f"{heading} THAT DIFFER", "A", "B").lines(rows, screen)]
     return "\n".join(lines)
 
 

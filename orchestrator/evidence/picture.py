@@ -18,7 +18,6 @@ from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.startup import read_startup
 from orchestrator.evidence.state import LIVE, judge
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, JobRecord, SetRecord
@@ -196,7 +195,11 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         return RunPicture(run, "queued")
     end_ms = found.end_ms or (int(time.time() * 1000) if found.state == "running" else 0)
     key = run, found.attempt
-    around = logs.once(key, lambda: read_startup(files, *key)) if found.end_ms and not logs.brief else None
+    around = None
+    if found.end_ms and not logs.brief:
+        from orchestrator.evidence.startup import read_startup  # with statistics, a tenth of a cold `status`
+
+        around = logs.once(key, lambda: read_startup(files, *key))
     return RunPicture(
         run,
         found.state,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.mllog.result import RunScore, Score
-from orchestrator.words import PIPE, Screen, Table, cell, train_time
+from orchestrator.words import PIPE, Screen, TextTable, cell, train_time
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-RUNS = Table(
+RUNS = TextTable(
     "FILE", "STATUS", "TIME TO TRAIN", "SAMPLES", "SEED", "USE",
     right=("TIME TO TRAIN", "SAMPLES", "SEED"), states=("STATUS",), leave=("SEED",),
 )  # fmt: skip

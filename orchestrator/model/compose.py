@@ -16,7 +16,7 @@ from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning, launch_problem
 from orchestrator.model.documents import ContainerPart, Site, System, Workload
-from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, Origin, Told, fact_of
+from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, NamedWarning, Origin, fact_of
 from orchestrator.model.fields import NAME
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
@@ -130,11 +130,11 @@ class _Composition:
     origins: dict[str, Origin] = field(default_factory=dict)
     removed: dict[str, Origin] = field(default_factory=dict)
     network: set[str] = field(default_factory=set)
-    warnings: list[Told] = field(default_factory=list)
+    warnings: list[NamedWarning] = field(default_factory=list)
 
     def _warn(self, name: str, text: str) -> None:
         if name not in self.site.acknowledged:
-            self.warnings.append(Told(name, text))
+            self.warnings.append(NamedWarning(name, text))
 
     def entry(self) -> Entry:
         """Return the composed entry."""

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Told(str):
+class NamedWarning(str):
     """A warning in words. A site that lists its `name` in `acknowledged` is not told it again."""
 
     name: str
 
-    def __new__(cls, name: str, text: str) -> Told:
+    def __new__(cls, name: str, text: str) -> NamedWarning:
         told = super().__new__(cls, text)
         told.name = name
         return told
@@ -229,7 +229,7 @@ class Entry(Facts):
     mounts: tuple[Mount, ...]
     container: Container
     site: Site
-    warnings: tuple[Told, ...] = field(default=())
+    warnings: tuple[NamedWarning, ...] = field(default=())
     files: tuple[str, ...] = field(default=())
     """Every document that was read, for the manifest."""
 

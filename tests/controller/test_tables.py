@@ -22,7 +22,7 @@ from controller_parts import Commands, mllog, write_set
 
 from orchestrator.nodes.names import expand, fold
 from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord, SetRecord, read, write
-from orchestrator.words import PIPE, Screen, Table, duration, facts, train_time, width_of
+from orchestrator.words import PIPE, Screen, TextTable, duration, facts, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
 WIDTHS = (80, 100, 160)
@@ -276,12 +276,12 @@ def test_acknowledged_warnings_are_not_told_again(place: Path, cli: Commands) ->
 # ---- the printer itself ----
 
 
-def lines(table: Table, width: int | None, *rows: tuple[str, ...]) -> list[str]:
+def lines(table: TextTable, width: int | None, *rows: tuple[str, ...]) -> list[str]:
     return table.lines(rows, PIPE if width is None else Screen(width))
 
 
 def test_columns_leave_by_priority_and_reasons_stand_below() -> None:
-    table = Table("ID", "STATE", "NOTE", "JOB", "REASON", below=("REASON",), leave=("JOB", "NOTE"))
+    table = TextTable("ID", "STATE", "NOTE", "JOB", "REASON", below=("REASON",), leave=("JOB", "NOTE"))
     name, reason = "n" * 12, "it broke, and this is why it did so"
     row = (name, "failed", "a note", "4711", reason)
     assert len(lines(table, 90, row)) == 2
@@ -296,11 +296,11 @@ def test_columns_leave_by_priority_and_reasons_stand_below() -> None:
 
 
 def test_cells_are_one_line_without_control_characters() -> None:
-    [_, row] = lines(Table("A", "B"), None, ("x\x1b[2Jy", "one\ntwo\tthree\r\x07\u202e"))
+    [_, row] = lines(TextTable("A", "B"), None, ("x\x1b[2Jy", "one\ntwo\tthree\r\x07\u202e"))
     assert row.isprintable() and row.startswith("x\ufffd[2Jy  one two three")
     [fact] = facts([("name", "a\nb\x1b]0;title\x07")])
     assert "\n" not in fact and "\x1b" not in fact
-    [_, wide, _] = lines(Table("A", "B"), None, ("日本", "x"), ("abcdef", "y"))
+    [_, wide, _] = lines(TextTable("A", "B"), None, ("日本", "x"), ("abcdef", "y"))
     assert wide == "日本    x"
 
 
