@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 VIEWS = {"l": "logs", "n": "nodes", "w": "warnings"}
 LOG_BYTES = 32 * 1024
 """Read from the end of a log for the view of it."""
-VOLATILE = ("elapsed_s", "left_s")
-"""Members of a picture that change with the clock alone."""
+VOLATILE = ("elapsed_s", "left_s", "seconds", "silent_s")
+"""Members of a picture and of its runs that change with the clock alone."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -62,8 +62,9 @@ def run(args: Namespace) -> int:
     run_set = chosen_set(args)
     try:
         if args.json:
+            changes = Changes(as_json=True)
             for picture in _looks(run_set, args.interval)(time.sleep):
-                _stream(picture)
+                changes.tell(picture)
         else:
             picture = watch(run_set, args.interval, summary=True)
     except KeyboardInterrupt:
@@ -116,21 +117,33 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
     return picture
 
 
-_streamed: dict[str, dict[str, Any]] = {}
+class Changes:
+    """Prints pictures of sets that are not as they were: as lines of JSON, or as headlines with the set's id."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._before: dict[str, Any] = {}
+
+    def tell(self, picture: SetPicture) -> None:
+        from orchestrator.cli.pictures import headline
+        from orchestrator.evidence.picture import as_json
+        from orchestrator.words import cell
+
+        document = as_json(picture) if self._as_json else {}
+        lasting = _lasting(document) if self._as_json else cell(headline(picture))
+        if self._before.get(picture.set_id) == lasting:
+            return
+        self._before[picture.set_id] = lasting
+        if self._as_json:
+            print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
+        else:
+            print(f"{time.strftime('%H:%M:%S')}  {cell(picture.set_id)}  {lasting}", flush=True)
 
 
-def _stream(picture: SetPicture) -> None:
-    """Print the picture as one line of JSON, unless it is as it was."""
-    from orchestrator.evidence.picture import as_json
-
-    document = as_json(picture)
-    lasting = {name: value for name, value in document.items() if name not in VOLATILE}
-    for _one in lasting["runs"] if isinstance(lasting["runs"], list) else ():
-        lasting["runs"] = [{**run, "silent_s": None, "seconds": None} for run in lasting["runs"]]
-        break
-    if _streamed.get(picture.set_id) != lasting:
-        _streamed[picture.set_id] = lasting
-        print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
+def _lasting(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a picture without what changes with the clock alone."""
+    runs = [{name: value for name, value in run.items() if name not in VOLATILE} for run in document["runs"]]
+    return {name: value for name, value in document.items() if name not in VOLATILE} | {"runs": runs}
 
 
 # ---- the screen ----
@@ -238,9 +251,10 @@ def _all(args: Namespace) -> int:
     last: list[SetPicture] = []
     try:
         if args.json or not is_terminal():
+            changes = Changes(args.json)
             for last in looks(time.sleep):
                 for picture in last:
-                    _stream(picture) if args.json else _line_of(picture)
+                    changes.tell(picture)
         else:
             last = _live_all(looks)
     except KeyboardInterrupt:
@@ -249,19 +263,6 @@ def _all(args: Namespace) -> int:
     if not last:
         note("no set goes on; orchestrator status lists all")
     return ExitCode.OK if all(one.state == "complete" for one in last) else ExitCode.SET_STATE
-
-
-_told: dict[str, str] = {}
-
-
-def _line_of(picture: SetPicture) -> None:
-    from orchestrator.cli.pictures import headline
-    from orchestrator.words import cell
-
-    line = cell(headline(picture))
-    if _told.get(picture.set_id) != line:
-        _told[picture.set_id] = line
-        print(f"{time.strftime('%H:%M:%S')}  {picture.set_id}  {line}", flush=True)
 
 
 def _live_all(looks: Callable[[Callable[[float], None]], Iterator[list[SetPicture]]]) -> list[SetPicture]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
 from orchestrator.compare.sides import Side, find_side
 from orchestrator.compare.student import cdf, quantile
-from orchestrator.compare.trimmed import Interval, interval, trimmed
+from orchestrator.compare.trimmed import Interval, interval, runs_to_settle, trimmed
 from orchestrator.mllog.score import score_dir
 
 
@@ -165,3 +166,29 @@ def side(folder: Path) -> Side:
     found = find_side(str(folder))
     assert found is not None
     return found
+
+
+def test_the_first_lines_say_what_one_came_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "5.1/llama2_70b_lora/MI355X_1x8x1", str(sets.MI355X)]) == 0
+    first, sure, more, *_ = capsys.readouterr().out.splitlines()
+    assert first == "reproduced: 10.18 min against 10.18 min (+0.05 %)"
+    assert sure.startswith("not sure: ") and more.startswith("more runs of B alone would not settle it")
+    assert main(["compare", str(sets.MI325X), str(sets.MI355X)]) == 0
+    first, sure, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("not reproduced: 10.18 min against 21.05 min (-51.6") and sure.startswith("sure: ")
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_how_many_runs_would_settle_it(both: bool) -> None:
+    times = [10 + step / 50 for step in range(10)]
+    a, b = trimmed(times), trimmed([one * 1.001 for one in times])
+    assert a is not None and b is not None
+    a = a if both else replace(a, error2=a.error2 / 50)  # a side that has said all it can
+    needed = runs_to_settle(a, b, 0.005, both=both)
+    assert needed is not None and needed > 0
+    # The mean of so many runs with the same spread: n values drawn evenly from the same range.
+    count = 10 + needed
+    more = trimmed([1.001 * (10 + 0.18 * step / (count - 1)) for step in range(count)])
+    assert more is not None and more.error2 == pytest.approx(b.error2 * (10 / count), rel=0.25)
+    assert runs_to_settle(a, a, 0.5, both=both) == 0
+    assert runs_to_settle(replace(a, error2=4.0), b, 0.01, both=False) is None
