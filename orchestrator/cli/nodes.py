@@ -23,7 +23,7 @@ from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
-from orchestrator.words import duration, minutes
+from orchestrator.words import clean, duration, minutes
 
 if TYPE_CHECKING:
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
@@ -82,9 +82,9 @@ def run(args: Namespace) -> int:
         print_table(GROUPS, _group_rows(groups), GROUPS[1:])
         print()
     for text, names in _remarks(history).items():
-        print(f"{text} ({', '.join(names)})")
+        print(clean(f"{text} ({', '.join(names)})"))
     for text in pointers:
-        print(f"slow: {text}")
+        print(clean(f"slow: {text}"))
     if starts:
         print()
         print_table(STARTUP, [_start_row(one) for one in starts], STARTUP[2:5])

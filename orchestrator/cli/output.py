@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 import sys
 from contextlib import suppress
 
-from orchestrator.words import aligned
+from orchestrator.words import UNSHOWN, aligned, bare, clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,13 +18,25 @@ if TYPE_CHECKING:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """Letters as they are; what a terminal would obey as JSON's own escapes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    print(text if text.isascii() and "\x7f" not in text else re.sub(f"[{UNSHOWN}]", lambda one: json.dumps(one[0])[1:-1], text))
 
 
 def note(text: str) -> None:
     """A remark that is no result: to standard error, so that pipes get results only."""
     with suppress(OSError):  # a remark that nobody can read must not end a command that has submitted a job
         print(text, file=sys.stderr)
+
+
+class Shown:
+    """Bytes of others as text for a terminal, piece by piece: a lone carriage return is the end of a line, too."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def text(self, piece: bytes) -> str:
+        return clean(self._decoder.decode(piece).replace("\r\n", "\n").replace("\r", "\n"), lines=True)
 
 
 def is_terminal() -> bool:
@@ -41,8 +55,8 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Seq
         for name in header:
             table.add_column(name, justify="right" if name in right else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
+            table.add_row(*(Text(clean(cell)) for cell in row))
+        Console(file=bare(sys.stdout)).print(table)
         return
     for line in aligned(header, rows, right):
         print(line)

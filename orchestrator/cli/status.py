@@ -20,6 +20,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError
+from orchestrator.words import clean
 
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
@@ -48,7 +49,7 @@ def _one(args: Namespace) -> int:
         print_json(as_json(picture))
         return ExitCode.OK
     for name, value in describe(picture):
-        print(f"{name:<10} {value}")
+        print(f"{name:<10} {clean(value)}")
     print()
     print_table(RUNS, [run_row(one) for one in picture.runs], RUNS_RIGHT)
     return ExitCode.OK
@@ -62,7 +63,7 @@ def _all(args: Namespace) -> int:
     log_dir = _log_dir(args)
     folders = set_folders(log_dir)
     wanted = folders if args.all else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
-    sets = [files for folder in wanted if (files := SetEvidence(folder)).record or files.findings]
+    sets = [files for folder in wanted if (files := SetEvidence(folder)).is_one]
     shown = sets if args.all else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
     pictures = _draw(shown)
     if args.json:

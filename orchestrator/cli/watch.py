@@ -20,6 +20,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
 from orchestrator.cli.output import is_terminal, note, print_json
 from orchestrator.errors import ExitCode
+from orchestrator.words import bare, clean
 
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
@@ -81,9 +82,9 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
     before, aside = "", 0
     for picture in pictures:
         for one in picture.set_aside[aside:]:
-            print(f"{time.strftime('%H:%M:%S')}  set aside {aside_text(one)}", file=out, flush=True)
+            print(f"{time.strftime('%H:%M:%S')}  set aside {clean(aside_text(one))}", file=out, flush=True)
         aside = len(picture.set_aside)
-        line = headline(picture)
+        line = clean(headline(picture))
         if line != before:
             print(f"{time.strftime('%H:%M:%S')}  {line}", file=out, flush=True)
             before = line
@@ -91,9 +92,11 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
 
 
 def _live(pictures: Iterator[SetPicture]) -> SetPicture:
+    from rich.console import Console
     from rich.live import Live
 
-    with Live(auto_refresh=False, vertical_overflow="visible") as live:
+    console = Console(file=bare(sys.stdout))
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         for picture in pictures:
             live.update(_panel(picture), refresh=True)
     return picture
@@ -110,13 +113,13 @@ def _panel(picture: SetPicture) -> Any:
 
     facts = Table.grid(padding=(0, 2))
     for name, value in describe(picture):
-        facts.add_row(Text(name, style="dim"), Text(value))
+        facts.add_row(Text(name, style="dim"), Text(clean(value)))
     runs = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in RUNS:
         runs.add_column(name, justify="right" if name in RUNS_RIGHT else "left")
     styles = {"success": "green", "running": "bold", "failed": "red", "queued": "dim"}
     for one in picture.runs:
-        runs.add_row(*(Text(cell) for cell in run_row(one)), style=styles.get(one.state, ""))
+        runs.add_row(*(Text(clean(cell)) for cell in run_row(one)), style=styles.get(one.state, ""))
     return Group(facts, runs)
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.container.image import EngineError, Image, short
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, SetError, is_full
+from orchestrator.onnode.regular import parse, read_bytes
 
 SPARE_BYTES = 1_000_000_000
 """Left free on the file system besides the tar, so that others do not fail because of it."""
@@ -59,7 +60,7 @@ def stored(folder: Path, reference: str) -> StoredImage | None:
 def _read(path: Path) -> StoredImage | None:
     """Return what the JSON file says; None when it cannot be used or its tar is not as long as it says."""
     try:
-        data = json.loads(path.read_bytes())
+        data = parse(read_bytes(path))
         image = Image(
             data["image"]["id"],
             tuple(data["image"]["repo_digests"]),
@@ -92,7 +93,7 @@ def keep(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
         with _written(path.with_name(path.name + ".json")) as file:
             file.write(json.dumps(known.to_json(), indent=2).encode() + b"\n")
     except OSError as error:
-        raise InputError(
+        raise (SetError if is_full(error) else InputError)(
             f"{path}: cannot be written: {error.strerror or error}",
             hint=f"df -h {folder}, or another folder: --tar DIR",
         ) from error

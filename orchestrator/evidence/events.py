@@ -15,7 +15,8 @@ from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.events import Event, number
 from orchestrator.onnode.layout import group_name
-from orchestrator.onnode.records import LIMIT, JobRecord, PathLike, open_regular
+from orchestrator.onnode.records import LIMIT, JobRecord, PathLike
+from orchestrator.onnode.regular import open_regular
 
 MOST_BYTES = 64 << 20
 """What is read of one job's event file, from its beginning."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.mllog.result import RunScore, Score
+from orchestrator.words import aligned, clean
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -19,17 +20,8 @@ _USE = {
 
 
 def columns(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Return rows in aligned columns; the first column to the left, the others to the right but the last."""
-    widths = [max(len(row[index]) for row in [header, *rows]) for index in range(len(header))]
-    last = len(header) - 1
-    lines = []
-    for row in [header, *rows]:
-        cells = [
-            cell.ljust(width) if index in (0, last) else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    """Return rows in aligned columns; the first and the last column to the left, the others to the right."""
+    return aligned(header, rows, header[1:-1])
 
 
 def number(value: Any, digits: int = 0) -> str:
@@ -58,7 +50,7 @@ def score_text(score: Score) -> str:
         lines += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
     lines += [f"note: {note}" for note in score.notes]
     lines += ["", score.verdict]
-    return "\n".join(lines)
+    return "\n".join(map(clean, lines))
 
 
 def _row(run: RunScore) -> list[str]:
@@ -106,4 +98,4 @@ def check_text(score: Score) -> str:
     differing = f", {len(score.differences)} values are not as described" if score.differences else ""
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
     summary = f"{what}: {len(score.runs)} files, {bad_runs}, {seeds}{differing}"
-    return "\n".join([*(str(finding) for finding in findings), summary])
+    return "\n".join(clean(str(line)) for line in (*findings, summary))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import DescriptorError, did_you_mean
+from orchestrator.onnode.regular import read_bytes
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -134,15 +135,13 @@ def kind_of(data: object) -> str:
 
 def _text(document: Document) -> str:
     try:
-        raw = document.path.read_bytes()
+        raw = read_bytes(document.path, MAX_BYTES)
     except OSError as error:
         document.add((), _cannot_read(document.path, error))
         document.check()
         raise
-    if len(raw) > MAX_BYTES:
-        document.add((), f"the file has {len(raw)} bytes; a descriptor has at most {MAX_BYTES}")
     try:
-        return raw.decode("utf-8-sig") if not document.problems else ""
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         document.lines[()] = line

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.onnode.regular import read_bytes
+from orchestrator.resources import user_path
 
 MAX_NODES = 10_000
 
@@ -61,9 +62,9 @@ def names_given(text: str, option: str) -> list[str]:
         if not names:
             raise UsageError(f"{option}: {text!r} names no node", hint="write names such as node1,node2 or node[1-4,7]")
         return names
-    path = Path(text[1:]).expanduser()
+    path = user_path(text[1:])
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_bytes(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "is not text"
         raise UsageError(f"{option}: {path}: {why}", hint="@FILE names a file with one node a line") from error

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orchestrator.errors import RenderError
+from orchestrator.errors import RenderError, SetError, is_full
+from orchestrator.onnode.regular import parse, read_bytes
 
 _MANIFEST = "manifest.json"
 
@@ -31,7 +31,8 @@ def write_bundle(files: Mapping[str, bytes], directory: Path, *, replace_edited:
         _fill(files, temp)
         _swap(temp, directory)
     except OSError as error:
-        raise RenderError(f"cannot write the bundle to {directory}: {error.strerror}") from error
+        kind = SetError if is_full(error) else RenderError
+        raise kind(f"cannot write the bundle to {directory}: {error.strerror}") from error
     finally:
         if temp is not None:
             shutil.rmtree(temp, ignore_errors=True)
@@ -92,7 +93,7 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
 def edited_files(directory: Path) -> list[str]:
     """Return the files of the bundle in `directory` that are not as its manifest says (changed, missing or added)."""
     try:
-        outputs = json.loads((directory / _MANIFEST).read_bytes())["outputs"]
+        outputs = parse(read_bytes(directory / _MANIFEST))["outputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return [_MANIFEST]
     found = {

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import SetError
-from orchestrator.onnode.records import parse, read_bytes
+from orchestrator.onnode.regular import parse, read_bytes
 
 FOREIGN_STALE_S = 900
 """A holder on another host cannot be looked at. It holds the lock for one submission (at most about two minutes)."""

@@ -187,7 +187,7 @@ def test_a_node_that_does_not_answer_has_its_own_exit_code(
     first, _ = nodes
     where = f"n1={first.address},away=unix://{tmp_path}/nothing.sock"
     done = orchestrator("images", "distribute", "--image", REFERENCE, "--nodes", where, "--tar", tar)
-    assert done.returncode == 3
+    assert done.returncode == 4
     assert "no answer from away" in done.stdout and "there is no such socket" in done.stdout
     assert first.image_id(REFERENCE)  # the others are served all the same
 
