@@ -52,7 +52,7 @@ def bare(stream: TextIO) -> TextIO:
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a table in aligned columns, two spaces apart, its cells clean; the columns named in `right` end together."""
+    """Return the lines of a table in aligned columns, two spaces apart, cells clean; the columns named in `right` end together."""
     lines = [list(map(clean, row)) for row in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
 

@@ -101,9 +101,10 @@ def _run(args: list[str]) -> int:
     if name not in COMMANDS:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, COMMANDS, n=1)
+        near = get_close_matches(name[:100], COMMANDS, n=1)
         meant = f" Did you mean `{near[0]}`?" if near else ""
-        _say(f"orchestrator: there is no command `{name}`.{meant}\n  hint: orchestrator --help lists the commands")
+        shown = name[:100] if name.isprintable() else ascii(name[:100])
+        _say(f"orchestrator: there is no command `{shown}`.{meant}\n  hint: orchestrator --help lists the commands")
         return 2
     return _call(name, args[1:])
 
@@ -111,9 +112,8 @@ def _run(args: list[str]) -> int:
 def _call(name: str, rest: list[str]) -> int:
     import argparse
     import os
-    from importlib import import_module
-
     from contextlib import redirect_stderr, redirect_stdout
+    from importlib import import_module
 
     from orchestrator.errors import ExitCode, OrchestratorError
     from orchestrator.words import Cleaned, clean

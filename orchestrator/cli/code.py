@@ -9,14 +9,13 @@ example:
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named
-from orchestrator.resources import user_path
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
+from orchestrator.resources import user_path
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -22,7 +22,9 @@ def told(args: list[str], error: Exception) -> str:
         path = _write(args, error)
     except OSError as problem:
         return f"a defect of ours: {what}\n  hint: its traceback could not be kept ({problem.strerror or problem})"
-    return f"a defect of ours: {what}\n  hint: send {path} to those who maintain this program; it says where it happened"
+    return (
+        f"a defect of ours: {what}\n  hint: send {path} to those who maintain this program; it says where it happened"
+    )
 
 
 def _write(args: list[str], error: Exception) -> Path:

@@ -16,9 +16,9 @@ from pathlib import Path
 from orchestrator.cli.arguments import add_json, positive
 from orchestrator.cli.command import Command
 from orchestrator.cli.run import watch_and_score
-from orchestrator.resources import user_path
 from orchestrator.cli.submit import submit_entry
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.resources import user_path
 
 SYSTEM, WORKLOAD = "local_2x2x8", "builtin"
 

@@ -130,7 +130,7 @@ class _Task:
     @cached_property
     def folder(self) -> Path:
         if self.args.tar:
-            return user_path(self.args.tar).resolve()
+            return Path(os.path.realpath(user_path(self.args.tar)))
         if self.site is None:
             raise UsageError("where are the tars? there is no site file", hint="--tar DIR, on shared storage")
         return site_log_dir(self.site).parent / "images"

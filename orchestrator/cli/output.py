@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def print_json(value: Any) -> None:
     """Letters as they are; what a terminal would obey as JSON's own escapes."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    print(text if text.isascii() and "\x7f" not in text else re.sub(f"[{UNSHOWN}]", lambda one: json.dumps(one[0])[1:-1], text))
+    print(
+        text
+        if text.isascii() and "\x7f" not in text
+        else re.sub(f"[{UNSHOWN}]", lambda one: json.dumps(one[0])[1:-1], text)
+    )
 
 
 def note(text: str) -> None:

@@ -160,10 +160,10 @@ def _names(text: str) -> list[str]:
 
 
 def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
-    from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
+    from orchestrator.nodes.names import NamedNode, expand_all, for_commands, parse_nodes
 
     if args.nodes:
-        return parse_nodes(args.nodes)
+        return for_commands(parse_nodes(args.nodes))
     names = [name for name in expand_all(entry.site.nodelist) if name not in set(expand_all(entry.site.exclude))]
     if not names:
         raise UsageError("--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]")

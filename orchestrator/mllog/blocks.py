@@ -30,7 +30,7 @@ def open_log(path: str) -> Stream:
         import gzip
 
         packed = gzip.GzipFile(fileobj=(file := open_regular(path)))
-        packed.myfileobj = file  # closed with it
+        packed.myfileobj = file  # type: ignore[assignment]  # closed with it
         return packed
     return open_regular(path, raw=True)
 

@@ -133,7 +133,9 @@ def _absolute(text: str) -> str:
 
 def _log_dir(text: str) -> str:
     if "\\" in _absolute(text):
-        raise refuse(f"{text!r} holds a backslash, which sbatch --output takes for a sign of its own; use another folder")
+        raise refuse(
+            f"{text!r} holds a backslash, which sbatch --output takes for a sign of its own; use another folder"
+        )
     return text
 
 
@@ -237,7 +239,10 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
         _absolute(raw)
     except PydanticCustomError as error:
         return raw, error.message()
-    return raw, f"{raw!r} holds a `:`, which ends a path for the engine's --volume; use another folder" if ":" in raw else ""
+    return (
+        raw,
+        f"{raw!r} holds a `:`, which ends a path for the engine's --volume; use another folder" if ":" in raw else "",
+    )
 
 
 Line = Annotated[str, AfterValidator(_line)]

@@ -7,6 +7,7 @@ Scalars follow YAML 1.2: `off` and `no` are text, `60:00:00` is text and not a n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class Document:
 def shown(path: Path) -> str:
     """Return `path` as people like to read it: relative when it lies below the current folder."""
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(Path(os.path.realpath(path)).relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
 

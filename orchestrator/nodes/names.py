@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
 from orchestrator.onnode.regular import read_bytes
@@ -14,7 +15,7 @@ MAX_NODES = 10_000
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"(unix:///[^\s,]+|(ssh|tcp)://[^\s,/]+)")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,16 @@ def parse_nodes(text: str) -> list[NamedNode]:
         if node.name in seen:
             raise UsageError(f"node {node.name} stands twice in {text!r}")
         seen.add(node.name)
+    return nodes
+
+
+def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
+    """Return nodes on which commands are run. Raises UsageError for one whose address is that of a container engine."""
+    for node in nodes:
+        if node.address and not node.address.startswith("ssh://"):
+            raise UsageError(
+                f"node {node}: {node.address} is not an SSH address", hint="accepted: NAME=ssh://[user@]host[:port]"
+            )
     return nodes
 
 
@@ -81,12 +92,21 @@ def _nodes_of(word: str) -> list[NamedNode]:
     name, equals, address = word.partition("=")
     if not equals:
         return [NamedNode(one) for one in _names_of(word)]
-    if not _ADDRESS.fullmatch(address):
+    if not _ADDRESS.fullmatch(address) or not _has_port(address):
         raise UsageError(
             f"{word!r}: {address!r} is not an address",
             hint="accepted: NAME=ssh://[user@]host[:port], NAME=unix:///path/of/the/engine.sock",
         )
     return [NamedNode(_checked(name, word), address)]
+
+
+def _has_port(address: str) -> bool:
+    """Whether what stands behind the host's colon, if anything does, is a port."""
+    try:
+        parts = urlsplit(address)
+        return address.startswith("unix:") or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        return False
 
 
 def _words(text: str) -> list[str]:

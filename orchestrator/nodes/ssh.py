@@ -89,8 +89,8 @@ class Ssh:
         from paramiko import RejectPolicy
 
         address = urlsplit(node.address or f"ssh://{node.name}")
-        if address.scheme != "ssh" or not address.hostname:
-            raise UsageError(f"node {node}: {node.address} is not an SSH address")
+        if not address.hostname:
+            raise UsageError(f"node {node}: {node.address} names no host")
         connection = Connection(
             address.hostname,
             user=address.username,

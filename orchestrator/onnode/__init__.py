@@ -5,7 +5,7 @@ controller imports it as `orchestrator.onnode`. So every import in here is relat
 elsewhere.
 
     layout, regular, records, events, settings  files: where, opening those of others, reading and writing
-    system, waiting                             the host: files of the kernel, programs within a limit; waiting for everything at once
+    system, waiting                             the kernel's files, programs within a limit; waiting for everything at once
     policy/                                     decisions: pure functions of events and settings
     loop/                                       on the batch host: the job, its nodes, its runs
     agent/                                      on a node: one process that holds it for the life of the job

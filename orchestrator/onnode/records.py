@@ -235,7 +235,7 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(content)
         return
-    path = path.resolve() if path.is_symlink() else path
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.tmp.{os.getpid()}")
     try:
         with open(temporary, "wb") as file:

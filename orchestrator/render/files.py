@@ -13,6 +13,8 @@ from pathlib import Path
 from orchestrator.errors import RenderError, SetError, is_full
 from orchestrator.onnode.regular import parse, read_bytes
 
+LARGEST_DIFF = 256 << 10
+"""Bytes of a file whose lines are compared; the time for that grows with their square."""
 _MANIFEST = "manifest.json"
 
 
@@ -105,9 +107,9 @@ def edited_files(directory: Path) -> list[str]:
 
 
 def read_bundle(directory: Path) -> dict[str, bytes]:
-    """Return every file below `directory` as {relative path: bytes}."""
+    """Return every file below `directory` as {relative path: bytes}. Raises OSError: also for one that is far too large."""
     return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
+        path.relative_to(directory).as_posix(): read_bytes(path)
         for path in sorted(directory.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
@@ -117,7 +119,11 @@ def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     """Yield the lines of a unified diff from the bundle in `directory` to `files`; nothing when they are equal."""
     old = read_bundle(directory)
     for name in sorted({*old, *files}):
-        if old.get(name) != files.get(name):
+        if old.get(name) == files.get(name):
+            continue
+        if max(len(old.get(name) or b""), len(files.get(name) or b"")) > LARGEST_DIFF:
+            yield f"Files set/{name} and new/{name} differ"
+        else:
             yield from difflib.unified_diff(
                 _lines(old.get(name)), _lines(files.get(name)), f"set/{name}", f"new/{name}", lineterm=""
             )
