@@ -26,7 +26,7 @@ SITE_VARIABLE = "ORCHESTRATOR_SITE"
 def find_site(given: str | None) -> Path | None:
     """--site, $ORCHESTRATOR_SITE, ./site.yaml, ~/.config/orchestrator/site.yaml: the first that is there; None without.
 
-    Raises UsageError when one that was named does not exist.
+    Raises UsageError when one that was named does not exist, or ./site.yaml is another user's.
     """
     for named, by in ((given, "--site"), (os.environ.get(SITE_VARIABLE), SITE_VARIABLE)):
         if named:
@@ -35,7 +35,16 @@ def find_site(given: str | None) -> Path | None:
                 raise UsageError(f"{by}: there is no file {path}", hint="docs/commands.md tells what a site file is")
             return path
     config = user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
-    return next((path for path in (Path("site.yaml"), config) if path.is_file()), None)
+    here = Path("site.yaml")
+    if not here.is_file():
+        return config if config.is_file() else None
+    if here.stat().st_uid not in (os.getuid(), 0):
+        # A site file says what is started as me: in /tmp it could be anybody's.
+        raise UsageError(
+            "./site.yaml belongs to another user, so it is not taken by itself",
+            hint="if you mean it: --site ./site.yaml",
+        )
+    return here
 
 
 def need_site(given: str | None) -> Path:

@@ -21,6 +21,8 @@ from orchestrator.container.image import EngineError, Image, short
 from orchestrator.errors import InputError, SetError, is_full
 from orchestrator.onnode.regular import parse, read_bytes
 
+CLOCK_SKEW_S = 3600
+"""How far ahead the clock of the host that wrote a tar may be."""
 SPARE_BYTES = 1_000_000_000
 """Left free on the file system besides the tar, so that others do not fail because of it."""
 
@@ -52,9 +54,16 @@ def tar_name(reference: str, image: Image) -> str:
 
 
 def stored(folder: Path, reference: str) -> StoredImage | None:
-    """Return the newest whole tar of `reference` in `folder`, or None."""
+    """Return the newest whole tar of `reference` in `folder`, or None; one of another user only where none is ours or root's."""
     found = [one for path in sorted(folder.glob("*.tar.json")) if (one := _read(path)) and one.reference == reference]
-    return max(found, key=lambda one: one.created_ms, default=None)
+    return max(found, key=lambda one: (_owner(one.tar) in (os.getuid(), 0), one.created_ms), default=None)
+
+
+def _owner(path: Path) -> int:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return -1
 
 
 def _read(path: Path) -> StoredImage | None:
@@ -69,7 +78,8 @@ def _read(path: Path) -> StoredImage | None:
         )
         tar = path.with_suffix("")
         known = StoredImage(tar, data["reference"], image, int(data["bytes"]), int(data["created_ms"]))
-        return known if tar.stat().st_size == known.bytes else None
+        from_the_future = known.created_ms > (time.time() + CLOCK_SKEW_S) * 1000
+        return known if tar.stat().st_size == known.bytes and not from_the_future else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

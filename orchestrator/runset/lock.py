@@ -109,7 +109,12 @@ def _create(path: Path, holder: Holder) -> None:
 def read_holder(path: Path) -> Holder | None:
     """Who holds the lock; None when nobody does. A lock that cannot be read counts as held since its file's time."""
     try:
-        return Holder(**parse(read_bytes(path)))
+        holder = Holder(**parse(read_bytes(path)))
+        if any(
+            type(value) is not (str if name in ("host", "token") else int) for name, value in asdict(holder).items()
+        ):
+            raise TypeError
+        return holder
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):

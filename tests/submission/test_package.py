@@ -11,7 +11,7 @@ import set_of_logs as sets
 from own_logs import own_log, own_set
 
 from orchestrator.cli import main
-from orchestrator.errors import InputError
+from orchestrator.errors import ExitCode, InputError
 from orchestrator.submission import names
 from orchestrator.submission.description import MEMBERS
 from orchestrator.submission.package import Options, make_package
