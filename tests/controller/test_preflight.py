@@ -402,3 +402,18 @@ def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: p
     assert nodes["blind1"]["verdict"] == "fail" and left(real) == []
     marker = next(check for check in nodes["n1"]["checks"] if check["check"] == "log_dir")
     assert marker["verdict"] == "pass"
+
+
+def test_only_what_this_host_left_is_swept(cli: Commands, place: Path) -> None:
+    """Not what belongs to a host whose name begins like this one's."""
+    host, dead = os.uname().nodename, 2**22 + 1
+    mine = f".preflight-{host}-{dead}-ab12"
+    others = [
+        f".preflight-{host}-{dead}-4711-ab12",
+        f".preflight-{host}x-{dead}-ab12",
+        f".preflight-{host}-{os.getpid()}-ab12",
+    ]
+    for name in (mine, *others):
+        (place / "sets" / name).mkdir()
+    preflight(cli, place, "--via", "local")
+    assert sorted(left(place)) == sorted(others)

@@ -322,6 +322,30 @@ def test_what_cannot_be_read_is_no_defect(name: str, place: Path, monkeypatch: p
     assert answer.code == ExitCode.BAD_INPUT and f"orchestrator {name}: /some/where: Permission denied" in answer.err
 
 
+# ---- full storage ----
+
+
+def test_a_full_disk_is_not_bad_input(a_set: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, one = str(place.parent / "site.yaml"), str(a_set)
+    answer = call(["report", one, "-o", "/dev/full"])
+    assert answer.code == ExitCode.SET_STATE and "No space left on device" in answer.err
+    real = os.mkdir
+
+    def full(path: str, *more: int) -> None:
+        if "out" in os.fspath(path):
+            raise OSError(28, "No space left on device", path)
+        real(path, *more)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    for words in (
+        ["render", "MI325X_08x08x32", "flux1", "--site", site, "-o", str(place / "out/bundle")],
+        ["package", one, "-o", str(place / "out"), "--submitter", "AMD", "--framework", "x"],
+    ):
+        answer = call(words)
+        assert answer.code == ExitCode.SET_STATE and "No space left on device" in answer.err, answer
+    assert call(["report", one, "-o", "/proc/nowhere/x.html"]).code == ExitCode.BAD_INPUT
+
+
 # ---- a package ----
 
 
