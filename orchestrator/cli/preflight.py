@@ -116,8 +116,10 @@ def _entry(args: Namespace) -> Entry:
     from orchestrator.preflight.bundle import HOST_ONLY, without_image
 
     site = need_site(args.site)
-    if args.system and not args.workload:
-        raise UsageError(f"SYSTEM and WORKLOAD belong together; {args.system} stands alone", hint=EXAMPLE)
+    if bool(args.system) != bool(args.workload):
+        raise UsageError(
+            f"SYSTEM and WORKLOAD belong together; {args.system or args.workload} stands alone", hint=EXAMPLE
+        )
     if args.system:
         return load_named(args, site)
     note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
