@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orchestrator.errors import RenderError, SetError, is_full
+from orchestrator.errors import ExitCode, RenderError, is_full
 from orchestrator.onnode.regular import parse, read_bytes
 
 LARGEST_DIFF = 256 << 10
@@ -33,8 +33,9 @@ def write_bundle(files: Mapping[str, bytes], directory: Path, *, replace_edited:
         _fill(files, temp)
         _swap(temp, directory)
     except OSError as error:
-        kind = SetError if is_full(error) else RenderError
-        raise kind(f"cannot write the bundle to {directory}: {error.strerror}") from error
+        failed = RenderError(f"cannot write the bundle to {directory}: {error.strerror}")
+        failed.exit_code = ExitCode.SET_STATE if is_full(error) else failed.exit_code
+        raise failed from error
     finally:
         if temp is not None:
             shutil.rmtree(temp, ignore_errors=True)

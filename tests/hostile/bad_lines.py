@@ -89,6 +89,7 @@ POOLS: dict[str, tuple[tuple[str, ...], frozenset[ExitCode]]] = {
     "out": (PLACES, BAD_OR_STATE),
     "set": (SETS, BAD_OR_STATE),
     "number": (NUMBERS, BAD),
+    "count": (NUMBERS[1:], BAD),
     "seconds": (("0", "-1", "1e9", "nan", "inf", "0x10", "9" * 5000, "", "+", "1s"), BAD),
     "nodes": (NODES, BAD),
     "env": (ASSIGNMENTS, BAD),
@@ -98,7 +99,7 @@ POOLS: dict[str, tuple[tuple[str, ...], frozenset[ExitCode]]] = {
 """Kind of a value -> bad ones, and what they may end with."""
 
 LINES = (
-    "render system workload --site site -o out --nexp number --env env --exclude nodes --round round --spares number",
+    "render system workload --site site -o out --nexp number --env env --exclude nodes --round round --spares count",
     "render system workload --site site --diff set",
     "submit system workload --site site --nexp number --env env --exclude nodes --side-by-side number",
     "run system workload --site site --nexp number --interval seconds",
@@ -144,6 +145,7 @@ GOOD = {
     "out": "OUT",
     "set": "SET",
     "number": "2",
+    "count": "2",
     "seconds": "1",
     "nodes": "n[1-2]",
     "env": "A=1",
