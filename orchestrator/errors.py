@@ -14,6 +14,7 @@ A package may add one that only it raises (EngineError in container/image.py, Re
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
@@ -28,13 +29,13 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     """Unusable input: command line, descriptor, site file, folder, log."""
     SCHEDULER = 3
-    """The scheduler refused or failed; for `images`, `prepare` and `tune`: a node or its engine did not answer."""
+    """The scheduler refused or failed; for `images`, `code` and `prepare`: the container engine did."""
     UNKNOWN = 4
-    """The scheduler did not answer; the state is unknown. Safe to ask again."""
+    """The scheduler or a node did not answer; the state is unknown. Safe to ask again."""
     SET_STATE = 5
     """The set is not in a state that allows the request (still running, already finished, paused)."""
     INTERNAL = 70
-    """A defect of ours."""
+    """A defect of ours; a file with what is known of it is named."""
     INTERRUPTED = 130
     """Ctrl-C. The job goes on; only the view ended."""
 
@@ -105,6 +106,11 @@ class SetError(OrchestratorError):
 
 class InputError(OrchestratorError):
     """Logs or folders given for scoring cannot be used at all."""
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether the storage is full, read-only or failing: nothing that was typed is wrong (ExitCode.SET_STATE)."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE)
 
 
 def did_you_mean(name: str, names: Iterable[str], *, before: str = '"', after: str = '"') -> str:

@@ -1,12 +1,55 @@
-"""How tables and times are written, for every command and page. Standard library only."""
+"""How words of others, tables and times are written, for every command and page. Standard library only."""
 
 from __future__ import annotations
 
+import re
 from math import isfinite
 
 TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any, TextIO
+
+UNSHOWN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
+"""As a class of characters: what a terminal obeys instead of showing it, lone surrogates (which cannot be encoded), and what turns
+the direction of text around. Not the tab and the ends of lines."""
+_UNSHOWN = re.compile(f"[{UNSHOWN}\r]")
+_UNSHOWN_OR_LINE = re.compile(f"[{UNSHOWN}\t\n\r]")
+
+
+def clean(text: str, *, lines: bool = False) -> str:
+    """Return `text` as a terminal may get it: what is not shown stands there as an escape, `\\x1b`. Names in files and
+    words of logs can be anybody's. Ends of lines and tabs stay with `lines` only: in a table they would forge rows."""
+    if text.isprintable():
+        return text
+    return (_UNSHOWN if lines else _UNSHOWN_OR_LINE).sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+class Cleaned:
+    """A text stream that passes on what is printed as clean() has it, in the characters that its encoding has."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        text = clean(text, lines=True)
+        if not text.isascii() and (encoding := self.stream.encoding):
+            text = text.encode(encoding, "backslashreplace").decode(encoding)
+        return self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def bare(stream: TextIO) -> TextIO:
+    """Return `stream` as it is for what draws on a terminal itself; the words in the drawing have to be clean."""
+    found: TextIO = getattr(stream, "stream", stream)
+    return found
+
 
 LONGEST = 4000
 """Characters of one cell."""
@@ -69,11 +112,8 @@ def colour_of(state: str) -> str:
 def cell(value: object) -> str:
     """Return `value` as it may stand in a table: one line, without what would move the cursor."""
     text = str(value)
-    if len(text) <= LONGEST and text.isprintable():
-        return text
-    from orchestrator.report.markup import clean
-
-    return " ".join(clean(text, LONGEST).split("\n")).replace("\t", " ").replace("\r", " ")
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if text.isprintable() else clean(re.sub("[\\t\\n\\r]", " ", text))
 
 
 def width_of(text: str) -> int:

@@ -288,7 +288,9 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "null"]
 
 
-def test_a_broken_pipe_to_another_process_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_pipe_to_another_process_is_a_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Only a reader of our own output may go away unnoticed."""
     from orchestrator.cli import systems
 
@@ -296,5 +298,6 @@ def test_a_broken_pipe_to_another_process_is_a_defect(monkeypatch: pytest.Monkey
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(systems.COMMAND, "run", run)
-    with pytest.raises(BrokenPipeError):
-        main(["systems"])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["systems"]) == ExitCode.INTERNAL
+    assert "a defect of ours: BrokenPipeError" in capsys.readouterr().err

@@ -2,8 +2,9 @@
 
 A command's module ends with what it is: COMMAND = Command(name, summary, help, arguments, run, codes), see command.py.
 
-`main` turns every OrchestratorError into a message on standard error and its exit code. It also ends in order when what
-is printed finds no place: the reader closed the pipe, or the disk is full.
+`main` turns every OrchestratorError into a message on standard error and its exit code, and so it does with every other
+exception: nobody gets to see a traceback. It also ends in order when what is printed finds no place: the reader closed
+the pipe, or the disk is full. What commands print goes through words.Cleaned: a terminal is told words, not orders.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _usage() -> str:
         "",
         "`orchestrator COMMAND --help` tells more, with an example. `orchestrator --version` prints the version.",
         "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, 3 the scheduler refused,",
-        "4 the scheduler did not answer, 5 wrong state of the set, 130 interrupted.",
+        "4 the scheduler or a node did not answer, 5 wrong state of the set, 70 a defect of ours, 130 interrupted.",
     ]
     return "\n".join(lines)
 
@@ -77,8 +78,13 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             # Here and not when Python ends, where nobody could tell a full disk any more.
             sys.stdout.flush()
+    except KeyboardInterrupt:  # also while modules are imported
+        _say("")
+        return 130
     except OSError as error:
         return _unprinted(args, error, code)
+    except Exception as error:  # whatever it is, it is a message for people and a file for us
+        return _defect(args, error)
     return code
 
 
@@ -95,9 +101,10 @@ def _run(args: list[str]) -> int:
     if name not in COMMANDS:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, COMMANDS, n=1)
+        near = get_close_matches(name[:100], COMMANDS, n=1)
         meant = f" Did you mean `{near[0]}`?" if near else ""
-        _say(f"orchestrator: there is no command `{name}`.{meant}\n  hint: orchestrator --help lists the commands")
+        shown = name[:100] if name.isprintable() else ascii(name[:100])
+        _say(f"orchestrator: there is no command `{shown}`.{meant}\n  hint: orchestrator --help lists the commands")
         return 2
     return _call(name, args[1:])
 
@@ -105,13 +112,15 @@ def _run(args: list[str]) -> int:
 def _call(name: str, rest: list[str]) -> int:
     import argparse
     import os
+    from contextlib import redirect_stderr, redirect_stdout
     from importlib import import_module
 
     from orchestrator.errors import ExitCode, OrchestratorError
+    from orchestrator.words import Cleaned, clean
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            _say(f"{self.format_usage()}{self.prog}: error: {message}")
+            _say(clean(f"{self.format_usage()}{self.prog}: error: {message}", lines=True))
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
         def print_help(self, file: Any = None) -> None:
@@ -129,14 +138,13 @@ def _call(name: str, rest: list[str]) -> int:
         allow_abbrev=False,
     )
     command.arguments(parser)
+    wanted = parser.parse_args(rest)
     try:
-        return int(command.run(parser.parse_args(rest)))
+        with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):
+            return int(command.run(wanted))
     except OrchestratorError as error:
-        _say(f"orchestrator {name}: {error}")
+        _say(clean(f"orchestrator {name}: {error}", lines=True))
         return int(error.exit_code)
-    except KeyboardInterrupt:
-        _say("")
-        return int(ExitCode.INTERRUPTED)
 
 
 def _open_closed() -> None:
@@ -173,14 +181,17 @@ def _drop(stream: TextIO) -> None:
 
 
 def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
-    """The exit code when `error` came from writing what is printed; any other is a defect and raised again.
+    """The exit code when `error` came from writing what is printed, or from a file or folder that cannot be used.
 
     `code` is what the command itself came to, if it came to an end.
     """
     import errno
+    import os
 
-    from orchestrator.errors import ExitCode
+    from orchestrator.errors import ExitCode, is_full
+    from orchestrator.words import clean
 
+    name = " ".join(["orchestrator", *args[:1]])
     if isinstance(error, BrokenPipeError) and _reader_gone():
         # `orchestrator status | head`: the reader has what it wants, which is not an error of ours.
         _drop(sys.stdout)
@@ -189,12 +200,23 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
         return int(ExitCode.INTERRUPTED if _owes_verdict(args) else ExitCode.OK)
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         _drop(sys.stdout)
-        _say(
-            f"{' '.join(['orchestrator', *args[:1]])}: the output cannot be written: {error.strerror}\n"
-            "  hint: df -h shows which file system is full"
-        )
+        _say(f"{name}: the output cannot be written: {error.strerror}\n  hint: df -h shows which file system is full")
         return int(ExitCode.SET_STATE)
-    raise error
+    if error.filename is None:
+        return _defect(args, error)
+    path = clean(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename))
+    path = path if len(path) <= 300 else f"{path[:300]}..."
+    _say(f"{name}: {path}: {error.strerror or error}")
+    return int(ExitCode.SET_STATE if is_full(error) else ExitCode.BAD_INPUT)
+
+
+def _defect(args: list[str], error: Exception) -> int:
+    from orchestrator.cli.defect import told
+    from orchestrator.errors import ExitCode
+    from orchestrator.words import clean
+
+    _say(clean(f"{' '.join(['orchestrator', *args[:1]])}: {told(args, error)}", lines=True))
+    return int(ExitCode.INTERNAL)
 
 
 def _owes_verdict(args: list[str]) -> bool:

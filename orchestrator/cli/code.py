@@ -9,13 +9,13 @@ example:
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
+from orchestrator.resources import user_path
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     from orchestrator.container.podman import reachable
 
     entry = load_named(args, find_site(args.site))
-    target = Path(args.output).expanduser() if args.output else default_folder(entry.system, entry.workload)
+    target = user_path(args.output) if args.output else default_folder(entry.system, entry.workload)
     with reachable(args.engine, entry.container.engine, entry.container.command) as address:
         copied = copy_code(entry.image, entry.code_dir, target, address=address)
     for name in copied.left_out:

@@ -18,6 +18,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.run import watch_and_score
 from orchestrator.cli.submit import submit_entry
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.resources import user_path
 
 SYSTEM, WORKLOAD = "local_2x2x8", "builtin"
 
@@ -33,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from orchestrator.model import load_entry
 
-    folder = Path(args.dir).expanduser().absolute()
+    folder = user_path(args.dir).absolute()
     site = _site(folder)
     # The runs use this installation's Python: the system's own may be older, or missing.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orchestrator.cli.output import note
 from orchestrator.errors import UsageError
+from orchestrator.resources import user_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,16 +26,25 @@ SITE_VARIABLE = "ORCHESTRATOR_SITE"
 def find_site(given: str | None) -> Path | None:
     """--site, $ORCHESTRATOR_SITE, ./site.yaml, ~/.config/orchestrator/site.yaml: the first that is there; None without.
 
-    Raises UsageError when one that was named does not exist.
+    Raises UsageError when one that was named does not exist, or ./site.yaml is another user's.
     """
     for named, by in ((given, "--site"), (os.environ.get(SITE_VARIABLE), SITE_VARIABLE)):
         if named:
-            path = Path(named).expanduser()
+            path = user_path(named)
             if not path.is_file():
                 raise UsageError(f"{by}: there is no file {path}", hint="docs/commands.md tells what a site file is")
             return path
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "orchestrator" / "site.yaml"
-    return next((path for path in (Path("site.yaml"), config) if path.is_file()), None)
+    config = user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
+    here = Path("site.yaml")
+    if not here.is_file():
+        return config if config.is_file() else None
+    if here.stat().st_uid not in (os.getuid(), 0):
+        # A site file says what is started as me: in /tmp it could be anybody's.
+        raise UsageError(
+            "./site.yaml belongs to another user, so it is not taken by itself",
+            hint="if you mean it: --site ./site.yaml",
+        )
+    return here
 
 
 def need_site(given: str | None) -> Path:
@@ -60,14 +70,10 @@ def log_dir_of(path: Path) -> Path:
 
     The file is checked as a whole (which takes a quarter of a second for the models) only when that key is not usable.
     """
-    import yaml
+    from orchestrator.model.source import read
 
-    try:
-        document = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (OSError, yaml.YAMLError):
-        document = None
-    found = document.get("log_dir") if isinstance(document, dict) else None
-    if isinstance(found, str) and found.startswith("/"):
+    found = read(path).data.get("log_dir")
+    if isinstance(found, str) and found.startswith("/") and found.isprintable():
         return Path(found)
     from orchestrator.model import load_site
 
@@ -79,7 +85,7 @@ def chosen_set(args: Namespace) -> RunSet:
     from orchestrator.evidence.sets import open_set
     from orchestrator.runset.find import find_set
 
-    if args.set and (Path(args.set).expanduser() / "set.json").exists():
+    if args.set and (user_path(args.set) / "set.json").exists():
         return open_set(find_set(args.set, None))
     site = find_site(args.site)
     return open_set(find_set(args.set, log_dir_of(site) if site else None))

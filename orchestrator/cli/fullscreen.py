@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from orchestrator.words import bare
+
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 SLICE_S = 0.25
 """How soon a change of the window's size is seen."""
@@ -32,7 +34,7 @@ class FullScreen:
         """Draw `lines`, none of them wider than the screen; what does not fit below is left out."""
         # No line end behind the last one: at the bottom of the screen it would scroll.
         body = "\x1b[K\r\n".join(lines[: self.size[1]])
-        sys.stdout.write(f"\x1b[H{body}\x1b[K\x1b[J")
+        bare(sys.stdout).write(f"\x1b[H{body}\x1b[K\x1b[J")
         sys.stdout.flush()
 
     def wait(self, seconds: float, told: Callable[[str], None]) -> None:
@@ -62,10 +64,10 @@ def full_screen() -> Iterator[FullScreen]:
     before = _single_keys() if keys else None
     handlers = {one: signal.signal(one, _ended) for one in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        sys.stdout.write(ENTER)
+        bare(sys.stdout).write(ENTER)
         yield FullScreen(keys)
     finally:
-        sys.stdout.write(LEAVE)
+        bare(sys.stdout).write(LEAVE)
         sys.stdout.flush()
         if before is not None:
             import termios

@@ -7,7 +7,7 @@
 An image is known by its id (the digest of its configuration), never by its tag. The wanted one is that of --expect,
 else that of the tar on shared storage, else the one that most nodes have. Nodes are reached with srun inside an
 allocation and with SSH outside one. `NAME=unix:///path` names a node's engine, `NAME=ssh://user@host:port` a way to it.
-Exit code: 0 all nodes have the image, 1 they differ, 2 unusable input, 3 a node or an engine did not answer.
+Exit code: 0 all nodes have the image, 1 they differ, 2 unusable input, 3 the engine failed, 4 a node did not answer.
 
 example:
   orchestrator images check MI325X_08x08x32 flux1 --nodes node[1-8]
@@ -34,6 +34,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.resources import user_path
 from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
 
-NO_ANSWER = 3
 NODES = TextTable("NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",))
-"""Exit code: a node did not answer, so nothing is known of it."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -134,7 +133,7 @@ class _Task:
     @cached_property
     def folder(self) -> Path:
         if self.args.tar:
-            return Path(self.args.tar).expanduser().resolve()
+            return Path(os.path.realpath(user_path(self.args.tar)))
         if self.site is None:
             raise UsageError("where are the tars? there is no site file", hint="--tar DIR, on shared storage")
         return site_log_dir(self.site).parent / "images"
@@ -212,7 +211,7 @@ def _completed(wanted: Wanted | None, looks: list[Look]) -> Wanted | None:
 
 def _code(report: SpreadReport) -> int:
     if report.silent:
-        return NO_ANSWER
+        return ExitCode.UNKNOWN
     return ExitCode.OK if report.equal else ExitCode.NO_SCORE
 
 

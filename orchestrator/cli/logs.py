@@ -14,13 +14,14 @@ from __future__ import annotations
 import itertools
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_set, positive
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
-from orchestrator.cli.output import note
+from orchestrator.cli.output import Shown, note
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ def run(args: Namespace) -> int:
 
 
 def _copy(path: Path) -> None:
-    """Bytes as they are: logs are not always text."""
     from orchestrator.evidence.logs import content
 
     pieces = content(path)
@@ -64,15 +64,23 @@ def _copy(path: Path) -> None:
         ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=f"ls -ld {path}") from error
+    write = _writer()
     for piece in itertools.chain([first], pieces):
-        sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
+        write(piece)
+
+
+def _writer() -> Callable[[bytes], object]:
+    """Bytes as they are, since logs are not always text; but nothing that a terminal would obey to a terminal."""
+    if not sys.stdout.isatty():
+        return sys.stdout.buffer.write
+    shown = Shown()
+    return lambda piece: sys.stdout.write(shown.text(piece))
 
 
 def _follow(run_set: RunSet, args: Namespace) -> int:
     from orchestrator.evidence import logs
 
-    shown = None
+    shown, write = None, _writer()
     try:
         for path, chunk in logs.follow(
             run_set, scheduler_of(run_set), run=args.run, attempt=args.attempt, node=args.node, job=args.job
@@ -80,8 +88,8 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
             if path != shown:
                 note(f"==> {path} <==")
                 shown = path
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
+            write(chunk)
+            sys.stdout.flush()
     except KeyboardInterrupt:
         note("")
         return ExitCode.INTERRUPTED

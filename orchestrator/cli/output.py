@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 import shutil
 import sys
 from contextlib import suppress
 
-from orchestrator.words import PIPE, Screen, facts
+from orchestrator.words import PIPE, UNSHOWN, Screen, bare, clean, facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,13 +21,29 @@ if TYPE_CHECKING:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """Letters as they are; what a terminal would obey as JSON's own escapes."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    print(
+        text
+        if text.isascii() and "\x7f" not in text
+        else re.sub(f"[{UNSHOWN}]", lambda one: json.dumps(one[0])[1:-1], text)
+    )
 
 
 def note(text: str) -> None:
     """A remark that is no result: to standard error, so that pipes get results only."""
     with suppress(OSError):  # a remark that nobody can read must not end a command that has submitted a job
         print(text, file=sys.stderr)
+
+
+class Shown:
+    """Bytes of others as text for a terminal, piece by piece: a lone carriage return is the end of a line, too."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def text(self, piece: bytes) -> str:
+        return clean(self._decoder.decode(piece).replace("\r\n", "\n").replace("\r", "\n"), lines=True)
 
 
 def is_terminal() -> bool:
@@ -44,13 +62,19 @@ def screen() -> Screen:
     )
 
 
+def draw(lines: Iterable[str]) -> None:
+    """Print lines whose words are clean (`words.cell`): on a terminal their colours reach it; `print` would escape them."""
+    out = bare(sys.stdout) if screen().colour else sys.stdout
+    for line in lines:
+        text = line if line.isascii() else line.encode(out.encoding, "backslashreplace").decode(out.encoding)
+        print(text, file=out)
+
+
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
     """Print rows as wide as the terminal is; in a pipe with every column, one line each."""
-    for line in table.lines(rows, screen()):
-        print(line)
+    draw(table.lines(rows, screen()))
 
 
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Names and values below one another; on a terminal long values are folded beside their names."""
-    for line in facts(pairs, screen()):
-        print(line)
+    draw(facts(pairs, screen()))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_systems_dir
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode
+from orchestrator.words import clean
 
 if TYPE_CHECKING:
     from orchestrator.submission.package import Options, Package
@@ -134,14 +135,14 @@ def _tell(args: Namespace, package: Package, word: Word | None) -> None:
         )
         return
     for warning in package.warnings:
-        print(f"note: {warning}", file=sys.stderr)
+        print(f"note: {clean(warning)}", file=sys.stderr)
     if word:
         print(
             f"mlperf-logging {word.version}, package checker, round {package.ruleset}: "
             f"{'no errors' if word.passed else 'ERRORS'}"
         )
         for error in word.errors:
-            print(f"  {error}")
+            print(f"  {clean(error)}")
     if written:
         total = sum(map(len, package.files.values()))
         print(f"written: {args.output} ({len(package.files)} files, {total / 1e6:.1f} MB)")

@@ -5,7 +5,8 @@ in an allocation that ends with the checks; --via ssh reaches hosts without Slur
 host. Without SYSTEM and WORKLOAD only what every host must have is checked; with them also GPUs, fabric, image and
 data.
 
-Exits with 0 when every node was tested and is fit (warnings included), 1 when one failed or was not tested.
+Exits with 0 when every node was tested and is fit (warnings included), 1 when one failed or was not there to be tested, 4 when
+one did not answer.
 
 example:
   orchestrator preflight MI325X_08x08x32 flux1 --site site.yaml
@@ -28,8 +29,8 @@ from orchestrator.cli.arguments import add_json, add_site, add_system, positive
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
-from orchestrator.errors import ExitCode, SetError, UsageError
-from orchestrator.words import TextTable
+from orchestrator.errors import ExitCode, SetError, UsageError, is_full
+from orchestrator.words import TextTable, clean
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
@@ -88,6 +89,8 @@ def run(args: Namespace) -> int:
         print_json(verdicts.to_json())
     else:
         _print(verdicts)
+    if any(one.silent for one in verdicts.nodes):
+        return ExitCode.UNKNOWN
     return ExitCode.OK if verdicts.fit else ExitCode.NO_SCORE
 
 
@@ -113,8 +116,10 @@ def _entry(args: Namespace) -> Entry:
     from orchestrator.preflight.bundle import HOST_ONLY, without_image
 
     site = need_site(args.site)
-    if args.system and not args.workload:
-        raise UsageError(f"SYSTEM and WORKLOAD belong together; {args.system} stands alone", hint=EXAMPLE)
+    if bool(args.system) != bool(args.workload):
+        raise UsageError(
+            f"SYSTEM and WORKLOAD belong together; {args.system or args.workload} stands alone", hint=EXAMPLE
+        )
     if args.system:
         return load_named(args, site)
     note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
@@ -157,10 +162,10 @@ def _names(text: str) -> list[str]:
 
 
 def _hosts(args: Namespace, entry: Entry) -> list[NamedNode]:
-    from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
+    from orchestrator.nodes.names import NamedNode, expand_all, for_commands, parse_nodes
 
     if args.nodes:
-        return parse_nodes(args.nodes)
+        return for_commands(parse_nodes(args.nodes))
     names = [name for name in expand_all(entry.site.nodelist) if name not in set(expand_all(entry.site.exclude))]
     if not names:
         raise UsageError("--via ssh: which hosts? the site file has no nodelist", hint="--nodes node[1-8]")
@@ -200,12 +205,12 @@ def _print(verdicts: Verdicts) -> None:
     rows += [("all tested" if index == 0 else "", *reason) for index, reason in enumerate(alike)]
     print_table(TABLE, rows)
     for row in verdicts.together:
-        print(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else ""))
+        print(clean(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else "")))
     # A measurement is told also where nothing is wrong with it.
     for text in dict.fromkeys(
         row.text for one in verdicts.nodes for row in one.rows if (row.check, row.verdict) == ("deep", "pass")
     ):
-        print(f"deep: {text}")
+        print(clean(f"deep: {text}"))
     print(coverage(verdicts))
     if verdicts.exclude:
         print(f"exclude: {fold(verdicts.exclude)}")
@@ -215,7 +220,7 @@ def _write_excluded(path: Path, verdicts: Verdicts) -> None:
     try:
         path.write_text("".join(f"{name}\n" for name in verdicts.exclude), encoding="utf-8")
     except OSError as error:
-        raise UsageError(
+        raise (SetError if is_full(error) else UsageError)(
             f"--exclude-file {path}: {error.strerror or error}", hint="name a file that can be written"
         ) from error
 
@@ -228,7 +233,8 @@ COMMAND = Command(
     run,
     {
         ExitCode.OK: "every node was tested and is fit (warnings included)",
-        ExitCode.NO_SCORE: "a node failed or was not tested",
+        ExitCode.NO_SCORE: "a node failed, or was not there to be tested (drained, in use)",
         ExitCode.SCHEDULER: "the checks could not run",
+        ExitCode.UNKNOWN: "a node did not answer",
     },
 )

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_engine, add_json, add_site, add_systems_dir
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.output import Shown, note, print_json, print_table
 from orchestrator.errors import ExitCode, InputError
 from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.prepare.plan import Plan
 
 PARTS = TextTable("PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",))
@@ -163,7 +165,7 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     secrets = {name: read_secret(name, args.hf_token_file) for name in secrets_needed(due, {})}
     if due:
         _check_space(plan, force=args.force_space)
-    reports = prepare(plan, secrets, address=address, tell=note, output=_shown if args.verbose else _hidden)
+    reports = prepare(plan, secrets, address=address, tell=note, output=_shown() if args.verbose else _hidden)
     failed = [report for report in reports if report.due]
     if args.json:
         print_json(
@@ -184,9 +186,14 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     return ExitCode.NO_SCORE if failed else ExitCode.OK
 
 
-def _shown(piece: bytes) -> None:
-    sys.stderr.buffer.write(piece)
-    sys.stderr.buffer.flush()
+def _shown() -> Callable[[bytes], None]:
+    shown = Shown()
+
+    def show(piece: bytes) -> None:
+        sys.stderr.write(shown.text(piece))
+        sys.stderr.flush()
+
+    return show
 
 
 def _hidden(piece: bytes) -> None:

@@ -21,6 +21,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, log_dir_of, need_site
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import clean
 
 if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
@@ -68,7 +69,7 @@ def _diff(args: Namespace, files: dict[str, bytes]) -> int:
     if args.json:
         print_json({"equal": not lines, "diff": lines})
     elif lines:
-        print("\n".join(lines))
+        print("\n".join(map(clean, lines)))
     else:
         print(f"no difference from {place}")
     return ExitCode.NO_SCORE if lines else ExitCode.OK

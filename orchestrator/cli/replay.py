@@ -15,6 +15,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def run(args: Namespace) -> int:
         print_json({"set": str(root), "jobs": jobs})
     else:
         for job, replayed in found.items():
-            print(f"job {job}: {replayed.decisions} decisions, {len(replayed.differences)} of them come out otherwise")
+            counted = f"{replayed.decisions} decisions, {len(replayed.differences)} of them come out otherwise"
+            print(clean(f"job {job}: {counted}"))
         for job, difference in differences:
-            print(f"  job {job}: {difference}")
+            print(clean(f"  job {job}: {difference}"))
         if not found:
             print(f"no job of {root.name} has an event file")
     return ExitCode.NO_SCORE if differences else ExitCode.OK

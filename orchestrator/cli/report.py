@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_rules
 from orchestrator.cli.command import Command
-from orchestrator.errors import ExitCode, UsageError
+from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 
 if TYPE_CHECKING:
     from orchestrator.report.model import Report
@@ -98,7 +98,8 @@ def _write(path: Path, content: bytes) -> None:
     try:
         write_bytes(path, content)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error
+        kind = SetError if is_full(error) else UsageError
+        raise kind(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error
 
 
 COMMAND = Command(

@@ -61,7 +61,7 @@ def _all(args: Namespace) -> int:
     log_dir = _log_dir(args)
     folders = set_folders(log_dir)
     wanted = folders if args.all else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
-    sets = [files for folder in wanted if (files := SetEvidence(folder)).record or files.findings]
+    sets = [files for folder in wanted if (files := SetEvidence(folder)).is_one]
     shown = sets if args.all else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
     pictures = _draw(shown)
     if args.json:

@@ -136,7 +136,7 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
     import socket
 
     from orchestrator.nodes.fanout import choose_transport
-    from orchestrator.nodes.names import NamedNode, parse_nodes
+    from orchestrator.nodes.names import NamedNode, for_commands, parse_nodes
     from orchestrator.nodes.process import Here, Srun
     from orchestrator.nodes.ssh import Ssh
 
@@ -146,7 +146,7 @@ def _hosts(args: Namespace) -> tuple[list[NamedNode], Transport]:
         if args.via in ("ssh", "srun"):
             raise UsageError(f"--via {args.via} needs hosts", hint="name them with --nodes node[1-8]")
         return [NamedNode(socket.gethostname().partition(".")[0] or "localhost")], Here()
-    nodes = parse_nodes(names)
+    nodes = for_commands(parse_nodes(names))
     if args.via == "local":
         return nodes, Here()
     if args.via == "srun":

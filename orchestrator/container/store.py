@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.container.image import EngineError, Image, short
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, SetError, is_full
+from orchestrator.onnode.regular import parse, read_bytes
 
+CLOCK_SKEW_S = 3600
+"""How far ahead the clock of the host that wrote a tar may be."""
 SPARE_BYTES = 1_000_000_000
 """Left free on the file system besides the tar, so that others do not fail because of it."""
 
@@ -51,15 +54,22 @@ def tar_name(reference: str, image: Image) -> str:
 
 
 def stored(folder: Path, reference: str) -> StoredImage | None:
-    """Return the newest whole tar of `reference` in `folder`, or None."""
+    """Return the newest whole tar of `reference` in `folder`, or None; one of another user only where none is ours or root's."""
     found = [one for path in sorted(folder.glob("*.tar.json")) if (one := _read(path)) and one.reference == reference]
-    return max(found, key=lambda one: one.created_ms, default=None)
+    return max(found, key=lambda one: (_owner(one.tar) in (os.getuid(), 0), one.created_ms), default=None)
+
+
+def _owner(path: Path) -> int:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return -1
 
 
 def _read(path: Path) -> StoredImage | None:
     """Return what the JSON file says; None when it cannot be used or its tar is not as long as it says."""
     try:
-        data = json.loads(path.read_bytes())
+        data = parse(read_bytes(path))
         image = Image(
             data["image"]["id"],
             tuple(data["image"]["repo_digests"]),
@@ -68,7 +78,8 @@ def _read(path: Path) -> StoredImage | None:
         )
         tar = path.with_suffix("")
         known = StoredImage(tar, data["reference"], image, int(data["bytes"]), int(data["created_ms"]))
-        return known if tar.stat().st_size == known.bytes else None
+        from_the_future = known.created_ms > (time.time() + CLOCK_SKEW_S) * 1000
+        return known if tar.stat().st_size == known.bytes and not from_the_future else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -92,7 +103,7 @@ def keep(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
         with _written(path.with_name(path.name + ".json")) as file:
             file.write(json.dumps(known.to_json(), indent=2).encode() + b"\n")
     except OSError as error:
-        raise InputError(
+        raise (SetError if is_full(error) else InputError)(
             f"{path}: cannot be written: {error.strerror or error}",
             hint=f"df -h {folder}, or another folder: --tar DIR",
         ) from error

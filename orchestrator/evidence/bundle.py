@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 
 from orchestrator.evidence.environment import LARGEST
+from orchestrator.evidence.files import is_inside
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.records import read_bytes
+from orchestrator.onnode.regular import MAX_BYTES, read_bytes
 
+MOST_BYTES = 256 << 20
+"""What is taken of a bundle in all; ours have less than one MB beside the benchmark's code."""
 _EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
 
 
 def files(evidence: SetEvidence) -> dict[str, bytes]:
-    """Return path in the bundle -> content, in order. Links, byte code and what is no file are no part of it."""
-    found, bundle = {}, evidence.layout.bundle
-    for folder, _, names in os.walk(bundle):
-        for name in names:
-            path = os.path.join(folder, name)
-            if os.path.isfile(path) and not os.path.islink(path) and "__pycache__" not in path.split("/"):
-                try:
-                    found[os.path.relpath(path, bundle)] = read_bytes(path)
-                except OSError as error:
-                    evidence.findings.add(path, f"cannot be read: {error.strerror or error}")
+    """Return path in the bundle -> content, in order. Links, byte code and what is no file are no part of it, a bundle that is
+    a link out of the set is none, and of one larger than MOST_BYTES the rest is left out; all but byte code is a finding."""
+    found: dict[str, bytes] = {}
+    bundle, left = evidence.layout.bundle, MOST_BYTES
+    if os.path.lexists(bundle) and not is_inside(bundle, evidence.layout.root):
+        evidence.findings.add(bundle, "is a link out of the set; nothing behind it is taken")
+        return found
+    for folder, folders, names in os.walk(bundle):
+        folders[:] = sorted(one for one in folders if one != "__pycache__")
+        for path in (os.path.join(folder, name) for name in sorted(names)):
+            try:
+                content = read_bytes(path, min(MAX_BYTES, left), follow=False)
+            except OSError as error:
+                why = "is a link" if error.errno == errno.ELOOP else f"cannot be read: {error.strerror or error}"
+                evidence.findings.add(path, f"{why}; it is left out")
+                continue
+            found[os.path.relpath(path, bundle)] = content
+            left -= len(content)
     return dict(sorted(found.items()))
 
 

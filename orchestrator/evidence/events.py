@@ -15,10 +15,13 @@ from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.events import Event, number
 from orchestrator.onnode.layout import group_name
-from orchestrator.onnode.records import LIMIT, JobRecord, PathLike, open_regular
+from orchestrator.onnode.records import LIMIT, JobRecord, PathLike
+from orchestrator.onnode.regular import open_regular
 
 MOST_BYTES = 64 << 20
 """What is read of one job's event file, from its beginning."""
+MOST_REPLAYED, LONGEST_LINE = 1 << 30, 1 << 20
+"""What is read of it where every event counts, and of one line."""
 MOST_LINE = 8192
 MOST_TEXT = 300
 _PULLS = ("lacks", "pulling", "pulled", "failed")
@@ -166,7 +169,7 @@ def parse_event(line: bytes) -> Event | None:
 def read_events(path: PathLike) -> Iterator[Event]:
     """Yield the events of a file in order; lines that are none are left out. Raises OSError when it cannot be read."""
     with open_regular(path) as file:
-        for line in file:
+        while (line := file.readline(LONGEST_LINE)) and file.tell() < MOST_REPLAYED:
             event = parse_event(line)
             if event is not None:
                 yield event

@@ -9,7 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orchestrator.onnode.records import Finding, R, numbers, open_regular, parse, read, read_bytes
+from orchestrator.onnode.records import Finding, R, numbers, read
+from orchestrator.onnode.regular import open_regular, parse, read_bytes
 
 TEXT_BYTES = 4 << 20
 """What is read of a table or a text."""
@@ -91,6 +92,12 @@ class Findings(list[Finding]):
     def numbers(self, folder: Path | str, prefix: str = "", suffix: str = "") -> list[int]:
         """Return the numbers k of the files or folders `<prefix><k><suffix>` in a folder, rising."""
         return numbers(self.names(folder), suffix, prefix)
+
+
+def is_inside(path: Path | str, folder: Path) -> bool:
+    """Return whether what `path` leads to lies in `folder`, links followed."""
+    real = os.path.realpath(folder)
+    return os.path.realpath(path).startswith(f"{real}{os.sep}")
 
 
 def is_node_name(name: str) -> bool:

@@ -11,7 +11,8 @@ from orchestrator.evidence.sets import RunSet, SetEvidence, going
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.mllog_tail import telling_log
-from orchestrator.onnode.records import RunRecord, open_regular, read
+from orchestrator.onnode.records import RunRecord, read
+from orchestrator.onnode.regular import open_regular
 from orchestrator.scheduler import Scheduler
 
 CHUNK = 1024 * 1024

@@ -237,14 +237,24 @@ def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPict
 def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
     """Return the pictures of sets whose files were read already."""
     answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
-    logs = Logs(brief=len(sets) > 1)
-    return [_drawn(files, answers.get(files.record.scheduler if files.record else ""), logs) for files in sets]
+    logs, drawn = Logs(brief=len(sets) > 1), _drawn if len(sets) == 1 else _drawn_among_others
+    return [drawn(files, answers.get(files.record.scheduler if files.record else ""), logs) for files in sets]
 
 
 def _drawn(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
     one = picture(files, jobs, logs)
     # A job may close its set and end between our look at its files and the scheduler's answer.
     return picture(SetEvidence(files.layout.root), jobs, logs) if one.state == "lost" else one
+
+
+def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
+    try:
+        return _drawn(files, jobs, logs)
+    except Exception as error:  # a defect of ours that one set brings out must not hide the others
+        root, why = files.layout.root, f"{type(error).__name__}: {error}"[:300]
+        return SetPicture(
+            root, root.name, "damaged", f"cannot be shown: {why}; orchestrator status {root} tells more", files.record
+        )
 
 
 def as_json(one: SetPicture) -> dict[str, Any]:

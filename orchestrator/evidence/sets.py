@@ -114,6 +114,11 @@ class SetEvidence:
         return self.job.job_id if self.job else ""
 
     @property
+    def is_one(self) -> bool:
+        """Whether the folder is a set, or what is left of one."""
+        return bool(self.record or self.findings or self.jobs or self.submission)
+
+    @property
     def settled(self) -> bool:
         """Whether the files alone tell the state: the job in charge closed the set, or there is none."""
         return not self.awaited and (self.job is None or self.job.final)

@@ -23,7 +23,7 @@ STATES = {
     "paused": "the allocation could not go on; resume goes on",
     "failed": "nothing could start",
     "lost": "the job is gone without having closed the set; resume goes on",
-    "damaged": "set.json cannot be read",
+    "damaged": "set.json cannot be read, or not be used",
 }
 """Every state of a set, in words."""
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orchestrator.onnode.regular import open_regular
+
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,12 +25,14 @@ record longer than this is damage."""
 
 
 def open_log(path: str) -> Stream:
-    """Open a log for reading, through gzip when its name ends in .gz. Raises OSError."""
+    """Open a log for reading, through gzip when its name ends in .gz. Raises OSError: also for what is no regular file."""
     if path.endswith(".gz"):
         import gzip
 
-        return gzip.open(path, "rb")
-    return open(path, "rb", buffering=0)
+        packed = gzip.GzipFile(fileobj=(file := open_regular(path)))
+        packed.myfileobj = file  # type: ignore[assignment]  # closed with it
+        return packed
+    return open_regular(path, raw=True)
 
 
 def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int, int]]:

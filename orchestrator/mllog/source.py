@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 from orchestrator.errors import InputError
-
-MAX_JSON_BYTES = 16 << 20
+from orchestrator.onnode.regular import parse, read_bytes
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -173,11 +171,7 @@ def _failed_attempts(folder: str, number: int) -> list[dict[str, Any]]:
 def read_json(path: str) -> dict[str, Any]:
     """Return a JSON object from a file; {} when it is missing, too large or is not one (a reader may meet anything)."""
     try:
-        # A pipe is waited for when it is opened, and a large file fills the memory.
-        if not os.path.isfile(path) or os.path.getsize(path) > MAX_JSON_BYTES:
-            return {}
-        with open(path, encoding="utf-8", errors="replace") as file:
-            value = json.load(file)
-    except (OSError, ValueError, RecursionError):
+        value = parse(read_bytes(path))
+    except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

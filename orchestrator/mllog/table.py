@@ -35,24 +35,22 @@ def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) 
     """Return the whole report of one set: the verdict, what stands `beside` it, and how it came about."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
     what = [str(score.benchmark), score.rules_text, f"{score.division} division" if score.division else ""]
-    lines = [screen.paint(cell(score.verdict), "1;32" if score.valid else "1;31")]
-    lines += [*beside, score.directory, " · ".join([*filter(None, what), f"batch size {batch}"]), ""]
-    lines += RUNS.lines(map(_row, score.runs), screen)
-    lines.append("")
-    lines += [
-        cell(
-            f"{attempt['outcome']}: run {attempt['run']}, attempt {attempt['attempt']}: {attempt['reason']} (not scored)"
-        )
-        for attempt in score.unscored
+    head = [*beside, score.directory, " · ".join([*filter(None, what), f"batch size {batch}"]), ""]
+    tail = [
+        "",
+        *(
+            f"{one['outcome']}: run {one['run']}, attempt {one['attempt']}: {one['reason']} (not scored)"
+            for one in score.unscored
+        ),
     ]
-    lines += _arithmetic(score)
-    lines += _findings(score)
+    tail += [*_arithmetic(score), *_findings(score)]
     if score.forecast:
-        lines += ["", "forecast:", *(f"  {line}" for line in score.forecast["text"])]
+        tail += ["", "forecast:", *(f"  {line}" for line in score.forecast["text"])]
     if score.why:
-        lines += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
-    lines += [f"note: {note}" for note in score.notes]
-    return "\n".join(lines)
+        tail += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
+    tail += [f"note: {note}" for note in score.notes]
+    verdict = screen.paint(cell(score.verdict), "1;32" if score.valid else "1;31")
+    return "\n".join([verdict, *map(cell, head), *RUNS.lines(map(_row, score.runs), screen), *map(cell, tail)])
 
 
 def _row(run: RunScore) -> list[str]:
@@ -100,4 +98,4 @@ def check_text(score: Score) -> str:
     differing = f", {len(score.differences)} values are not as described" if score.differences else ""
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
     summary = f"{what}: {len(score.runs)} files, {bad_runs}, {seeds}{differing}"
-    return "\n".join([*(str(finding) for finding in findings), summary])
+    return "\n".join(map(cell, (*findings, summary)))

@@ -23,6 +23,7 @@ from orchestrator.model.fields import (
     Joined,
     Line,
     Lines,
+    LogDir,
     Name,
     PassedName,
     RelativePath,
@@ -445,7 +446,7 @@ class Site(DocumentPart):
     """Ask for whole nodes with all their memory: a set tunes them, and drops their caches."""
     gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
     """How sbatch is asked for GPUs; none: where the partition gives whole nodes and knows no GPUs."""
-    log_dir: AbsolutePath | None = None
+    log_dir: LogDir | None = None
     systems_dirs: list[AbsolutePath] = []
     data: dict[Name, DataFolders] = {}
     code: dict[Name, AbsolutePath] = {}

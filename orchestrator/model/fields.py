@@ -131,6 +131,14 @@ def _absolute(text: str) -> str:
     return text
 
 
+def _log_dir(text: str) -> str:
+    if "\\" in _absolute(text):
+        raise refuse(
+            f"{text!r} holds a backslash, which sbatch --output takes for a sign of its own; use another folder"
+        )
+    return text
+
+
 def _relative(text: str) -> str:
     if text.startswith("/") or ".." in text.split("/"):
         raise refuse(f"{text!r} must be a path below the data folder, without a leading / and without '..'")
@@ -228,9 +236,13 @@ def _path_item(name: str, raw: Any) -> tuple[Any, str]:
     if not isinstance(raw, str):
         return raw, "must be an absolute path in quotes"
     try:
-        return _absolute(raw), ""
+        _absolute(raw)
     except PydanticCustomError as error:
         return raw, error.message()
+    return (
+        raw,
+        f"{raw!r} holds a `:`, which ends a path for the engine's --volume; use another folder" if ":" in raw else "",
+    )
 
 
 Line = Annotated[str, AfterValidator(_line)]
@@ -239,6 +251,7 @@ Round = Annotated[str, AfterValidator(_round)]
 Batch = Annotated[str, AfterValidator(_batch)]
 Ruleset = Annotated[str, AfterValidator(_ruleset)]
 Form = Annotated[str, AfterValidator(_form)]
+LogDir = Annotated[str, AfterValidator(_log_dir)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 Image = Annotated[str, AfterValidator(_image)]

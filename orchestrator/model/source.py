@@ -7,6 +7,7 @@ Scalars follow YAML 1.2: `off` and `no` are text, `60:00:00` is text and not a n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import DescriptorError, did_you_mean
+from orchestrator.onnode.regular import read_bytes
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -80,7 +82,7 @@ class Document:
 def shown(path: Path) -> str:
     """Return `path` as people like to read it: relative when it lies below the current folder."""
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(Path(os.path.realpath(path)).relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
 
@@ -134,15 +136,13 @@ def kind_of(data: object) -> str:
 
 def _text(document: Document) -> str:
     try:
-        raw = document.path.read_bytes()
+        raw = read_bytes(document.path, MAX_BYTES)
     except OSError as error:
         document.add((), _cannot_read(document.path, error))
         document.check()
         raise
-    if len(raw) > MAX_BYTES:
-        document.add((), f"the file has {len(raw)} bytes; a descriptor has at most {MAX_BYTES}")
     try:
-        return raw.decode("utf-8-sig") if not document.problems else ""
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         document.lines[()] = line

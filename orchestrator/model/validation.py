@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from orchestrator.model.catalogue import Catalogue
@@ -41,7 +42,7 @@ def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
 
 def _as_path(path: Path) -> str:
     # A bare "flux1" must mean the file here, never the workload of the catalogue.
-    return str(path.resolve())
+    return os.path.realpath(path)
 
 
 def _check_system(catalogue: Catalogue, path: Path) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
+from orchestrator.onnode.regular import read_bytes
+from orchestrator.resources import user_path
 
 MAX_NODES = 10_000
 
@@ -40,6 +42,16 @@ def parse_nodes(text: str) -> list[NamedNode]:
         if node.name in seen:
             raise UsageError(f"node {node.name} stands twice in {text!r}")
         seen.add(node.name)
+    return nodes
+
+
+def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
+    """Return nodes on which commands are run. Raises UsageError for one whose address is that of a container engine."""
+    for node in nodes:
+        if node.address and not node.address.startswith("ssh://"):
+            raise UsageError(
+                f"node {node}: {node.address} is not an SSH address", hint="accepted: NAME=ssh://[user@]host[:port]"
+            )
     return nodes
 
 
@@ -89,9 +101,9 @@ def names_given(text: str, option: str) -> list[str]:
         if not names:
             raise UsageError(f"{option}: {text!r} names no node", hint="write names such as node1,node2 or node[1-4,7]")
         return names
-    path = Path(text[1:]).expanduser()
+    path = user_path(text[1:])
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_bytes(path).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "is not text"
         raise UsageError(f"{option}: {path}: {why}", hint="@FILE names a file with one node a line") from error
@@ -108,12 +120,21 @@ def _nodes_of(word: str) -> list[NamedNode]:
     name, equals, address = word.partition("=")
     if not equals:
         return [NamedNode(one) for one in _names_of(word)]
-    if not _ADDRESS.fullmatch(address):
+    if not _ADDRESS.fullmatch(address) or not _has_port(address):
         raise UsageError(
             f"{word!r}: {address!r} is not an address",
             hint="accepted: NAME=ssh://[user@]host[:port], NAME=unix:///path/of/the/engine.sock",
         )
     return [NamedNode(_checked(name, word), address)]
+
+
+def _has_port(address: str) -> bool:
+    """Whether what stands behind the host's colon, if anything does, is a port."""
+    try:
+        parts = urlsplit(address)
+        return address.startswith("unix:") or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        return False
 
 
 def _words(text: str) -> list[str]:

@@ -21,6 +21,7 @@ from orchestrator.errors import UsageError
 from orchestrator.nodes.known_hosts import KnownHosts
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import NodeAnswer, Until, bounded, too_slow
+from orchestrator.resources import user_path
 
 if TYPE_CHECKING:
     from fabric import Config, Connection
@@ -38,7 +39,7 @@ class _Files:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ssh_config: SSHConfig | None = None
-        self._known: dict[tuple[Path, ...], KnownHosts] = {}
+        self._known: dict[tuple[Path | None, ...], KnownHosts] = {}
 
     def config(self, file: str | None) -> Config:
         """Return a new one each time, because connections change it; what ssh's files say is looked up only."""
@@ -49,11 +50,13 @@ class _Files:
                 self._ssh_config = (Config(runtime_ssh_path=file) if file else Config()).base_ssh_config
         return Config(ssh_config=self._ssh_config)
 
-    def known_hosts(self, paths: Sequence[Path]) -> KnownHosts:
+    def known_hosts(self, paths: tuple[Path | None, ...]) -> KnownHosts:
+        """Return what the files say; the last one is that of RevokedHostKeys."""
         with self._lock:
-            if tuple(paths) not in self._known:
-                self._known[tuple(paths)] = KnownHosts(paths)
-            return self._known[tuple(paths)]
+            if paths not in self._known:
+                *known, revoked = paths
+                self._known[paths] = KnownHosts([path for path in known if path], revoked)
+            return self._known[paths]
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,8 @@ class Ssh:
         from paramiko import RejectPolicy
 
         address = urlsplit(node.address or f"ssh://{node.name}")
-        if address.scheme != "ssh" or not address.hostname:
-            raise UsageError(f"node {node}: {node.address} is not an SSH address")
+        if not address.hostname:
+            raise UsageError(f"node {node}: {node.address} names no host")
         connection = Connection(
             address.hostname,
             user=address.username,
@@ -100,9 +103,10 @@ class Ssh:
         connection.client.set_missing_host_key_policy(RejectPolicy())
         # As paramiko looks it up.
         name = connection.host if connection.port == 22 else f"[{connection.host}]:{connection.port}"
-        self._files.known_hosts(known_hosts_files(connection.ssh_config)).add_to(
-            connection.client.get_host_keys(), name
-        )
+        config = connection.ssh_config
+        known = self._files.known_hosts((*known_hosts_files(config), revoked_file(config)))
+        if known.add_to(connection.client.get_host_keys(), name) and not connection.client.get_host_keys():
+            raise UsageError("its host key is revoked (@revoked in known_hosts, or RevokedHostKeys)")
         return connection
 
 
@@ -110,8 +114,14 @@ def known_hosts_files(ssh_config: Any) -> list[Path]:
     """Return the known_hosts files that exist, of the user and of the machine, as ssh's configuration names them."""
     user = ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
     machine = ssh_config.get("globalknownhostsfile", "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2")
-    paths = [Path(word).expanduser() for word in f"{user} {machine}".split() if word != "none"]
+    paths = [user_path(word) for word in f"{user} {machine}".split() if word != "none"]
     return [path for path in paths if path.is_file()]
+
+
+def revoked_file(ssh_config: Any) -> Path | None:
+    """Return the file that RevokedHostKeys names; with one that is not there no host is trusted (ssh_config(5))."""
+    name = ssh_config.get("revokedhostkeys", "none")
+    return None if name.lower() == "none" else user_path(name)
 
 
 def _failures() -> tuple[type[BaseException], ...]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .layout import Layout
-from .records import PathLike, numbered, open_regular
+from .records import PathLike, numbered
+from .regular import open_regular
 
 TOKEN = b":::MLLOG "
 MAX_LINE = 1 << 20

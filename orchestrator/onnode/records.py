@@ -1,7 +1,7 @@
 """The small JSON files of a set as typed records, and writing them so that no reader ever sees half of one.
 
 Reading never raises: a file that is missing gives None, one that cannot be used gives a Finding. Only regular files of at most
-`MAX_BYTES` are read: what stands in a set folder can be anybody's. Members are described in docs/set-folder.md.
+`regular.MAX_BYTES` are read: what stands in a set folder can be anybody's. Members are described in docs/set-folder.md.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, TypeVar, Union
+from typing import Any, ClassVar, TypeVar, Union
+
+from .regular import parse, read_bytes
 
 SCHEMA = 1
-MAX_BYTES = 16 << 20
 LIMIT = 1 << 53
 """Numbers from here on are damage: no time, count or exit status is as large."""
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a writer where somebody has put a pipe
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -175,50 +174,6 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 """Of each kind that was read: member -> what it must be."""
 
 
-def _open(path: PathLike) -> tuple[int, int]:
-    """Return the descriptor and the size of a regular file."""
-    fd = os.open(path, _READ)
-    about = os.fstat(fd)
-    if not stat.S_ISREG(about.st_mode):
-        os.close(fd)
-        raise OSError(0, "no regular file")
-    return fd, about.st_size
-
-
-def open_regular(path: PathLike) -> BinaryIO:
-    """Open a regular file for reading. Raises OSError: also for what is none."""
-    return os.fdopen(_open(path)[0], "rb")
-
-
-def read_bytes(path: PathLike, limit: int = MAX_BYTES) -> bytes:
-    """Return the content of a regular file. Raises OSError: also for what is no regular file, or is longer than `limit`."""
-    fd, size = _open(path)
-    try:
-        if size > limit:
-            raise OSError(0, f"longer than {limit} bytes")
-        return os.read(fd, size)
-    finally:
-        os.close(fd)
-
-
-def parse(content: bytes) -> Any:
-    """Return what a JSON text says. Raises ValueError: also for NaN, for half a surrogate, and for what is nested too deep."""
-    try:
-        value = _DECODER.decode(content.decode())
-        if b"\\ud" in content.lower():
-            json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
-    return value
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
-
-
 def read(kind: type[R], path: PathLike) -> R | Finding | None:
     """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members."""
     try:
@@ -280,7 +235,7 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(content)
         return
-    path = path.resolve() if path.is_symlink() else path
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.tmp.{os.getpid()}")
     try:
         with open(temporary, "wb") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
@@ -112,9 +113,10 @@ def _remove(folder: Path) -> None:
 
 def _sweep(log_dir: Path) -> None:
     """Remove what a preflight of this host left that was killed."""
-    mine = f"{PREFIX}{os.uname().nodename}-"
+    # The whole name: host `login` must not take what `login-900001` has for its own.
+    mine = re.compile(re.escape(f"{PREFIX}{os.uname().nodename}-") + "([0-9]+)-[0-9a-f]{4}")
     with suppress(OSError):
         for name in os.listdir(log_dir):
-            pid = name.removeprefix(mine).partition("-")[0] if name.startswith(mine) else ""
-            if pid.isdecimal() and not os.path.exists(f"/proc/{pid}"):
+            found = mine.fullmatch(name)
+            if found and not os.path.exists(f"/proc/{found[1]}"):
                 shutil.rmtree(log_dir / name, ignore_errors=True)

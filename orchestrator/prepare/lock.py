@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import InputError, SetError
+from orchestrator.onnode.regular import open_regular, parse
 
 BEAT_S = 20.0
 STALE_S = 120.0
@@ -170,13 +171,13 @@ def _create(path: Path, holder: DataHolder) -> None:
 def _read(path: Path) -> tuple[DataHolder, float] | None:
     """Who holds the lock, and when they touched it; None when nobody does. Opened, so that NFS asks its server."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             touched = os.fstat(file.fileno()).st_mtime
             text = file.read(4096)
     except FileNotFoundError:
         return None
     try:
-        return DataHolder(**json.loads(text)), touched
+        return DataHolder(**parse(text)), touched
     except (ValueError, TypeError):
         return UNREADABLE, touched
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.onnode.regular import open_regular
+from orchestrator.resources import user_path
 
 MAX_BYTES = 4096
 HIDDEN = b"[hidden]"
@@ -35,7 +37,7 @@ def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = Non
     A file that others may read is refused.
     """
     if file:
-        return Secret(name, _content(Path(file).expanduser()))
+        return Secret(name, _content(user_path(file)))
     value = (os.environ if env is None else env).get(name, "")
     if not value:
         raise UsageError(
@@ -47,7 +49,7 @@ def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = Non
 
 def _content(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             # Of the open file, so that nobody can put another one in its place in between.
             _check_mode(path, os.fstat(file.fileno()))
             return file.read(MAX_BYTES).decode("ascii").strip()
@@ -58,8 +60,6 @@ def _content(path: Path) -> str:
 
 
 def _check_mode(path: Path, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise UsageError(f"{path} is not a regular file")
     if found.st_mode & 0o077:
         raise UsageError(
             f"{path}: others may read this file (mode {stat.S_IMODE(found.st_mode):o})",

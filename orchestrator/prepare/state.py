@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.errors import InputError
+from orchestrator.errors import InputError, SetError, is_full
+from orchestrator.onnode.regular import parse, read_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def now_ms() -> int:
 def read_state(folder: Path, step: str) -> StepState | None:
     """Return the step's state; None when there is none that can be read, which means that it is to be run."""
     try:
-        return StepState(**json.loads((folder / f"{step}.json").read_bytes()))
+        return StepState(**parse(read_bytes(folder / f"{step}.json")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -61,7 +62,7 @@ def write_state(folder: Path, state: StepState) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise InputError(
+        raise (SetError if is_full(error) else InputError)(
             f"{path}: cannot be written: {error.strerror or error}", hint=f"ls -ld {folder.parent}"
         ) from error
     finally:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orchestrator.errors import RenderError
+from orchestrator.errors import ExitCode, RenderError, is_full
+from orchestrator.onnode.regular import parse, read_bytes
 
+LARGEST_DIFF = 256 << 10
+"""Bytes of a file whose lines are compared; the time for that grows with their square."""
 _MANIFEST = "manifest.json"
 
 
@@ -31,7 +33,9 @@ def write_bundle(files: Mapping[str, bytes], directory: Path, *, replace_edited:
         _fill(files, temp)
         _swap(temp, directory)
     except OSError as error:
-        raise RenderError(f"cannot write the bundle to {directory}: {error.strerror}") from error
+        failed = RenderError(f"cannot write the bundle to {directory}: {error.strerror}")
+        failed.exit_code = ExitCode.SET_STATE if is_full(error) else failed.exit_code
+        raise failed from error
     finally:
         if temp is not None:
             shutil.rmtree(temp, ignore_errors=True)
@@ -92,7 +96,7 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
 def edited_files(directory: Path) -> list[str]:
     """Return the files of the bundle in `directory` that are not as its manifest says (changed, missing or added)."""
     try:
-        outputs = json.loads((directory / _MANIFEST).read_bytes())["outputs"]
+        outputs = parse(read_bytes(directory / _MANIFEST))["outputs"]
     except (OSError, ValueError, KeyError, TypeError):
         return [_MANIFEST]
     found = {
@@ -104,9 +108,9 @@ def edited_files(directory: Path) -> list[str]:
 
 
 def read_bundle(directory: Path) -> dict[str, bytes]:
-    """Return every file below `directory` as {relative path: bytes}."""
+    """Return every file below `directory` as {relative path: bytes}. Raises OSError: also for one that is far too large."""
     return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
+        path.relative_to(directory).as_posix(): read_bytes(path)
         for path in sorted(directory.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
@@ -116,7 +120,11 @@ def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     """Yield the lines of a unified diff from the bundle in `directory` to `files`; nothing when they are equal."""
     old = read_bundle(directory)
     for name in sorted({*old, *files}):
-        if old.get(name) != files.get(name):
+        if old.get(name) == files.get(name):
+            continue
+        if max(len(old.get(name) or b""), len(files.get(name) or b"")) > LARGEST_DIFF:
+            yield f"Files set/{name} and new/{name} differ"
+        else:
             yield from difflib.unified_diff(
                 _lines(old.get(name)), _lines(files.get(name)), f"set/{name}", f"new/{name}", lineterm=""
             )

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from html import escape
 
+from orchestrator.words import UNSHOWN
+
 LONGEST = 400
 """Characters of one value: a log may hold a megabyte in a single one."""
 
-# Control characters, lone surrogates (they cannot be encoded), and the marks that turn the direction of text around.
-_UNWANTED = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
+_UNWANTED = re.compile(f"[{UNSHOWN}]")
 
 
 class Safe(str):

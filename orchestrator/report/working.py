@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from orchestrator.words import bare, clean
+
 LARGE = 64 << 20
 """Bytes of logs below which reading takes less than about a second."""
 
@@ -19,7 +21,7 @@ def working(text: str, folder: str = "") -> Iterator[None]:
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(text):
+    with Console(file=bare(sys.stderr)).status(clean(text)):
         yield
 
 

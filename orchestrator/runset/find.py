@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator.errors import SetError, UsageError, did_you_mean
 from orchestrator.evidence.sets import set_folders
+from orchestrator.resources import user_path
 
 
 def find_set(name: str, log_dir: Path | None) -> Path:
@@ -14,7 +15,7 @@ def find_set(name: str, log_dir: Path | None) -> Path:
     `log_dir` is where ids are looked up, None without a site. Raises UsageError when there is no such set or several,
     SetError when the log directory is not there.
     """
-    path = Path(name).expanduser()
+    path = user_path(name)
     if name and (path / "set.json").exists():
         return path.resolve()
     if name and ("/" in name or path.is_dir()):

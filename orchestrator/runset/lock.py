@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import SetError
-from orchestrator.onnode.records import parse, read_bytes
+from orchestrator.onnode.regular import parse, read_bytes
 
 FOREIGN_STALE_S = 900
 """A holder on another host cannot be looked at. It holds the lock for one submission (at most about two minutes)."""
@@ -109,7 +109,12 @@ def _create(path: Path, holder: Holder) -> None:
 def read_holder(path: Path) -> Holder | None:
     """Who holds the lock; None when nobody does. A lock that cannot be read counts as held since its file's time."""
     try:
-        return Holder(**parse(read_bytes(path)))
+        holder = Holder(**parse(read_bytes(path)))
+        if any(
+            type(value) is not (str if name in ("host", "token") else int) for name, value in asdict(holder).items()
+        ):
+            raise TypeError
+        return holder
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):

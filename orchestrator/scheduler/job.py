@@ -58,8 +58,8 @@ class Job:
 class JobRequest:
     """A job to submit.
 
-    `env` is the complete environment of the job: nothing of the caller's own comes on top of it. `output` may hold
-    `%j`, which becomes the job id. `options` are further words for the scheduler's command line.
+    `env` is the complete environment of the job: nothing of the caller's own comes on top of it. The name
+    of the file `output` may hold `%j`, which becomes the job id. `options` are further words for the scheduler's command line.
     """
 
     script: Path

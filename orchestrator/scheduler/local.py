@@ -26,8 +26,8 @@ AFTER_KILL_S = 10.0
 LAUNCH = r"""
 read -r stat < /proc/$$/stat; set -f; fields=(${stat##*) })
 export ORCH_JOB_ID="local-$$-${fields[19]}"
-script=$1 output=$2
-exec bash "$script" > "${output//%j/$ORCH_JOB_ID}" 2>&1
+script=$1 folder=${2%/*} name=${2##*/}
+exec bash "$script" > "$folder/${name//%j/"$ORCH_JOB_ID"}" 2>&1
 """
 
 

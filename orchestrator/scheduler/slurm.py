@@ -25,6 +25,8 @@ RECORD, FIELD = "\x1e", "\x1f"
 FIELDS = "%i", "%T", "%S", "%e", "%N", "%r", "%j"
 FORMAT = RECORD + FIELD.join(FIELDS)
 
+_BEGIN = re.compile(rf"(?:\A|(?<=\n)){RECORD}(?=[0-9_+\[\],%-]+{FIELD})")
+"""Where a record begins: at the beginning of a line, with a job id. Job names of others may hold the separators themselves."""
 JOB_ID = re.compile(r"^(\d+)(?:;\S*)?$")
 NAMES_LIMIT = 100_000
 """Bytes of names on one command line. Linux refuses a single argument above 128 KiB (execve(2), MAX_ARG_STRLEN)."""
@@ -53,7 +55,7 @@ class Slurm:
             "sbatch",
             "--parsable",
             f"--job-name={request.job_name}",
-            f"--output={request.output}",
+            f"--output={_pattern(request.output)}",
             f"--chdir={request.workdir}",
             "--export=ALL",
             *request.options,
@@ -155,6 +157,12 @@ def _signal(argv: list[str]) -> None:
     raise refused(answer, "Slurm refused to cancel the job", hint="only its owner or an operator may cancel a job")
 
 
+def _pattern(output: str) -> str:
+    """Return `output` for --output: `%j` in the file's name is the job's id, and in its folder's `%` is a character."""
+    folder, slash, name = output.rpartition("/")
+    return folder.replace("%", "%%") + slash + name
+
+
 def _job_id(answer: Answer) -> str:
     # A site's wrapper around sbatch may print lines of its own: the id is a line alone.
     matches = [match for line in answer.stdout.splitlines() if (match := JOB_ID.match(line.strip()))]
@@ -165,9 +173,11 @@ def _job_id(answer: Answer) -> str:
 
 def parse_queue(answer: Answer) -> list[Job]:
     """Jobs from squeue's output in FORMAT. Raises SchedulerUnknown for anything else."""
-    head, *records = answer.stdout.split(RECORD)
+    head, *records = _BEGIN.split(answer.stdout)
     rows = [record.removesuffix("\n").split(FIELD, len(FIELDS) - 1) for record in records]
-    if head.strip() or any(len(row) != len(FIELDS) for row in rows):
+    ids = {row[0].strip() for row in rows}
+    # One id twice: somebody's job has a name that looks like the record of another job.
+    if head.strip() or any(len(row) != len(FIELDS) for row in rows) or len(ids) < len(rows):
         raise unknown(answer, "squeue's answer cannot be read")
     return [
         Job(

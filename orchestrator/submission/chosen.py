@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
+from orchestrator.mllog.blocks import open_log
 from orchestrator.mllog.own import OWN
 from orchestrator.mllog.score import score_source
 from orchestrator.mllog.source import Source, find_source
@@ -89,10 +89,14 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
     return chosen
 
 
-def content(run: RunScore) -> bytes:
-    """Return a log's bytes as they were written, uncompressed. Raises InputError."""
+def content(run: RunScore, limit: int) -> bytes:
+    """Return a log's bytes as they were written, uncompressed; one byte more than `limit` of a longer one. Raises InputError."""
     try:
-        data = Path(run.path).read_bytes()
-        return gzip.decompress(data) if run.path.endswith(".gz") else data
+        with open_log(run.path) as log:
+            kept = bytearray()
+            # A file without a buffer may give less than it is asked for.
+            while len(kept) <= limit and (piece := log.read(limit + 1 - len(kept))):
+                kept += piece
+            return bytes(kept)
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{run.path}: cannot be read: {error}") from error

@@ -7,7 +7,6 @@ joins need them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import InputError
 from orchestrator.evidence.hardware import captured
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.regular import parse, read_bytes
 
 if TYPE_CHECKING:
     from orchestrator.model import System
@@ -169,8 +169,8 @@ def read_given(path: Path) -> dict[str, Any]:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        value = parse(read_bytes(path))
+    except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
         raise InputError(f"{path}: {why}", hint="docs/package.md shows a system description") from error
     if not isinstance(value, dict):

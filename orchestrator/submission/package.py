@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import InputError, UsageError
+from orchestrator.errors import InputError, SetError, UsageError, is_full
 from orchestrator.evidence import bundle
+from orchestrator.evidence.files import is_inside
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.described import DIFFERS
 from orchestrator.mllog.result import plain
@@ -175,12 +176,14 @@ def _add_description(package: Package, one: Chosen, system: str, options: Option
 def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
     problems = []
     for index, run in enumerate(one.runs):
-        size = os.stat(run.path).st_size
-        if size > LARGEST:
-            # Not read: a log of a gigabyte need not be in memory to be refused.
-            problems.append(f"{run.path}: {size / 1e6:.1f} MB, at most 50 MB are accepted")
+        if one.source.is_set and not is_inside(run.path, one.root):
+            problems.append(f"{run.path}: this is a link out of the set; a package takes nothing from elsewhere")
             continue
-        package.files[f"{results}/result_{index}.txt"] = content(run)
+        data = content(run, LARGEST)
+        if len(data) > LARGEST:
+            problems.append(f"{run.path}: more than 50 MB (uncompressed), which is the most that is accepted")
+            continue
+        package.files[f"{results}/result_{index}.txt"] = data
     if any(run.stand_in for run in one.runs):
         package.warnings.append(
             f"{one.root}: these logs come from a stand-in workload: a rehearsal, not a result to hand in"
@@ -241,6 +244,7 @@ def write_package(package: Package, directory: Path) -> None:
             directory.rmdir()
         temporary.rename(directory)
     except OSError as error:
-        raise InputError(f"cannot write the package to {directory}: {error.strerror}; nothing was left") from error
+        kind = SetError if is_full(error) else InputError
+        raise kind(f"cannot write the package to {directory}: {error.strerror}; nothing was left") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
-from orchestrator.resources import data_dir
+from orchestrator.resources import data_dir, user_path
 
 if TYPE_CHECKING:
     from orchestrator.tuning.documents import Knob, Profile
@@ -90,7 +90,7 @@ def choose_profile(workload: str = "", round: str = "") -> str:
 
 def _path_of(name: str, beside: Path | None) -> Path:
     if "/" in name or name.endswith((".yaml", ".yml")):
-        return Path(name).expanduser()
+        return user_path(name)
     for folder in filter(None, (beside, data_dir("tuning"))):
         if (folder / f"{name}.yaml").is_file() and name != "choice":
             return folder / f"{name}.yaml"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from controller_parts import Commands, until
 
+from orchestrator.errors import ExitCode
 from orchestrator.evidence.checks import judge, parse_table
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import NodeAnswer, Until
@@ -107,7 +108,7 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
     salloc = fake("salloc", SALLOC)
     excluded = place / "bad.txt"
     preflight(cli, place, "--exclude-file", excluded)
-    assert cli.code == 1, cli.err
+    assert cli.code == ExitCode.UNKNOWN, "silent6 did not answer"
     for line in (
         r"n1 +pass$",
         r"bad2 +fail +gpu_count: 7 of 8 GPUs +look at dmesg$",
@@ -275,7 +276,7 @@ class Hosts:
 def test_over_ssh(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Hosts())
     preflight(cli, place, "--via", "ssh", "--nodes", "n[1-2],bad3,dark1,blind1=ssh://me@10.0.0.9:2222")
-    assert cli.code == 1, cli.err
+    assert cli.code == ExitCode.UNKNOWN, cli.err
     for line in (
         r"n2 +pass",
         r"bad3 +fail +image: no image +pull it",
@@ -395,9 +396,24 @@ def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: p
     )
     told = json.loads(cli.out)
     nodes = {one["node"]: one for one in told["nodes"]}
-    assert (told["given"], told["tested"], cli.code) == (5, 4, 1), cli.out
+    assert (told["given"], told["tested"], cli.code) == (5, 4, ExitCode.UNKNOWN), cli.out
     assert {nodes[name]["verdict"] for name in ("n1", "n2", "n3")} <= {"pass", "warn"}, cli.out
     assert nodes["dark1"]["verdict"] == "untested" and "SSH to dark1" in nodes["dark1"]["reason"]
     assert nodes["blind1"]["verdict"] == "fail" and left(real) == []
     marker = next(check for check in nodes["n1"]["checks"] if check["check"] == "log_dir")
     assert marker["verdict"] == "pass"
+
+
+def test_only_what_this_host_left_is_swept(cli: Commands, place: Path) -> None:
+    """Not what belongs to a host whose name begins like this one's."""
+    host, dead = os.uname().nodename, 2**22 + 1
+    mine = f".preflight-{host}-{dead}-ab12"
+    others = [
+        f".preflight-{host}-{dead}-4711-ab12",
+        f".preflight-{host}x-{dead}-ab12",
+        f".preflight-{host}-{os.getpid()}-ab12",
+    ]
+    for name in (mine, *others):
+        (place / "sets" / name).mkdir()
+    preflight(cli, place, "--via", "local")
+    assert sorted(left(place)) == sorted(others)

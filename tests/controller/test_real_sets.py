@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controller_parts import Commands, until
+import pytest
+from controller_parts import SITE, Commands, until
 
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.records import JobRecord, RunRecord, numbered, read
@@ -131,3 +132,17 @@ def test_demo(cli: Commands, tmp_path: Path) -> None:
     assert f"orchestrator status --site {tmp_path}/a demo/site.yaml" in cli.out
     [one] = cli.json("status", "--site", tmp_path / "a demo/site.yaml")
     assert (one["state"], one["done"]) == ("complete", 10)
+
+
+@pytest.mark.parametrize("name", ["R&D 100% %j a:b", 'it\'s "quoted", $(x) [1]*'])
+def test_a_set_below_a_folder_of_any_name(cli: Commands, tmp_path: Path, name: str) -> None:
+    log_dir = tmp_path / "above" / name
+    log_dir.mkdir(parents=True)
+    (tmp_path / "site.yaml").write_text(SITE.format(log_dir=json.dumps(str(log_dir))))
+    root, job_id = submit(cli, tmp_path / "site.yaml", 1)
+    assert cli("watch", root).code == ExitCode.OK, cli.out + cli.err
+    assert (
+        root.parent == log_dir and (root / f"job_{job_id}.out").is_file() and (root / "runs/1/result_1.txt").is_file()
+    )
+    assert [path.name for path in log_dir.parent.iterdir()] == [name], "nothing beside it"
+    assert cli("score", root).code in (ExitCode.OK, ExitCode.NO_SCORE) and cli("replay", root).code == ExitCode.OK

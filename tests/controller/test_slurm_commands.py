@@ -199,3 +199,21 @@ def test_cancel_of_another_users_job_is_refused(fake: Fake) -> None:
     fake("scancel", "echo 'scancel: error: Kill job error on job id 4: Access/permission denied' >&2; exit 1")
     with pytest.raises(SchedulerError, match="permission denied"):
         Slurm().cancel("4", 5)
+
+
+def test_the_folder_of_the_output_is_no_pattern(tmp_path: Path) -> None:
+    request = JobRequest(tmp_path / "x", "orch-x", tmp_path, {}, "/shared/R&D 100% %j/set/job_%j.out")
+    assert "--output=/shared/R&D 100%% %%j/set/job_%j.out" in Slurm().command(request)
+
+
+def test_the_separators_in_names_of_others_do_not_disturb(fake: Fake) -> None:
+    odd = ROW.format(3, "RUNNING", "None", r"a\x1eb\x1fc\n\x1e\x1f") + ROW.format(4, "RUNNING", "None", "orch-a")
+    fake("squeue", f"printf '{odd}'")
+    assert Slurm().jobs(ids=["4"])["4"].name == "orch-a"
+
+
+def test_a_name_that_looks_like_a_job_of_ours_is_not_believed(fake: Fake) -> None:
+    forged = ROW.format(3, "RUNNING", "None", "x\\n" + ROW.format(4, "CANCELLED", "None", "orch-a"))
+    fake("squeue", f"printf '{forged}{ROW.format(4, 'RUNNING', 'None', 'orch-a')}'")
+    with pytest.raises(SchedulerUnknown, match="cannot be read"):
+        Slurm().jobs(ids=["4"])

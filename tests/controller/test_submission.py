@@ -217,8 +217,11 @@ def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> 
     assert submit(run_set, Cluster()).state == "submitted"
 
 
-def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet) -> None:
-    run_set.layout.lock.write_text("{")
+@pytest.mark.parametrize(
+    "text", ["{", '{"host": "a", "pid": "1", "start": 0, "time_ms": "now", "token": ""}', "[]", "[" * 100_000]
+)
+def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet, text: str) -> None:
+    run_set.layout.lock.write_text(text)
     with pytest.raises(SetError, match="cannot be read"):
         submit(run_set, Cluster())
     os.utime(run_set.layout.lock, (1, 1))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +93,30 @@ def test_a_tar_for_which_there_is_no_room_is_refused_before_it_is_written(tmp_pa
 def test_the_tar_is_named_after_its_digest(tmp_path: Path) -> None:
     assert tar_name("rocm/amd-mlperf:flux1", an_image("a")) == f"rocm_amd-mlperf_flux1.{'a' * 64}.tar"
     assert stored(tmp_path, REFERENCE) is None
+
+
+def test_of_several_tars_ours_counts_and_none_from_the_future(tmp_path: Path) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    for digit, created_ms in (("1", now_ms - 9000), ("2", now_ms - 5000), ("3", now_ms + 10**9)):
+        image = an_image(digit)
+        tar = tmp_path / tar_name(REFERENCE, image)
+        tar.write_bytes(b"x")
+        known = {
+            "tar": str(tar),
+            "reference": REFERENCE,
+            "bytes": 1,
+            "created_ms": created_ms,
+            "image": image.to_json(),
+        }
+        tar.with_name(f"{tar.name}.json").write_text(json.dumps(known))
+    os.mkfifo(tmp_path / "a.tar.json")
+    (tmp_path / "b.tar.json").write_text("[" * 100_000)
+    found = stored(tmp_path, REFERENCE)
+    assert found is not None and found.image.id == an_image("2").id
+    if os.getuid() == 0:  # only root can give a file away
+        os.chown(found.tar, 12345, -1)
+        found = stored(tmp_path, REFERENCE)
+        assert found is not None and found.image.id == an_image("1").id
 
 
 # ---- with engines ----
@@ -187,7 +213,7 @@ def test_a_node_that_does_not_answer_has_its_own_exit_code(
     first, _ = nodes
     where = f"n1={first.address},away=unix://{tmp_path}/nothing.sock"
     done = orchestrator("images", "distribute", "--image", REFERENCE, "--nodes", where, "--tar", tar)
-    assert done.returncode == 3
+    assert done.returncode == 4
     assert "no answer from away" in done.stdout and "there is no such socket" in done.stdout
     assert first.image_id(REFERENCE)  # the others are served all the same
 

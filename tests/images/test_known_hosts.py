@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,100 @@ def test_broken_lines_are_no_keys_and_do_no_harm(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         KnownHosts([tmp_path / "nothing"])
+
+
+BLOBS = [key.split()[1] for key in KEYS]
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "wanted"),
+    [
+        (["*.cluster {0}"], "n1.cluster", [0]),
+        (["*.cluster {0}"], "n1.other", []),
+        (["*.cluster,!bad.cluster {0}"], "bad.cluster", []),
+        (["*.cluster,!bad.cluster {0}"], "n1.cluster", [0]),
+        (["!n1 {0}"], "n2", []),
+        (["n? {0}"], "n1", [0]),
+        (["n? {0}"], "n12", []),
+        (["[*]:2222 {0}"], "[n1]:2222", [0]),
+        (["* {0}"], "n1", [0]),
+        (["n.1 {0}"], "nx1", []),
+        (["@revoked * {0}", "n1 {0}"], "n1", []),
+        (["n1 {0}", "@revoked n1 {0}"], "n1", []),
+        (["@revoked n2 {0}", "n1 {0}"], "n1", [0]),
+        (["@revoked * {0}", "n1 {1}"], "n1", [1]),
+        ([f"@revoked {HASHED} {{0}}", "[10.0.0.7]:2222 {0}"], "[10.0.0.7]:2222", []),
+        (["@revoked", "@revoked *", "@revoked * ssh-ed25519 ====", "n1 {0}"], "n1", [0]),
+        (["@cert-authority * {0}"], "n1", []),
+        (["@cert-authority * {0}", "n1 {0}"], "n1", [0]),
+        (["@unheard-of n1 {0}"], "n1", []),
+    ],
+)
+def test_lines_mean_what_they_mean_to_ssh(tmp_path: Path, lines: list[str], name: str, wanted: list[int]) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text("".join(line.format(*KEYS) + "\n" for line in lines))
+    assert list(found(KnownHosts([path]), name).values()) == [BLOBS[one] for one in wanted]
+
+
+def test_ssh_keygen_finds_the_same_lines(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text(f"*.cluster,!bad.cluster {KEYS[0]}\nn? {KEYS[1]}\n{HASHED} {KEYS[1]}\n[*]:2222 {KEYS[0]}\n")
+    for name in ("n1.cluster", "bad.cluster", "n1", "n12", "[10.0.0.7]:2222", "[x]:2222", "x"):
+        argv = ["ssh-keygen", "-F", name, "-f", path]
+        theirs = subprocess.run(argv, capture_output=True, text=True).stdout
+        keys = {line.split()[2] for line in theirs.splitlines() if not line.startswith("#")}
+        assert set(found(KnownHosts([path]), name).values()) <= keys and bool(found(KnownHosts([path]), name)) == bool(
+            keys
+        )
+
+
+@pytest.mark.parametrize("how", ["text", "explicit", "sha1", "hash"])
+def test_revoked_host_keys(tmp_path: Path, how: str) -> None:
+    """The file of RevokedHostKeys: keys, or a key revocation list as ssh-keygen makes it."""
+    known, revoked, bad = tmp_path / "known_hosts", tmp_path / "revoked", tmp_path / "bad.pub"
+    known.write_text(f"n1 {KEYS[0]}\nn2 {KEYS[1]}\n")
+    bad.write_text(f"{KEYS[0]}\n")
+    if how == "text":
+        revoked.write_text(f"# stolen\n\n{KEYS[0]} somebody\n")
+    else:
+        fingerprint = subprocess.run(["ssh-keygen", "-lf", bad], capture_output=True, text=True).stdout.split()[1]
+        spec = tmp_path / "spec"
+        spec.write_text(
+            {"sha1": f"sha1: {KEYS[0]}\n", "hash": f"hash: {fingerprint}\n", "explicit": f"{KEYS[0]}\n"}[how]
+        )
+        subprocess.run(["ssh-keygen", "-kf", revoked, spec], check=True, capture_output=True)
+    hosts = KnownHosts([known], revoked)
+    keys = HostKeys()
+    assert hosts.add_to(keys, "n1") and not keys.lookup("n1")
+    assert found(hosts, "n2") == {"ssh-ed25519": BLOBS[1]}
+
+
+@pytest.mark.parametrize("content", [b"what is this", b"SSHKRL\n\0", b"SSHKRL\n\0" + bytes(28) + b"\xff" * 9, b"a b c"])
+def test_a_list_that_cannot_be_read_trusts_nobody(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "known_hosts").write_text(f"n1 {KEYS[0]}\n")
+    (tmp_path / "revoked").write_bytes(content)
+    for revoked in (tmp_path / "revoked", tmp_path / "nothing"):
+        with pytest.raises(OSError):
+            KnownHosts([tmp_path / "known_hosts"], revoked)
+
+
+def test_a_revoked_host_is_refused_with_that_reason(tmp_path: Path) -> None:
+    """Before anything is sent: nobody listens at that port."""
+    from orchestrator.nodes.names import NamedNode
+    from orchestrator.nodes.ssh import Ssh
+    from orchestrator.nodes.transport import Until
+
+    (tmp_path / "known_hosts").write_text(f"@revoked * {KEYS[0]}\n[127.0.0.1]:1 {KEYS[0]}\n")
+    (tmp_path / "config").write_text(
+        f"Host *\n  UserKnownHostsFile {tmp_path}/known_hosts\n  GlobalKnownHostsFile none\n"
+    )
+    ssh = Ssh(config_file=str(tmp_path / "config"))
+    answer = ssh.run(NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Until(5))
+    assert "its host key is revoked" in answer.problem
+    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:1 {KEYS[0]}\n")
+    with (tmp_path / "config").open("a") as file:
+        file.write("  RevokedHostKeys /nowhere/revoked\n")
+    answer = Ssh(config_file=str(tmp_path / "config")).run(
+        NamedNode("n1", "ssh://127.0.0.1:1"), ["true"], b"", 5, Until(5)
+    )
+    assert "No such file" in answer.problem and "revoked" in answer.problem

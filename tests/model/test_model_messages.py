@@ -343,6 +343,22 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
             ("cpus=3", "is not an option of the engine's `run`"),
         )
     },
+    "backslash in log_dir": (
+        SITE,
+        "/shared/results",
+        "/shared/a\\b",
+        4,
+        "log_dir",
+        "backslash, which sbatch --output takes",
+    ),
+    "colon in a data folder": (
+        SITE,
+        "/data/flux1",
+        "'/data:flux1'",
+        6,
+        "data.flux1.DATADIR",
+        "ends a path for the engine's --volume",
+    ),
     "too many attempts": (SITE, "attempts: 3", "attempts: 300", 12, "limits.attempts", "at most 20"),
     "yes is not true": (
         SITE,

@@ -11,7 +11,7 @@ import set_of_logs as sets
 from own_logs import own_log, own_set
 
 from orchestrator.cli import main
-from orchestrator.errors import InputError
+from orchestrator.errors import ExitCode, InputError
 from orchestrator.submission import names
 from orchestrator.submission.description import MEMBERS
 from orchestrator.submission.package import Options, make_package
@@ -168,7 +168,7 @@ def test_bad_names_inside_the_bundle_and_large_files_are_refused(
     large = whole_set / "runs/1/result_1.txt"
     with open(large, "ab") as file:
         file.truncate(names.LARGEST + 1)
-    assert "50.0 MB, at most 50 MB" in refused(whole_set)
+    assert "result_1.txt: more than 50 MB (uncompressed)" in refused(whole_set)
 
 
 def test_what_is_no_mlperf_benchmark_is_refused_for_that_alone(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_nothing_is_overwritten_or_left(
     assert package(whole_set, out) == 2
     assert "exists and is not empty" in capsys.readouterr().err
     monkeypatch.setattr(Path, "rename", _full)
-    assert package(whole_set, tmp_path / "second") == 2
+    assert package(whole_set, tmp_path / "second") == ExitCode.SET_STATE
     assert "nothing was left" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "sets"]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..events import now_ms
-from ..records import read_bytes, write_bytes
+from ..records import write_bytes
+from ..regular import read_bytes
 from ..settings import SettingsError, load, rehearsed
 from ..waiting import ENDS, Failed, LetGo, Waiting, failing
 from .launch import Order

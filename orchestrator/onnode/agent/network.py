@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from glob import glob
 
-from .. import records
+from .. import records, regular
 from ..events import now_ms, number
 from ..settings import declared, shown
 from ..system import first_line, names
@@ -51,7 +51,7 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
     What is not the rendered value was edited in the bundle by its user, and what is passed on by name is the user's, too.
     """
     try:
-        text = records.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
+        text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
     except OSError:
         text = ""
     found, values = declared(text), {}

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import records
+from .. import records, regular
 from ..events import now_ms, number
 from ..layout import Layout
 from ..mllog_tail import last_status
@@ -80,9 +80,9 @@ class Folder:
         result, temporary = self.layout.result(run), self.layout.run(run) / f".result.tmp.{os.getpid()}"
         try:
             with open(temporary, "wb") as out:
-                with suppress(FileNotFoundError), records.open_regular(self.layout.cache_log(run, attempt)) as log:
+                with suppress(FileNotFoundError), regular.open_regular(self.layout.cache_log(run, attempt)) as log:
                     shutil.copyfileobj(log, out, 1 << 20)
-                with records.open_regular(self.layout.node_log(run, attempt, rank)) as log:
+                with regular.open_regular(self.layout.node_log(run, attempt, rank)) as log:
                     shutil.copyfileobj(log, out, 1 << 20)
                 out.flush()
                 os.fsync(out.fileno())
@@ -368,6 +368,6 @@ def _size(path: Path) -> int:
 
 def _first_word(path: Path) -> str:
     try:
-        return " ".join(records.read_bytes(path, 4096).decode("utf-8", "replace").split()[:1])
+        return " ".join(regular.read_bytes(path, 4096).decode("utf-8", "replace").split()[:1])
     except OSError:
         return ""

@@ -14,7 +14,8 @@ from ..events import Event, now_ms, number
 from ..mllog_tail import last_status, telling_log
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import TAIL_BYTES, telling_line
-from ..records import RunRecord, open_regular, write_bytes
+from ..records import RunRecord, write_bytes
+from ..regular import open_regular
 from .folder import seed_of
 from .hold import Group
 from .nodes import Flow

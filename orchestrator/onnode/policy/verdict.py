@@ -76,6 +76,11 @@ class NodeVerdict:
         ]
 
     @property
+    def silent(self) -> bool:
+        """It was asked, and nothing is known of it."""
+        return self.asked and self.verdict == "untested"
+
+    @property
     def untested(self) -> str:
         """Why it was not tested; "" where it was."""
         return self.problem or "no answer" if self.verdict == "untested" else ""
@@ -115,7 +120,7 @@ class Verdicts:
     @property
     def exclude(self) -> list[str]:
         """Nodes that failed, or did not answer when they were asked."""
-        return [one.node for one in self.nodes if one.verdict == "fail" or (one.verdict == "untested" and one.asked)]
+        return [one.node for one in self.nodes if one.verdict == "fail" or one.silent]
 
     @property
     def rows(self) -> list[Row]:

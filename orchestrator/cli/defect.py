@@ -1,0 +1,59 @@
+"""What becomes of an exception that nobody expected: one sentence, and a file with all that is known of it, to send."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from orchestrator import __version__
+
+LONGEST = 200_000
+"""Characters that are kept of a traceback."""
+
+
+def told(args: list[str], error: Exception) -> str:
+    """Write the file and return what to say about it."""
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    try:
+        path = _write(args, error)
+    except OSError as problem:
+        return f"a defect of ours: {what}\n  hint: its traceback could not be kept ({problem.strerror or problem})"
+    return (
+        f"a defect of ours: {what}\n  hint: send {path} to those who maintain this program; it says where it happened"
+    )
+
+
+def _write(args: list[str], error: Exception) -> Path:
+    name = f"defect-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(2).hex()}.txt"
+    text = "\n".join(
+        [
+            f"orchestrator {__version__}, Python {sys.version.split()[0]}, {' '.join(os.uname()[::2])}",
+            # What a word gives a name to can be a secret; which name it was is enough.
+            f"orchestrator {' '.join(word.partition('=')[0] + '=...' if '=' in word else word for word in args)}",
+            "",
+            "".join(traceback.format_exception(error))[-LONGEST:],
+        ]
+    )
+    path = _folder() / name
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    return path
+
+
+def _folder() -> Path:
+    """The user's folder for state (XDG), or without one that can be written a new private folder for temporary files."""
+    home = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    folder = Path(home) / "orchestrator"
+    if os.path.isabs(home):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+        except OSError:
+            pass
+    return Path(tempfile.mkdtemp(prefix="orchestrator-"))

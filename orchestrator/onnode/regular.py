@@ -1,0 +1,64 @@
+"""Reading files that anybody may have put there: regular files only, opened without waiting for a writer, up to a limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO, Union
+
+    PathLike = Union[str, "os.PathLike[str]"]
+
+MAX_BYTES = 16 << 20
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def _open(path: PathLike, flags: int) -> tuple[int, int]:
+    """Return the descriptor and the size of a regular file."""
+    fd = os.open(path, _READ | flags)
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(fd)
+        what = "this is a folder, not a file" if stat.S_ISDIR(about.st_mode) else "no regular file"
+        raise OSError(0, what, os.fspath(path))
+    return fd, about.st_size
+
+
+def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
+    """Open a regular file for reading, `raw` without a buffer. Raises OSError: also for what is none."""
+    fd = _open(path, 0)[0]
+    # A regular file on a slow server is not waited for either way; nothing else is open by now.
+    return os.fdopen(fd, "rb", buffering=0 if raw else -1)
+
+
+def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
+    """Return the content of a regular file. Raises OSError: also for what is none, is longer than `limit`, or is a link
+    unless `follow`."""
+    fd, size = _open(path, 0 if follow else os.O_NOFOLLOW)
+    try:
+        if size > limit:
+            raise OSError(0, f"it has {size} bytes, and at most {limit} are read", os.fspath(path))
+        return os.read(fd, size)
+    finally:
+        os.close(fd)
+
+
+def parse(content: bytes) -> Any:
+    """Return what a JSON text says. Raises ValueError: also for NaN, for half a surrogate, and for what is nested too deep."""
+    try:
+        value = _DECODER.decode(content.decode())
+        if b"\\ud" in content.lower():
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    return value
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)

@@ -1,0 +1,95 @@
+"""Calling the command line on what nobody would write, and what has to be true of its answer whatever it was."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from orchestrator.cli import main
+from orchestrator.errors import ExitCode
+
+LIMIT_S = 10
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]|\r(?!\n)")
+DOCUMENTED = frozenset(ExitCode) - {ExitCode.INTERNAL, ExitCode.INTERRUPTED}
+
+
+class Hung(BaseException):
+    """Not an Exception: nothing that handles errors may swallow it."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call came to. `code` None: it did not end within LIMIT_S."""
+
+    words: tuple[str, ...]
+    code: int | None
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, whatever was asked; "" when nothing is."""
+        if self.code is None:
+            return f"no end within {LIMIT_S} s"
+        if self.code not in DOCUMENTED:
+            return f"exit code {self.code}"
+        if "Traceback" in self.err or "Traceback" in self.out:
+            return "a traceback"
+        if found := CONTROL.search(self.out) or CONTROL.search(self.err):
+            return f"prints {found[0]!r}"
+        if self.code and not (self.err.strip() or self.out.strip()):
+            return f"exit code {self.code} without a word"
+        return ""
+
+    def __str__(self) -> str:
+        return f"{self.problem or self.code}: {list(self.words)!a}\n{self.err[-600:]!a}"
+
+
+class Stream(io.TextIOWrapper):
+    """A standard stream with bytes below it, as commands that copy logs and pages want."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+
+    def text(self) -> str:
+        self.flush()
+        found = self.buffer
+        assert isinstance(found, io.BytesIO)
+        return found.getvalue().decode("utf-8", "backslashreplace")
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    def over(number: int, frame: FrameType | None) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def call(words: Sequence[str]) -> Answer:
+    """Run `orchestrator WORDS` in this process."""
+    out, err = Stream(), Stream()
+    begin = time.monotonic()
+    code: int | None
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            with limited(LIMIT_S):
+                code = main(list(words))
+        except SystemExit as ended:  # argparse
+            code = int(ended.code or 0)
+        except Hung:
+            code = None
+    return Answer(tuple(words), code, out.text(), err.text(), time.monotonic() - begin)

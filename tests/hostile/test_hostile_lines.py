@@ -1,0 +1,77 @@
+"""1,000 command lines with one thing wrong in each: a message and the right exit code, in time, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bad_lines import bad_line, bad_lines, make_places
+from hostile_parts import Answer, call
+
+import orchestrator
+
+TOP = Path(orchestrator.__file__).resolve().parent.parent
+LINES, PART = 1000, 250
+MORE = 20_000
+"""Of `make long`."""
+
+
+def problem(answer: Answer, may: frozenset[int]) -> str:
+    if answer.problem:
+        return answer.problem
+    if answer.code not in may:
+        return f"exit code {answer.code}, not one of {sorted(map(int, may))}"
+    return f"leaves {os.listdir('.')}" if os.listdir(".") else ""
+
+
+def wrong(seeds: range, place: Path, whole: Path) -> list[str]:
+    """The lines that were not answered as they should."""
+    places = make_places(place.parent / "places", whole)
+    found = []
+    for seed, line in bad_lines(seeds, places):
+        answer = call(line.words)
+        if what := problem(answer, frozenset(line.may)):
+            found.append(f"seed {seed}: {line.why[:200]}: {what}: {answer}"[:2000])
+        shutil.rmtree(places["OUT"], ignore_errors=True)
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, LINES, PART))
+def test_bad_command_lines(first: int, place: Path, whole: Path) -> None:
+    assert wrong(range(first, first + PART), place, whole) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(LINES, LINES + MORE, 4000))
+def test_more_bad_command_lines(first: int, place: Path, whole: Path) -> None:
+    assert wrong(range(first, first + 4000), place, whole) == []
+
+
+def test_lines_differ_and_are_the_same_again(place: Path, whole: Path) -> None:
+    places = make_places(place.parent / "places", whole)
+    words = [line.words for _, line in bad_lines(range(LINES), places)]
+    assert words == [bad_line(random.Random(seed), places).words for seed in range(LINES)]
+    assert len(set(words)) > LINES / 2 and len({line[0] for line in words}) > 20
+
+
+def test_some_through_the_real_command(place: Path, whole: Path) -> None:
+    """What the shell sees is what main() returned."""
+    places = make_places(place.parent / "places", whole)
+    for seed, line in bad_lines(range(0, 240, 20), places):
+        if any("\n" in word for word in line.words):
+            continue
+        own = call(line.words)
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *map(os.fsencode, line.words)],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(TOP)},
+            timeout=60,
+        )
+        assert (done.returncode, b"Traceback" in done.stderr) == (own.code, False), (seed, line.why, done.stderr)
+        shutil.rmtree(places["OUT"], ignore_errors=True)
