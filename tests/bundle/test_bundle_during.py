@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from bundle_parts import Bundles, Set, processes_in, until
 
 from orchestrator.evidence.events import read_events
