@@ -13,7 +13,7 @@ MOST_STEP_S = 120.0
 _HEAD_BYTES = 64 << 20
 _MOST_PROCESSES = 4096
 # RCCL's lines: host:pid:thread [gpu] NCCL INFO text. Once per communicator `Using network IB` (Socket, or a plug-in's name).
-_LINE = re.compile(rb"(?:([\w.-]{1,255}:\d{1,10}):\d{1,10} \[\d{1,4}\] )?NCCL INFO ([^\n]{1,300})")
+_INFO, _MOST_LINE = b"NCCL INFO ", 300
 _RDMA = re.compile(rb"Using network (?!(?:Fast)?Socket)\S|via NET/(?!(?:Fast)?Socket)\S")
 _OTHER = re.compile(rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|via NET/\w*Socket|NET/Socket ?: Using")
 
@@ -42,11 +42,15 @@ class Listener(StopFinder):
                     if self._began:
                         self._interval_s = max(self._interval_s, self._looked - self._began)
                     self._began = self._looked
-        if b"NCCL INFO" in chunk and self._bytes < _HEAD_BYTES:
-            for process, text in _LINE.findall(chunk):
-                self._hear_network(process, text)
+        at = chunk.find(_INFO) if self._bytes < _HEAD_BYTES else -1
+        while at >= 0:
+            end = chunk.find(b"\n", at)
+            begin = max(chunk.rfind(b"\n", max(0, at - _MOST_LINE), at) + 1, at - _MOST_LINE)
+            self._hear_network(chunk[begin:at].split()[-2:-1], chunk[at + len(_INFO) : min(end, at + _MOST_LINE)])
+            at = chunk.find(_INFO, end)
 
-    def _hear_network(self, process: bytes, text: bytes) -> None:
+    def _hear_network(self, speaker: list[bytes], text: bytes) -> None:
+        process = speaker[0].rpartition(b":")[0] if speaker else b""
         if _RDMA.search(text):
             self._processes[process] = b""
         elif _OTHER.search(text) and len(self._processes) < _MOST_PROCESSES:

@@ -29,6 +29,7 @@ def why_end(group: Group, going: Going, left: list[str]) -> Flow:
     if reason := unwanted_sockets(going.transports, settings):
         told = {node: list(one) for node, one in going.transports.items()}
         group.note("sockets", detail={"told": told, "reason": reason})
+        going.sockets = [node for node, one in going.transports.items() if one.other]
         return reason
     pulses = {node: going.pulses[node] for node in left if node in going.pulses}
     reason = hung(pulses, settings) if len(pulses) == len(left) else ""

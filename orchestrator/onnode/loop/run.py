@@ -179,7 +179,7 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
         ended=going.ended,
         quiet={node: one.quiet_ms for node, one in going.pulses.items()},
         doing=going.doing,
-        sockets=[node for node, one in going.transports.items() if one.other and going.ended],
+        sockets=going.sockets,
     )
 
 

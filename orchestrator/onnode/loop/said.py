@@ -28,6 +28,8 @@ class Going:
         """What the processes of a node do in a run that hangs, "" where nothing tells."""
         self.ended = ""
         """Why the loop ends it."""
+        self.sockets: list[str] = []
+        """The nodes that do not use RDMA, where that ends it."""
 
     def take(self, event: Event) -> None:
         """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""

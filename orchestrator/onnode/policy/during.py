@@ -66,7 +66,7 @@ def stands_out(ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping
 
 def on_sockets(told: Mapping[str, Transport]) -> str:
     """Return what is wrong with how RCCL reaches other nodes, "" where every rank that said it uses RDMA."""
-    found = [(node, one) for node, one in told.items() if one.other]
+    found = [(node, one) for node, one in sorted(told.items()) if one.other]
     if not found:
         return ""
     node, first = found[0]
