@@ -201,6 +201,80 @@ def test_the_loop_waits_for_a_log_folder_that_is_read_only(bundles: Bundles) -> 
     assert one.left_behind() == []
 
 
+def test_a_signal_ends_the_wait_for_storage(bundles: Bundles) -> None:
+    go = bundles.folder / "go"
+    loop = bundles.make(f"echo waiting; until [[ -e {go} ]]; do sleep 0.1; done", nexp=2).start()
+    bundles.running(1, 1, "waiting")
+    away = bundles.folder / "away"
+    bundles.log_dir.rename(away)
+    go.touch()
+    time.sleep(2)
+    assert loop.process.poll() is None
+    begin = time.monotonic()
+    loop.signal(signal.SIGTERM)
+    assert loop.end() == 1
+    assert time.monotonic() - begin < 10
+    assert processes_in(bundles.folder) == {}
+    away.rename(bundles.log_dir)
+    code, out = bundles.again(bundles.set)
+    assert code == 0, out
+    # It was a finished run: it is published, not repeated.
+    assert [bundles.set.outcomes(run) for run in (1, 2)] == [["success"], ["success"]]
+
+
+# ---- deaths that nobody announces
+
+
+def agent_of(bundles: Bundles, node: str) -> int:
+    """The process that holds a node."""
+    [pid] = [
+        pid
+        for pid, words in processes_in(bundles.folder).items()
+        if words.rstrip().endswith("lib node hold")
+        and f"ORCH_NODE={node}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(bundles.loops[-1].process.pid)
+    ]
+    return pid
+
+
+def test_a_holder_that_is_killed_in_the_gate_is_noticed_at_once(bundles: Bundles) -> None:
+    """There a node may take five minutes to answer."""
+    slow = bundles.folder / "slow"
+    slow.write_text(f"#!/bin/bash\necho $ORCH_NODE >>{bundles.folder}/asked\nexec sleep 1000\n")
+    slow.chmod(0o755)
+    bundles.make(system="local_2x2x8", nexp=1, clear_caches=True, sudo=[str(slow)])
+    loop = bundles.start(MAX_ATTEMPTS="1")
+    until(lambda: list(bundles.log_dir.glob("*/runs/1/attempt_1/state.json")) and (bundles.folder / "asked").exists())
+    begin = time.monotonic()
+    os.kill(agent_of(bundles, "local1"), signal.SIGKILL)
+    assert loop.end() == 1
+    assert time.monotonic() - begin < 25
+    assert bundles.set.outcomes(1) == ["infrastructure"]
+    assert "local1" in bundles.set.attempt(1, 1)["reason"]
+    assert bundles.set.left_behind() == []
+
+
+def test_a_holder_that_is_killed_before_it_is_ready_is_noticed_at_once(bundles: Bundles) -> None:
+    """There a node may take as long as a container may."""
+    bundles.make(system="local_2x2x8", nexp=1, limits={"container_start_seconds": 600})
+    script, line = bundles.bundle / "lib/agent/hold.py", "        node, container = self.node, None\n"
+    assert line in script.read_text()
+    script.write_text(
+        script.read_text().replace(
+            line, f"{line}        node.say('note', 'starting')\n        time.sleep(1000 * (node.name == 'local1'))\n"
+        )
+    )
+    loop = bundles.start()
+    until(lambda: any(path.read_bytes().count(b"starting") == 2 for path in bundles.log_dir.glob("*/events-*.tsv")))
+    begin = time.monotonic()
+    os.kill(agent_of(bundles, "local1"), signal.SIGKILL)
+    until(lambda: any(b"silent\tlocal1" in path.read_bytes() for path in bundles.log_dir.glob("*/events-*.tsv")), 25)
+    assert loop.end() == 1
+    assert time.monotonic() - begin < 60
+    assert (bundles.set.job["state"], bundles.set.attempts(1)) == ("failed", [])
+    assert "local1" in bundles.set.job["reason"]
+
+
 # ---- the time limit
 
 SRUN = 'while [[ $1 == --* ]]; do shift; done; SLURMD_NODENAME=n1 exec "$@"'

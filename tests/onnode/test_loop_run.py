@@ -10,8 +10,8 @@ from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import Event, EventLog
+from orchestrator.onnode.loop.going import Going
 from orchestrator.onnode.loop.run import _not_ready, _refusals, _unheard
-from orchestrator.onnode.loop.said import Going
 
 
 def after(*words: tuple[str, str, str]) -> Going:

@@ -6,9 +6,9 @@ import time
 
 from ..policy.during import LEAST_S, hung, unwanted_sockets
 from ..settings import Settings
+from .going import Going
 from .hold import Group
 from .nodes import Flow
-from .said import Going
 
 EVIDENCE_S = 60.0
 """Nodes take 45 s at most (agent/evidence.py)."""

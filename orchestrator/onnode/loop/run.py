@@ -18,9 +18,9 @@ from ..records import RunRecord, open_regular, write_bytes
 from . import storage
 from .during import look_s, why_end
 from .folder import seed_of
+from .going import Going
 from .hold import Group
 from .nodes import Flow
-from .said import Going
 from .work import SetWork
 
 GATE_S = 300.0
@@ -76,8 +76,12 @@ def _gate(job: SetWork, group: Group, going: Going) -> Flow:
     deadline = time.monotonic() + GATE_S
     while not job.ending and (unheard := _unheard(going)):
         group.look_for_ended()
-        late = time.monotonic() >= deadline or group.step is None or not group.step.alive
-        if late or any(map(group.is_gone, unheard)):
+        gone = [node for node in unheard if group.is_gone(node)]
+        if gone:  # the others are not waited for, and not to blame
+            failed = {node: group.standing.failed.get(node, ("", "it let go"))[1] for node in gone}
+            going.refused, going.waits_for_all = {**failed, **going.refused}, False
+            return "; ".join(_refusals(going))
+        if time.monotonic() >= deadline or group.step is None or not group.step.alive:
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
         yield group.look_again(deadline)
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
@@ -103,7 +107,8 @@ def _not_ready(going: Going) -> dict[str, str]:
         node: f"before run {going.run}{' it' if node in going.kept else ':'} {text}"
         for node, text in going.refused.items()
     }
-    return {**found, **dict.fromkeys(_unheard(going), f"it did not answer before run {going.run}")}
+    unheard = _unheard(going) if going.waits_for_all else []
+    return {**found, **dict.fromkeys(unheard, f"it did not answer before run {going.run}")}
 
 
 def _until_over(job: SetWork, group: Group, going: Going) -> Flow:

@@ -18,6 +18,8 @@ class Going:
         self.refused: dict[str, str] = {}
         self.kept: set[str] = set()
         """Refused because they cannot drop their caches at all: a new container would not help."""
+        self.waits_for_all = True
+        """Who is not ready for the run has had its time for it."""
         self.exits: dict[str, int] = {}
         self.stops: dict[str, str] = {}
         self.lasted: dict[str, int] = {}
