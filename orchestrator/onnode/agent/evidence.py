@@ -1,4 +1,4 @@
-"""What a node can tell of a run that hangs, for people: nodes' processes, stacks, kernel log, GPUs, what RCCL and torch left.
+"""What a node can tell of a run that hangs, for people: its processes, stacks, kernel log, GPUs, what RCCL and torch left.
 
 Each part is bounded in size and time, and no part that fails keeps the next from being asked. A flight record is a pickle: it is
 copied, and nothing here reads it.
@@ -24,7 +24,7 @@ from .run import Place
 from .tools import Smi
 
 MOST_S, _PART_S = 45.0, 10.0
-_MOST_BYTES, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 256, 16
+_MOST_BYTES, _MOST_TEXT, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 2 << 20, 256, 16
 _NO_STACK = ("State", "Threads", "VmRSS", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 _FRAME = re.compile(r"^ {2,}(\S.*?) \((.*?)(?::(\d+))?\)$", re.MULTILINE)
 _INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<frozen")
@@ -83,7 +83,10 @@ class _Evidence:
         return shortened(_doing(programs, stacks) if self._root else "", 300)
 
     def _part(self, title: str, content: bytes) -> None:
-        self._text += f"==== {title}\n".encode() + content[-_MOST_BYTES:].rstrip(b"\n") + b"\n"
+        room = max(0, min(_MOST_BYTES, _MOST_TEXT - len(self._text)))
+        self._text += (
+            f"==== {title}\n".encode() + content[len(content) - min(room, len(content)) :].rstrip(b"\n") + b"\n"
+        )
 
     def _call(self, argv: list[str]) -> tuple[int, bytes]:
         return self._waiting.call(argv, min(_PART_S, max(0.0, self._until - time.monotonic())))
@@ -112,8 +115,9 @@ class _Evidence:
             yield Process(int(pid), int(fields[1]), fields[0], int(fields[21]), head.partition("(")[2])
 
     def _command(self, pid: int) -> str:
-        """Return the beginning of the command line; its end can have anything, also a secret."""
-        return shortened(first_line(f"{self._node.proc}/{pid}/cmdline").replace("\0", " "), 120)
+        """Return the program and its script. What else is on a command line can be a secret."""
+        program, *words = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
+        return shortened(" ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200)
 
     def _table(self, family: list[Process]) -> Iterator[str]:
         yield "pid ppid state wchan name command"
@@ -122,7 +126,7 @@ class _Evidence:
             yield f"{one.pid} {one.parent} {one.state} {wchan} {shortened(one.name, 20)} {self._command(one.pid)}"
 
     def _stack(self, one: Process) -> str:
-        """Write the stack of a process: Python's where py-spy is here or in the image, else what the kernel knows."""
+        """Write a stack, and return it: Python's where py-spy is here or in the image, else what the kernel knows."""
         proc, sudo = f"{self._node.proc}/{one.pid}", list(self._node.settings.sudo)
         status = lines(f"{proc}/status", 8192)
         inner = next((line.split()[-1] for line in status if line.startswith("NSpid:")), str(one.pid))
@@ -132,8 +136,9 @@ class _Evidence:
         ):
             code, said = self._call(argv)
             if code == 0:
-                self._part(f"stack of {one.pid}", said)
-                return said.decode("utf-8", "replace")
+                threads = said[said.find(b"Thread ") :]  # before them stands the whole command line
+                self._part(f"stack of {one.pid}", threads)
+                return threads.decode("utf-8", "replace")
         code, kernel = self._call([*sudo, "cat", f"{proc}/stack", f"{proc}/syscall"])
         told = [line for line in status if line.partition(":")[0] in _NO_STACK]
         self._part(f"stack of {one.pid} (no py-spy: of the kernel)", kernel + "\n".join(told).encode())

@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from ..records import RunRecord
@@ -25,16 +24,13 @@ _PASSES = frozenset(
 
 
 def try_out(root: Path) -> None:
-    """Write a little below `root`, for certain, and remove it. Raises OSError."""
+    """Write a little below `root`, for certain, into a file that nobody sees any more. Raises OSError."""
     path = root / f".probe.{os.uname().nodename}.{os.getpid()}"
-    try:
-        with open(path, "wb") as file:
-            file.write(_ROOM)
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        with suppress(OSError):
-            path.unlink()
+    with open(path, "wb") as file:
+        path.unlink()
+        file.write(_ROOM)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def begin(job: SetWork, state: RunRecord) -> None:
