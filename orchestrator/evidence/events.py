@@ -43,7 +43,7 @@ class SetAside:
     attempt: int = 0
     time_ms: int = 0
     kind: str = ""
-    """What was wrong: check, image, container, tunables, network, versions, deep, gate, silent, exit or lost."""
+    """What was wrong: check, image, container, tunables, network, versions, deep, gate, silent, exit, hung or lost."""
 
     @property
     def when(self) -> str:

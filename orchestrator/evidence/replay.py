@@ -2,7 +2,8 @@
 
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
 of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
-(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`).
+(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), that a run hangs (`hung`), goes over sockets
+(`sockets`), or could not end before the job's time limit (`late`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.events import Event, Pulse, Transport, number
 from orchestrator.onnode.policy import place
+from orchestrator.onnode.policy.during import hung, unwanted_sockets
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.policy.pull import next_to_pull
+from orchestrator.onnode.policy.queue import fits
 from orchestrator.onnode.settings import Settings
 
 
@@ -120,6 +123,23 @@ def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> 
     return event.node, next(iter(next_to_pull(standing, number(event.detail) or 0)), "")
 
 
+def _hung(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    pulses = {node: Pulse(*one) for node, one in about["pulses"].items()}
+    return about["reason"], settings and hung(pulses, settings)
+
+
+def _sockets(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    told = {node: Transport(*one) for node, one in about["told"].items()}
+    return about["reason"], settings and unwanted_sockets(told, settings)
+
+
+def _late(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    return False, fits(about["left_s"], about["needs_s"])
+
+
 _DECISIONS = {
     "hold": _hold,
     "placed": _placed,
@@ -129,4 +149,7 @@ _DECISIONS = {
     "free": _free,
     "repeated": _repeated,
     "pull": _pull,
+    "hung": _hung,
+    "sockets": _sockets,
+    "late": _late,
 }

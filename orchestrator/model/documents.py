@@ -375,6 +375,10 @@ class SiteLimits(DocumentPart):
     container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
     end_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
     node_silence_seconds: Annotated[int, Field(ge=1, le=86_400)] = 120
+    hang_multiple: Annotated[int, Field(ge=0, le=1000)] = 3
+    hang_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1200
+    hang_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 5400
+    storage_wait_minutes: Annotated[int, Field(ge=0, le=100_000)] = 60
 
 
 class SiteTuning(DocumentPart):

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .records import PathLike
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
 """A longer line of a node is garbage. (srun keeps a line whole only up to about a kilobyte; nodes keep theirs below that.)"""
+_MOST_KEPT = 16 << 20
 _JOINTS = str.maketrans("+-", "aa")
 _CONTROL = {code: " " for code in (*range(32), 127, *range(128, 160)) if chr(code) != UNIT}
 
@@ -55,6 +57,25 @@ class Event:
         return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
+class Pulse(NamedTuple):
+    """What a node last told of its part of a run. Milliseconds; `interval_ms`: the longest between two evaluations so far, or 0."""
+
+    quiet_ms: int
+    began: int
+    """Whether run_start is logged."""
+    interval_ms: int
+    stopped: int
+    """Whether run_stop is logged."""
+
+
+class Transport(NamedTuple):
+    """How many processes of a node said that they use RDMA, how many have said another network only, and such a line."""
+
+    rdma: int
+    other: int
+    line: str
+
+
 def clean(text: str, limit: int) -> str:
     """Return `text` without control characters (but UNIT), at most `limit` characters."""
     return text.translate(_CONTROL)[:limit]
@@ -81,26 +102,23 @@ def now_ms() -> int:
 
 
 class EventLog:
-    """Appends to one event file. A disk that is full does not stop the loop."""
+    """Appends to one event file. A disk that is full does not stop the loop: what finds no room is written with the next event."""
 
     def __init__(self, path: PathLike) -> None:
         # A torn last line of a job that was killed must not swallow our first one.
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         if os.fstat(self._fd).st_size:
             os.write(self._fd, b"\n")
-        self._torn = False
+        self._rest = bytearray()
 
     def append(self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = "") -> Event:
         """Write one event and return it. `detail` as a dict becomes JSON."""
         text = json.dumps(detail, separators=(",", ":")) if isinstance(detail, dict) else clean(detail, MAX_WORD_BYTES)
         event = Event(now_ms(), source, word, node, text)
-        line = f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
-        try:
-            # What follows half a line must not become a part of it.
-            written = os.write(self._fd, b"\n" * self._torn + line) - self._torn
-        except OSError:
-            written = 0
-        self._torn = written < len(line) and (self._torn or written > 0)
+        if len(self._rest) < _MOST_KEPT:
+            self._rest += f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
+        with suppress(OSError):
+            del self._rest[: os.write(self._fd, self._rest)]
         return event
 
     def close(self) -> None:

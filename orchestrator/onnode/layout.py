@@ -85,6 +85,10 @@ class Layout:
     def node_state(self, run: int, attempt: int, rank: int) -> Path:
         return self.attempt(run, attempt) / f"node_{rank}.json"
 
+    def hang(self, run: int, attempt: int, node: str) -> Path:
+        """What a node told of a run that hung."""
+        return self.attempt(run, attempt) / "hang" / f"{node}.txt"
+
     def node_files(self, run: int, attempt: int, node: str) -> Path:
         """What the run left in /results on one node."""
         return self.attempt(run, attempt) / "files" / node

@@ -66,11 +66,15 @@ class StopFinder:
     def feed(self, piece: bytes) -> None:
         cut = piece.rfind(b"\n") + 1
         if cut:
-            found = _last_stop(bytes((self._rest if len(self._rest) <= MAX_LINE else b"") + piece[:cut]))
-            self.status = self.status if found is None else found
+            self._take(bytes((self._rest if len(self._rest) <= MAX_LINE else b"") + piece[:cut]))
             self._rest.clear()
         if len(self._rest) <= MAX_LINE:
             self._rest += piece[cut:]
+
+    def _take(self, chunk: bytes) -> None:
+        """Take whole lines."""
+        found = _last_stop(chunk)
+        self.status = self.status if found is None else found
 
     def finish(self) -> None:
         """Take what came since the last line end as a line."""

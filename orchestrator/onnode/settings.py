@@ -55,6 +55,10 @@ class Settings:
     container_start_s: int
     node_silence_s: int
     end_grace_s: int
+    hang_multiple: int
+    hang_s: int
+    hang_start_s: int
+    storage_wait_s: int
     sudo: tuple[str, ...]
     runtime_tunables: int
     orch_lease_s: int
@@ -117,6 +121,8 @@ _LIMITS = {
     "container_start_s": 99_999,
     "node_silence_s": 99_999,
     "end_grace_s": 99_999,
+    "hang_s": 999_999,
+    "hang_start_s": 999_999,
     "preflight_check_s": 999,
     "pull_minutes": 9999,
     "pull_at_once": 9999,

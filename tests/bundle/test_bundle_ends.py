@@ -306,7 +306,7 @@ def test_the_disk_fills_up(bundles: Bundles, mount: Callable[..., Path]) -> None
     # One megabyte would be too little for the checks.
     loop = bundles.make(
         f"[[ $me != 3.1.0 ]] || {{ {fill}; stop success; exit 0; }}", nexp=4, preflight={"skip": ["free_space"]}
-    ).start()
+    ).start(STORAGE_WAIT_S="0")
     assert loop.end() == 1, loop.out
     one = bundles.set
     assert "No space left on device" in loop.out

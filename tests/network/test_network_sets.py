@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -125,7 +126,41 @@ def test_sockets_in_the_log_are_a_finding_where_rdma_is(place: Place, words: lis
     ended = run_set(place, {"local0": renamed_broadcom(), "local1": renamed_broadcom()}, *words)
     assert (ended.code, ended.run()["state"]) == (0, "success")
     reason = str(ended.run()["reason"])
-    assert reason == (f"RCCL used TCP sockets although the nodes have RDMA (node_0.log: {words[0]})" if found else "")
+    line = words[0].partition("NCCL INFO ")[2]
+    told = f"local0 and 1 more nodes, 1 of 1 processes: {line}"
+    assert reason == (f"RCCL used TCP sockets although the nodes have RDMA ({told})" if found else "")
+
+
+OVER_SOCKETS = ["x:1:1 [0] NCCL INFO Using network Socket", "x:2:2 [1] NCCL INFO Using network IB"]
+
+
+@pytest.mark.parametrize(("node", "words"), [(0, OVER_SOCKETS), (1, OVER_SOCKETS), (2, OVER_SOCKETS[1:])])
+def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(place: Place, node: int, words: list[str]) -> None:
+    """RCCL falls back to sockets on one rank of one node: any node counts, not only the one that logs."""
+    for name in ("local0", "local1"):
+        place.tree(name, renamed_broadcom())
+    bundle = place.render("broadcom_roce", network="{rdma: required}", site=place.code(*words))
+    program, script = place.folder / "code/run_and_time.sh", bundle / "lib/agent/run.py"
+    quiet = f"[ $NODE_RANK = {node} ] || exec >/dev/null\n" if node < 2 else ""
+    pause = "exec >/proc/self/fd/7; [ $ORCH_ATTEMPT = 2 ] || sleep 3"
+    text = (
+        program.read_text()
+        .replace("env |", f"exec 7>&1\n{quiet}env |")
+        .replace('[ "$NODE_RANK"', f'{pause}\n[ "$NODE_RANK"')
+    )
+    program.write_text(text)
+    script.write_text(script.read_text().replace("TRANSPORT_S = 60", "TRANSPORT_S = 0.5"))
+    ended = place.run_set(bundle)
+    assert (ended.code, ended.run()["state"]) == (0, "success"), ended.output
+    first = json.loads((ended.root / "runs/1/attempt_1/state.json").read_bytes())
+    if node == 2:
+        assert (first["outcome"], first["reason"]) == ("success", "")
+        return
+    assert first["outcome"] == "infrastructure"
+    assert first["reason"] == (
+        "RCCL does not use RDMA although the site says network.rdma: required "
+        f"(local{node}, 1 of 2 processes: Using network Socket)"
+    )
 
 
 def test_many_troubles_are_shortened(place: Place) -> None:

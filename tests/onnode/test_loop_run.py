@@ -10,7 +10,8 @@ from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import Event, EventLog
-from orchestrator.onnode.loop.run import Going, _not_ready, _refusals, _unheard
+from orchestrator.onnode.loop.going import Going
+from orchestrator.onnode.loop.run import _not_ready, _refusals, _unheard
 
 
 def after(*words: tuple[str, str, str]) -> Going:
@@ -58,6 +59,13 @@ def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reas
         ("n0", "prepared", unit("3.1", 1)),
         ("n0", "refused", "3.1"),
         ("n0", "what", unit("3.1", 0)),
+        ("n0", "pong", "5"),
+        ("n0", "pong", unit(5, "2.1", 1, 0, 0, 0)),
+        ("n0", "pong", unit(5, "3.1", 1, 0, "x", 0)),
+        ("n0", "pong", unit(5, "3.1", -1, 0, 0, 0)),
+        ("n0", "transport", unit("3.1", 1, "")),
+        ("n0", "transport", unit("3.1", "", 1, "line")),
+        ("n0", "evidence", "3.1"),
         ("n0", "", ""),
     ],
 )
@@ -65,7 +73,7 @@ def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: s
     assert vars(after((node, word, detail))) == vars(after())
 
 
-def test_events_that_found_no_room_do_not_damage_the_others(tmp_path: Path) -> None:
+def test_events_that_found_no_room_are_written_with_the_next(tmp_path: Path) -> None:
     log, before = EventLog(tmp_path / "events"), resource.getrlimit(resource.RLIMIT_FSIZE)
     log.append("node", "first", "n0", "x" * 50)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
@@ -78,5 +86,5 @@ def test_events_that_found_no_room_do_not_damage_the_others(tmp_path: Path) -> N
     log.append("node", "last", "n0", "x" * 50)
     log.close()
     assert [(one.word, one.detail) for one in read_events(tmp_path / "events")] == [
-        (word, "x" * 50) for word in ("first", "next", "last")
+        (word, "x" * 50) for word in ("first", "lost", "lost", "lost", "next", "last")
     ]

@@ -191,6 +191,15 @@ class NodeContainer(Place):
     def gone(self) -> bool:
         return self._client.process.poll() is not None
 
+    def root(self) -> int:
+        inspect = [*self._node.settings.engine_command, "inspect", "--format", "{{.State.Pid}}", self._name]
+        said = self._waiting.call(inspect, self._node.settings.preflight_check_s)[1].strip()
+        return int(said) if said.isdigit() else 0
+
+    def command(self, argv: list[str]) -> list[str]:
+        # A debugger needs more than the container has.
+        return [*self._node.settings.engine_command, "exec", "--privileged", self._name, *argv]
+
     def _said(self, line: str) -> None:
         if line == "up":
             self._up = True

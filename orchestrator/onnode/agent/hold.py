@@ -158,7 +158,9 @@ class Hold:
             return
         if isinstance(request, dict):
             if request.get("do") == "ping":
-                self.node.say("pong", str(request.get("n"))[:20])
+                run = self.run
+                pulse = (run.order.id, *run.output.pulse()) if run is not None else ()
+                self.node.say("pong", str(request.get("n"))[:20], *pulse)
             elif request.get("do") == "end":
                 self.job_ends = True
             else:
@@ -352,6 +354,10 @@ class Hold:
                 run.go()
             elif word == "stop":
                 run.stop()
+            elif word == "evidence":
+                from .evidence import gather  # seldom needed
+
+                self.node.say("evidence", run.order.id, gather(self.node, self.waiting, self.place, run.order))
 
     def _prepare(self, order: Order) -> None:
         """Pass the gate of a run. Its script is read meanwhile; the caches come last: nothing fills them again before it."""

@@ -16,15 +16,18 @@ from shlex import quote
 from typing import Any
 
 from ..events import now_ms
-from ..mllog_tail import MAX_LINE, StopFinder
+from ..mllog_tail import MAX_LINE
 from ..records import NodeRunRecord, write
 from ..waiting import Failed, Waiting, read_piece
 from .launch import Order, environment, host_entries, look_up_master, start
+from .listening import Listener
 from .node import Node
 from .tuning import Answer, Tuning, drift
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
 OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 5, 10, 5, 10
+TRANSPORT_S = 60
+"""After RCCL's first line about the network all processes should have said what they use."""
 _PIECE = 1 << 18
 _SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python knows from 3.10 on
 
@@ -50,6 +53,14 @@ class Place:
     def gone(self) -> bool:
         """Whether nothing can run here any more."""
         return False
+
+    def root(self) -> int:
+        """Return the process of this host that all of its runs come from; 0 when that is not known."""
+        return 0
+
+    def command(self, argv: list[str]) -> list[str]:
+        """Return what runs `argv` where the runs are."""
+        return argv
 
     def start(self, name: str) -> None:
         """Have the script of the run `name` begun."""
@@ -88,7 +99,8 @@ class NodeRun:
         self._start_ms = self._end_ms = now_ms()
         self._late = self._left = self._clearing = self._broken = False
         self._drift: list[dict[str, Any]] | None = None
-        self._stop = StopFinder()
+        self.output = Listener()
+        self._told = False
         place.heard = self._heard
         place.runs += 1
         self._about = place.runs, cache or {}
@@ -145,7 +157,7 @@ class NodeRun:
     def go(self) -> None:
         """Let it begin."""
         if self._code is None and not (self._begun or self._stopped or self._withdrawn):
-            self._begun, self._start_ms = True, now_ms()
+            self._begun, self._start_ms, self.output = True, now_ms(), Listener()
             self._write(start(self.order, self._rank, self._node.settings))
 
     def withdraw(self) -> None:
@@ -231,7 +243,10 @@ class NodeRun:
         piece = read_piece(self._out, _PIECE)
         if piece:
             self._keep(piece)
-            self._stop.feed(piece)
+            self.output.feed(piece)
+            if self.output.speaks and not self._told:
+                self._told = True
+                self._waiting.after("transport", TRANSPORT_S, self._tell_transport)
         elif piece is not None:
             self._waiting.forget(self._out)
             os.close(self._out)
@@ -259,7 +274,7 @@ class NodeRun:
         if self.over:
             return
         self.over = True
-        for name in ("kill", "drift", "output", "clear"):
+        for name in ("kill", "drift", "output", "clear", "transport"):
             self._waiting.cancel(name)
         try:
             while self._out >= 0 and self._take():
@@ -281,7 +296,9 @@ class NodeRun:
 
     def _tell(self) -> None:
         order, node = self.order, self._node
-        self._stop.finish()
+        self.output.finish()
+        if self.output.speaks:
+            self._tell_transport()
         keep_files(node, node.layout.node_files(order.run, order.attempt, node.name))
         code = ENDED_BY_US if self._stopped or self._code is None else self._code
         record = NodeRunRecord(
@@ -292,7 +309,10 @@ class NodeRun:
             write(record, path, sync=False)
         except OSError as error:
             node.say("note", f"cannot write {path}: {error.strerror}")
-        node.say("exit", order.id, code, self._start_ms, self._end_ms, "" if self._broken else self._stop.status)
+        node.say("exit", order.id, code, self._start_ms, self._end_ms, "" if self._broken else self.output.status)
+
+    def _tell_transport(self) -> None:
+        self._node.say("transport", self.order.id, *self.output.transport())
 
 
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:

@@ -39,6 +39,9 @@ class NodeHost(Place):
     def gone(self) -> bool:
         return self._gone
 
+    def root(self) -> int:
+        return self._pid
+
     def _ended(self) -> None:
         self._gone = True
 

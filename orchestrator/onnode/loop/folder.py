@@ -69,7 +69,11 @@ class Folder:
         """
         self.check_mine()
         if rank is not None:
-            self._publish(state.run, state.attempt, rank)
+            # A try before this one may have found no room for the states only.
+            if self._is_result_of(state):
+                self._link(state.run)
+            else:
+                self._publish(state.run, state.attempt, rank)
         for path in self._states(state):
             records.write(state, path)
 

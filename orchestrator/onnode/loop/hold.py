@@ -102,6 +102,8 @@ class Group:
         word, node, detail = said
         self.heard[node] = time.monotonic()
         if word == "pong":
+            if self.attempt is not None:
+                self.attempt.take(Event(0, "node", word, node, detail))
             return
         self.said[node] = self.said.get(node, 0) + 1
         if self.said[node] > MAX_WORDS:

@@ -14,8 +14,10 @@ from ..policy.said import NodeReport
 from ..settings import Settings, SettingsError, check_parts, load
 from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
+from .late import too_late
 from .nodes import Flow, LocalNodes, Nodes, SlurmNodes, together
 from .run import try_run
+from .storage import patiently
 from .work import SetWork, log
 
 
@@ -58,6 +60,8 @@ class SetJob(SetWork):
     queue: Queue
     late: set[int]
     """Groups of which it is not known yet whether they get nodes ready."""
+    out_of_time = ""
+    """Why no run is begun any more."""
 
     def work(self) -> int:
         """Run what is missing; the exit status."""
@@ -106,6 +110,8 @@ class SetJob(SetWork):
         if not self.queue.missing:
             self.run = self.folder.record.nexp
             return "complete", ""
+        if self.out_of_time:
+            return "time_limit", self.out_of_time
         # With results already, or with spares that are used up, it is only paused: another allocation may do better.
         paused = (any(one.too_few for one in self.groups) and self.has_spares) or any(
             self.layout.runs.glob("*/result_*.txt")
@@ -130,6 +136,12 @@ class SetJob(SetWork):
         used = False
         while run := (yield from self._next(group)):
             # Not before there is something to run: a set that is done needs no nodes any more.
+            self.out_of_time = too_late(self, group, len(self.queue.missing) + 1) or self.out_of_time
+            if self.out_of_time:
+                self.queue.put_back(run)
+                return self.out_of_time
+            if used:  # the nodes need the storage, too
+                yield from patiently(self, lambda: None)
             if used and not (yield from self._renew(group)):
                 self.queue.put_back(run)
                 return f"the containers could not be renewed: {group.problem}"

@@ -182,6 +182,10 @@ class Nodes:
     def master(self, ranks: Sequence[str]) -> str:
         return "127.0.0.1"
 
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the time limit of the job; None without one, or without an answer."""
+        return None
+
     def is_live(self, job_id: str) -> bool:
         """Whether that job still runs. No answer of Slurm counts as yes: a set must never be worked on twice."""
         return bool(re.match("[0-9]|local-[0-9]{1,9}-[0-9]", job_id)) and job_state(job_id, 120) != ""
@@ -236,6 +240,15 @@ class SlurmNodes(Nodes):
         states = {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in nodes}
         bad = ("down", "fail", "unknown", "power")
         return {node: state for node, state in states.items() if state.startswith(bad) or state.endswith("*")}
+
+    def seconds_left(self) -> float | None:
+        """Return the seconds until the time limit of the job; None without one, or without an answer."""
+        status, text = ask(["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"], 20)
+        parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip()) if status == 0 else None
+        if parts is None:  # UNLIMITED, INVALID
+            return None
+        days, hours, minutes, seconds = (int(one or 0) for one in parts.groups())
+        return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
 
     def names(self, words: str) -> list[str]:
         """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from ..events import Event, now_ms, number
-from ..mllog_tail import last_status, telling_log
+from ..events import now_ms
+from ..mllog_tail import last_status
+from ..policy.during import on_sockets
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import TAIL_BYTES, telling_line
 from ..records import RunRecord, write_bytes
 from ..regular import open_regular
+from . import storage
+from .during import look_s, why_end
 from .folder import seed_of
+from .going import Going
 from .hold import Group
 from .nodes import Flow
 from .work import SetWork
@@ -24,47 +27,6 @@ from .work import SetWork
 GATE_S = 300.0
 STOP_S = 25.0
 """An ended run has 20 s to end by itself before it is killed, and then must be recorded."""
-SOCKETS = re.compile(
-    rb"[^\n]*(?:NET/IB ?: No device found|Using network Socket|via NET/Socket|NET/Socket ?: Using)[^\n]*"
-)
-RDMA = re.compile(rb"Using network (?:IB|AINIC|RCCL-ANP)|via NET/IB")
-HEAD_BYTES = 64 << 20
-
-
-class Going:
-    """An attempt that is going on: what its nodes have said of it."""
-
-    def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
-        self.run, self.number, self.ranks = run, number, tuple(ranks)
-        self.id = f"{run}.{number}"
-        self.prepared: dict[str, list[str]] = {}
-        self.refused: dict[str, str] = {}
-        self.kept: set[str] = set()
-        """Refused because they cannot drop their caches at all: a new container would not help."""
-        self.exits: dict[str, int] = {}
-        self.stops: dict[str, str] = {}
-        self.lasted: dict[str, int] = {}
-        """Milliseconds from start to end, by the node's clock."""
-
-    def take(self, event: Event) -> None:
-        """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""
-        node, parts = event.node, event.parts
-        if node not in self.ranks:
-            return
-        if event.word in ("failed", "gone", "left"):
-            self.refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
-        elif parts[0] != self.id:
-            return
-        elif event.word == "prepared" and len(parts) == 4:
-            self.prepared[node] = parts[1:]
-        elif event.word in ("refused", "kept") and len(parts) == 2:
-            self.refused[node] = parts[1]
-            self.kept |= {node} if event.word == "kept" else set()
-        elif event.word == "exit" and len(parts) == 5 and (code := number(parts[1], 3)) is not None and code >= 0:
-            self.exits[node], self.stops[node] = code, parts[4]
-            began, ended = number(parts[2]), number(parts[3])
-            if began is not None and ended is not None:
-                self.lasted[node] = max(0, ended - began)
 
 
 def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
@@ -78,7 +40,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         image_digest=group.image, start_ms=now_ms(),
     )  # fmt: skip
     job.run, job.attempt = group.at = run, attempt
-    job.folder.begin(state)
+    yield from storage.patiently(job, lambda: storage.begin(job, state))
     job.state = "running"
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
     going = group.attempt = Going(run, attempt, ranks)
@@ -92,7 +54,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     problem = yield from _gate(job, group, going)
     timed_out = False
     if not problem:
-        _record_start(group, going)
+        yield from storage.patiently(job, lambda: _record_start(group, going))
         group.note("go", detail=going.id)
         group.send({"do": "go", "id": going.id})
         timed_out = yield from _until_over(job, group, going)
@@ -103,7 +65,8 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
     final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=now_ms())
-    job.folder.close(replace(final, exit_codes=dict(outcome.codes)), outcome.rank)
+    final = replace(final, exit_codes=dict(outcome.codes))
+    yield from storage.patiently(job, lambda: job.folder.close(final, outcome.rank))
     for node in outcome.silent:
         group.note("silent", node)
     return outcome
@@ -114,8 +77,12 @@ def _gate(job: SetWork, group: Group, going: Going) -> Flow:
     deadline = time.monotonic() + GATE_S
     while not job.ending and (unheard := _unheard(going)):
         group.look_for_ended()
-        late = time.monotonic() >= deadline or group.step is None or not group.step.alive
-        if late or any(map(group.is_gone, unheard)):
+        gone = [node for node in unheard if group.is_gone(node)]
+        if gone:  # the others are not waited for, and not to blame
+            failed = {node: group.standing.failed.get(node, ("", "it let go"))[1] for node in gone}
+            going.refused, going.waits_for_all = {**failed, **going.refused}, False
+            return "; ".join(_refusals(going))
+        if time.monotonic() >= deadline or group.step is None or not group.step.alive:
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
         yield group.look_again(deadline)
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
@@ -141,14 +108,15 @@ def _not_ready(going: Going) -> dict[str, str]:
         node: f"before run {going.run}{' it' if node in going.kept else ':'} {text}"
         for node, text in going.refused.items()
     }
-    return {**found, **dict.fromkeys(_unheard(going), f"it did not answer before run {going.run}")}
+    unheard = _unheard(going) if going.waits_for_all else []
+    return {**found, **dict.fromkeys(unheard, f"it did not answer before run {going.run}")}
 
 
 def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
     """Wait for the end of the run on all nodes; the first failure ends it everywhere. True when its time was over."""
     started = time.monotonic()
     deadline, grace, asked = started + job.settings.run_timeout_s, 0.0, started
-    silence_s = float(job.settings.node_silence_s)
+    silence_s, ask_s = float(job.settings.node_silence_s), look_s(job.settings)
     until = started
     for node in going.ranks:
         group.heard[node] = started
@@ -169,13 +137,16 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
         if going.exits and not grace:
             grace = now + job.settings.end_grace_s
         timed_out = now >= deadline
-        if failed or timed_out or job.ending or (grace and now >= grace) or group.step is None or not group.step.alive:
+        if not (failed or timed_out or job.ending):
+            going.ended = yield from why_end(group, going, left)
+        is_late, alive = grace and now >= grace, group.step is not None and group.step.alive
+        if failed or timed_out or going.ended or job.ending or is_late or not alive:
             yield from _stop(group, going, left)
             return timed_out
-        if now - asked >= silence_s / 4:
+        if now - asked >= ask_s:
             asked = now
             group.send({"do": "ping", "n": int(now - started)})
-        until = group.look_again(min(deadline, grace or deadline, asked + silence_s / 4))
+        until = group.look_again(min(deadline, grace or deadline, asked + ask_s))
         yield until
 
 
@@ -210,7 +181,11 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
         ending=job.ending_reason if job.ending else "",
         errors=_errors(job, going) if died else {},
         lasted=going.lasted,
-        remark=_sockets(group, going) if group.rdma_expected and not problem else "",
+        remark=_sockets(group, going),
+        ended=going.ended,
+        quiet={node: one.quiet_ms for node, one in going.pulses.items()},
+        doing=going.doing,
+        sockets=going.sockets,
     )
 
 
@@ -252,15 +227,6 @@ def _record_start(group: Group, going: Going) -> None:
 
 
 def _sockets(group: Group, going: Going) -> str:
-    """Return words about RCCL on TCP sockets where RDMA was expected. Lines about RDMA in use outweigh what it could use."""
-    log = telling_log(group.job.layout, going.run, going.number)
-    try:
-        with open(log, "rb") as file:
-            head = file.read(HEAD_BYTES)
-    except OSError:
-        return ""
-    found = SOCKETS.search(head)
-    if found is None or RDMA.search(head):
-        return ""
-    line = found.group()[:160].decode("utf-8", "replace")
-    return f"RCCL used TCP sockets although the nodes have RDMA ({log.name}: {line})"
+    """Return words about RCCL on TCP sockets where RDMA was expected."""
+    found = on_sockets(going.transports) if group.rdma_expected and not going.ended else ""
+    return f"RCCL used TCP sockets although the nodes have RDMA ({found})" if found else ""

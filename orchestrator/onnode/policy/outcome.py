@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from .during import stands_out
 from .trouble import in_one, way_of
 
 NOT_ENDED = -1
@@ -40,6 +41,14 @@ class AttemptFacts:
     """node -> milliseconds from its start to its end."""
     remark: str = ""
     """What else is wrong with a run that ended well, such as sockets instead of RDMA."""
+    ended: str = ""
+    """Why the loop ended it before its time: it hung, or it did not use RDMA."""
+    quiet: Mapping[str, int] = field(default_factory=dict)
+    """node -> milliseconds since its last output when it was last asked."""
+    doing: Mapping[str, str] = field(default_factory=dict)
+    """node -> what its processes did when it hung."""
+    sockets: Sequence[str] = ()
+    """The nodes that did not use RDMA, where that ended it."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +89,19 @@ def decide(attempt: AttemptFacts) -> Outcome:
     bad, rank = bad_nodes(attempt.ranks, codes), result_rank(attempt)
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
-        return Outcome("success", _joined(bad and f"after run_stop: {bad}", attempt.remark), codes, rank, not bad)
+        return Outcome(
+            "success", _joined(bad and f"after run_stop: {bad}", attempt.ended, attempt.remark), codes, rank, not bad
+        )
     if attempt.ending:
         return Outcome("interrupted", attempt.ending, codes)
     if status:
-        return Outcome("not_converged", _joined(f"run_stop says {status}", bad, attempt.remark), codes, rank, not bad)
+        return Outcome(
+            "not_converged",
+            _joined(f"run_stop says {status}", bad, attempt.ended, attempt.remark),
+            codes,
+            rank,
+            not bad,
+        )
     return _died(attempt, codes, bad)
 
 
@@ -94,11 +111,27 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
     if attempt.timed_out:
         reason = _joined(f"no run_stop within {attempt.timed_out} s (run time-out)", bad, told)
         return Outcome("infrastructure", reason, codes)
+    if attempt.ended:
+        return _ended(attempt, codes)
     blamed, silent = blame(attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted)
     if len(codes) > 1 and told.startswith("all "):  # the codes tell no more
         bad = ""
     reason = _joined("no run_stop", bad, told)
     return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=_way(attempt, codes))
+
+
+def _ended(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
+    """Return what became of an attempt that the loop ended: the exit codes only tell that."""
+    if attempt.sockets:
+        few = len(attempt.sockets) <= len(attempt.ranks) // 2
+        blamed = [(node, "network", f"run {attempt.run} did not use RDMA there") for node in attempt.sockets if few]
+        return Outcome("infrastructure", attempt.ended, codes, blamed=tuple(blamed))
+    node, words = stands_out(attempt.ranks, attempt.quiet, attempt.doing)
+    told = in_one(attempt.ranks, attempt.errors)
+    if not node:
+        return Outcome("infrastructure", _joined(attempt.ended, in_one(attempt.ranks, attempt.doing), told), codes)
+    reason = _joined(attempt.ended, f"node {node} (rank {attempt.ranks.index(node)}) stands out: {words}", told)
+    return Outcome("infrastructure", reason, codes, blamed=((node, "hung", f"run {attempt.run} hung there: {words}"),))
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:

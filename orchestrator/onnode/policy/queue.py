@@ -8,6 +8,9 @@ from collections.abc import Iterable
 IN_A_ROW = 3
 """A group in which so many attempts died one after the other, of whatever runs, takes no more: others do better, or worse."""
 
+CLOSE_S = 120
+"""Seconds: so long before the job's time limit Slurm's warning closes the set (--signal of job.sh)."""
+
 
 class Queue:
     """The runs without a result, in order. `most`: attempts of one run, in this job; `groups`: those that are at work."""
@@ -54,3 +57,8 @@ class Queue:
         if self.tried[run] < self.most:
             self.put_back(run)
         return self.dead[group] >= IN_A_ROW and len(self.groups) > 1
+
+
+def fits(left_s: float, needs_s: float) -> bool:
+    """Whether a run can end before the job's time limit: the shortest that is known took `needs_s`, 0 where none is."""
+    return left_s - CLOSE_S >= needs_s

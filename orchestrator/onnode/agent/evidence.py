@@ -1,0 +1,187 @@
+"""What a node can tell of a run that hangs, for people: its processes, stacks, kernel log, GPUs, what RCCL and torch left.
+
+Each part is bounded in size and time, and no part that fails keeps the next from being asked. A flight record is a pickle: it is
+copied, and nothing here reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from shlex import join
+from typing import NamedTuple
+
+from ..records import write_bytes
+from ..regular import read_bytes
+from ..settings import declared
+from ..system import entries, first_line, lines
+from ..waiting import Waiting
+from .launch import Order
+from .node import Node, shortened
+from .run import Place
+from .tools import Smi
+
+MOST_S, _PART_S = 45.0, 10.0
+_MOST_BYTES, _MOST_TEXT, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 2 << 20, 256, 16
+_NO_STACK = ("State", "Threads", "VmRSS", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+_FRAME = re.compile(r"^ {2,}(\S.*?) \((.*?)(?::(\d+))?\)$", re.MULTILINE)
+_INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<frozen")
+_GPU = "if command -v amd-smi >/dev/null; then amd-smi monitor; else rocm-smi; fi 2>&1"
+_KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } | tail -n 200"
+_TAILS = 'for one in $1; do [ -f "$one" ] && echo "== $one" && tail -c 20000 "$one"; done'
+# A line into its pipe makes torch write its flight record; the file of each rank is copied to where files of a run are kept.
+_RECORDS = """
+[ -z "$2" ] || for one in "$2"*.pipe; do [ ! -p "$one" ] || timeout 2 sh -c 'echo 1 >"$0"' "$one"; done
+[ -z "$2" ] || sleep 3
+count=0
+for one in "$1"*; do
+  [ -f "$one" ] && [ "$count" -lt 16 ] || continue
+  count=$((count + 1))
+  mkdir -p "$3" && head -c 8388608 "$one" >"$3/${one##*/}"
+done
+echo "$count files"
+"""
+
+
+class Process(NamedTuple):
+    pid: int
+    parent: int
+    state: str
+    rss: int
+    name: str
+
+
+def gather(node: Node, waiting: Waiting, place: Place, order: Order) -> str:
+    """Write what this node can tell into the attempt's folder; return in a few words what its processes do."""
+    return _Evidence(node, waiting, place).gather(order)
+
+
+class _Evidence:
+    def __init__(self, node: Node, waiting: Waiting, place: Place) -> None:
+        self._node, self._waiting, self._place = node, waiting, place
+        self._until = time.monotonic() + MOST_S
+        self._text = bytearray()
+        self._root = place.root()
+
+    def gather(self, order: Order) -> str:
+        node, path = self._node, self._node.layout.hang(order.run, order.attempt, self._node.name)
+        family = self._processes()
+        self._part("processes", "".join(f"{line}\n" for line in self._table(family)).encode())
+        programs = sorted((one for one in family if one.state != "Z"), key=lambda one: one.rss, reverse=True)
+        programs = [one for one in programs if "python" in self._command(one.pid)] or programs
+        stacks = [self._stack(one) for one in programs[:_MOST_STACKS]]
+        self._say("kernel log", ["sh", "-c", _KERNEL % (f"{join(node.settings.sudo)} " if node.settings.sudo else "")])
+        tools = Smi(node).paths
+        here = [tools["amd-smi"], "monitor"] if "amd-smi" in tools else [*tools.values()]
+        self._say("GPUs", here or self._place.command(["sh", "-c", _GPU]))
+        self._collectives()
+        with contextlib.suppress(OSError):
+            os.makedirs(path.parent, exist_ok=True)
+            write_bytes(path, bytes(self._text), sync=False)
+        return shortened(_doing(programs, stacks) if self._root else "", 300)
+
+    def _part(self, title: str, content: bytes) -> None:
+        room = max(0, min(_MOST_BYTES, _MOST_TEXT - len(self._text)))
+        self._text += (
+            f"==== {title}\n".encode() + content[len(content) - min(room, len(content)) :].rstrip(b"\n") + b"\n"
+        )
+
+    def _call(self, argv: list[str]) -> tuple[int, bytes]:
+        return self._waiting.call(argv, min(_PART_S, max(0.0, self._until - time.monotonic())))
+
+    def _say(self, title: str, argv: list[str]) -> None:
+        status, said = self._call(argv)
+        self._part(title, said or f"(nothing; exit status {status})".encode())
+
+    # ---- processes
+
+    def _processes(self) -> list[Process]:
+        """Return the processes of the run: what its place has started, and all that these did."""
+        found = {one.pid: one for pid in entries(self._node.proc) if pid.isdecimal() for one in self._read(pid)}
+        family, root = set[int](), self._root
+        for pid in found if root else ():
+            above = [pid]
+            while above[-1] in found and above[-1] != root and len(above) < 64:
+                above.append(found[above[-1]].parent)
+            family |= {pid} if above[-1] == root != pid else set()
+        return [found[pid] for pid in sorted(family)[:_MOST_PROCESSES]]
+
+    def _read(self, pid: str) -> Iterator[Process]:
+        head, _, rest = first_line(f"{self._node.proc}/{pid}/stat").rpartition(")")
+        fields = rest.split()
+        if len(fields) > 21 and fields[1].isdecimal():
+            yield Process(int(pid), int(fields[1]), fields[0], int(fields[21]), head.partition("(")[2])
+
+    def _command(self, pid: int) -> str:
+        """Return the program and its script. What else is on a command line can be a secret."""
+        program, *words = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
+        return shortened(" ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200)
+
+    def _table(self, family: list[Process]) -> Iterator[str]:
+        yield "pid ppid state wchan name command"
+        for one in family:
+            wchan = first_line(f"{self._node.proc}/{one.pid}/wchan") or "-"
+            yield f"{one.pid} {one.parent} {one.state} {wchan} {shortened(one.name, 20)} {self._command(one.pid)}"
+
+    def _stack(self, one: Process) -> str:
+        """Write a stack, and return it: Python's where py-spy is here or in the image, else what the kernel knows."""
+        proc, sudo = f"{self._node.proc}/{one.pid}", list(self._node.settings.sudo)
+        status = lines(f"{proc}/status", 8192)
+        inner = next((line.split()[-1] for line in status if line.startswith("NSpid:")), str(one.pid))
+        for argv in (
+            [*sudo, "py-spy", "dump", "--nonblocking", "--pid", str(one.pid)],
+            self._place.command(["py-spy", "dump", "--nonblocking", "--pid", inner]),
+        ):
+            code, said = self._call(argv)
+            if code == 0:
+                threads = said[said.find(b"Thread ") :]  # before them stands the whole command line
+                self._part(f"stack of {one.pid}", threads)
+                return threads.decode("utf-8", "replace")
+        code, kernel = self._call([*sudo, "cat", f"{proc}/stack", f"{proc}/syscall"])
+        told = [line for line in status if line.partition(":")[0] in _NO_STACK]
+        self._part(f"stack of {one.pid} (no py-spy: of the kernel)", kernel + "\n".join(told).encode())
+        return ""
+
+    # ---- collectives
+
+    def _collectives(self) -> None:
+        """Write the end of RCCL's own log, and have torch's flight records kept, where these are switched on."""
+        with contextlib.suppress(OSError):
+            text = read_bytes(self._node.layout.environment).decode("utf-8", "surrogateescape")
+            values = declared(text)
+            if pattern := values.get("NCCL_DEBUG_FILE", ""):
+                names = re.sub("%[a-z]", "*", pattern)
+                self._say("RCCL", self._place.command(["sh", "-c", _TAILS, "sh", names]))
+            if any(
+                values.get(name, "0") not in ("", "0")
+                for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+            ):
+                stem = values.get("TORCH_FR_DUMP_TEMP_FILE") or values.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+                words = [stem or "/tmp/nccl_trace_rank_", values.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "")]
+                results = "/results" if self._node.settings.engine != "none" else self._node.results
+                argv = ["sh", "-c", _RECORDS, "sh", *words, f"{results}/flight_recorder"]
+                self._say("flight records (files/)", self._place.command(argv))
+
+
+def _doing(programs: list[Process], stacks: list[str]) -> str:
+    """Return what the processes do in words that are equal for nodes that do the same; "" where nothing tells."""
+    if not programs:
+        return "gone: none of its processes is left"
+    for state, words in (
+        ("T", "stopped: a process does not run (state T)"),
+        ("D", "blocked: a process is in the kernel (D)"),
+    ):
+        if any(one.state.upper() == state for one in programs):
+            return words
+    frames = sorted({_where(text) for text in stacks if text} - {""})
+    return "in " + ", ".join(frames[:3]) if frames else ""
+
+
+def _where(text: str) -> str:
+    """Return the innermost frames of the main thread in what py-spy prints, without numbers of lines."""
+    main = text.partition('"MainThread"')[2].partition("\nThread ")[0]
+    found = [f"{name} ({os.path.basename(file)})" for name, file, _ in _FRAME.findall(main) if not _INNER.search(file)]
+    return " < ".join(found[:2])

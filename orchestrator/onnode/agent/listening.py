@@ -1,0 +1,75 @@
+"""What a run's output tells while it goes on: since when it is quiet, its own rhythm, and what RCCL uses between the nodes."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from ..events import Pulse, Transport
+from ..mllog_tail import TOKEN, StopFinder, lines
+
+MOST_STEP_S = 120.0
+"""Between two looks at the clock no more counts as quiet: a node that was suspended has not heard a run hang."""
+_HEAD_BYTES = 64 << 20
+_MOST_PROCESSES = 4096
+# RCCL's lines: host:pid:thread [gpu] NCCL INFO text. Once per communicator `Using network IB` (Socket, or a plug-in's name).
+_INFO, _MOST_LINE = b"NCCL INFO ", 300
+_RDMA = re.compile(rb"Using network (?!(?:Fast)?Socket)\S|via NET/(?!(?:Fast)?Socket)\S")
+_OTHER = re.compile(rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|via NET/\w*Socket|NET/Socket ?: Using")
+
+
+class Listener(StopFinder):
+    """Takes what a run prints, piece by piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looked, self._quiet_s, self._bytes = time.monotonic(), 0.0, 0
+        self._began = self._interval_s = 0.0
+        """When run_start or the last evaluation was logged; the longest time between two of these."""
+        self._processes: dict[bytes, bytes] = {}
+        """Process -> b"" when it uses RDMA, else the first line that says something else."""
+
+    def feed(self, piece: bytes) -> None:
+        self._looked, self._quiet_s = time.monotonic(), 0.0
+        self._bytes += len(piece)
+        super().feed(piece)
+
+    def _take(self, chunk: bytes) -> None:
+        super()._take(chunk)
+        if TOKEN in chunk and (b"run_start" in chunk or b"eval_accuracy" in chunk):
+            for record in lines(chunk):
+                if record["key"] in ("run_start", "eval_accuracy"):
+                    if self._began:
+                        self._interval_s = max(self._interval_s, self._looked - self._began)
+                    self._began = self._looked
+        at = chunk.find(_INFO) if self._bytes < _HEAD_BYTES else -1
+        while at >= 0:
+            end = chunk.find(b"\n", at)
+            begin = max(chunk.rfind(b"\n", max(0, at - _MOST_LINE), at) + 1, at - _MOST_LINE)
+            self._hear_network(chunk[begin:at].split()[-2:-1], chunk[at + len(_INFO) : min(end, at + _MOST_LINE)])
+            at = chunk.find(_INFO, end)
+
+    def _hear_network(self, speaker: list[bytes], text: bytes) -> None:
+        process = speaker[0].rpartition(b":")[0] if speaker else b""
+        if _RDMA.search(text):
+            self._processes[process] = b""
+        elif _OTHER.search(text) and len(self._processes) < _MOST_PROCESSES:
+            self._processes.setdefault(process, text)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether RCCL has said something of the network."""
+        return bool(self._processes)
+
+    def transport(self) -> Transport:
+        other = [text for text in self._processes.values() if text]
+        line = other[0][:160].decode("utf-8", "replace") if other else ""
+        return Transport(len(self._processes) - len(other), len(other), line)
+
+    def pulse(self) -> Pulse:
+        """Return what it tells now."""
+        now = time.monotonic()
+        self._quiet_s += min(now - self._looked, MOST_STEP_S)
+        self._looked = now
+        ms = int(1000 * self._quiet_s), int(self._began > 0), int(1000 * self._interval_s)
+        return Pulse(*ms, int(self.status != ""))

@@ -1,0 +1,53 @@
+"""While an attempt goes on: whether it hangs or goes over sockets, and what its nodes tell about a hang before they end it."""
+
+from __future__ import annotations
+
+import time
+
+from ..policy.during import LEAST_S, hung, unwanted_sockets
+from ..settings import Settings
+from .going import Going
+from .hold import Group
+from .nodes import Flow
+
+EVIDENCE_S = 60.0
+"""Nodes take 45 s at most (agent/evidence.py)."""
+_LOOK_S = 30.0
+
+
+def look_s(settings: Settings) -> float:
+    """Return how often nodes are asked for their pulse, in seconds."""
+    often = [_LOOK_S, settings.node_silence_s / 4]
+    if settings.hang_multiple > 0:
+        often += [min(LEAST_S, settings.hang_multiple * settings.hang_s, settings.hang_start_s) / 4]
+    return max(0.2, min(often))
+
+
+def why_end(group: Group, going: Going, left: list[str]) -> Flow:
+    """Return why the attempt is to be ended while `left` go on, "" where it is not; the decision is on record."""
+    settings = group.settings
+    if reason := unwanted_sockets(going.transports, settings):
+        told = {node: list(one) for node, one in going.transports.items()}
+        group.note("sockets", detail={"told": told, "reason": reason})
+        going.sockets = [node for node, one in going.transports.items() if one.other]
+        return reason
+    pulses = {node: going.pulses[node] for node in left if node in going.pulses}
+    reason = hung(pulses, settings) if len(pulses) == len(left) else ""
+    if reason:
+        group.note("hung", detail={"pulses": {node: list(one) for node, one in pulses.items()}, "reason": reason})
+        group.job.log(f"run {going.run} attempt {going.number} {reason}; asking the nodes what they do")
+        yield from _gather(group, going, left)
+        where = group.job.layout.hang(going.run, going.number, "NODE").relative_to(group.job.layout.root)
+        reason = f"{reason}; evidence in {where}"
+    return reason
+
+
+def _gather(group: Group, going: Going, left: list[str]) -> Flow:
+    """Have the nodes write what they know."""
+    group.send({"do": "evidence", "id": going.id})
+    deadline = time.monotonic() + EVIDENCE_S
+    while time.monotonic() < deadline and not group.job.ending and group.step is not None and group.step.alive:
+        group.look_for_ended()
+        if all(node in going.doing or node in going.exits or group.is_gone(node) for node in left):
+            return
+        yield group.look_again(deadline)

@@ -1,0 +1,67 @@
+"""What the nodes of an attempt have said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..events import Event, Pulse, Transport, number
+from ..policy.said import line
+
+
+class Going:
+    """An attempt that is going on: what its nodes have said of it."""
+
+    def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
+        self.run, self.number, self.ranks = run, number, tuple(ranks)
+        self.id = f"{run}.{number}"
+        self.prepared: dict[str, list[str]] = {}
+        self.refused: dict[str, str] = {}
+        self.kept: set[str] = set()
+        """Refused because they cannot drop their caches at all: a new container would not help."""
+        self.waits_for_all = True
+        """Who is not ready for the run has had its time for it."""
+        self.exits: dict[str, int] = {}
+        self.stops: dict[str, str] = {}
+        self.lasted: dict[str, int] = {}
+        """Milliseconds from start to end, by the node's clock."""
+        self.pulses: dict[str, Pulse] = {}
+        self.transports: dict[str, Transport] = {}
+        self.doing: dict[str, str] = {}
+        """What the processes of a node do in a run that hangs, "" where nothing tells."""
+        self.ended = ""
+        """Why the loop ends it."""
+        self.sockets: list[str] = []
+        """The nodes that do not use RDMA, where that ends it."""
+
+    def take(self, event: Event) -> None:
+        """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""
+        node, parts = event.node, event.parts
+        if node not in self.ranks:
+            return
+        if event.word in ("failed", "gone", "left"):
+            self.refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
+        elif event.word == "pong":
+            if len(parts) == 6 and parts[1] == self.id and (pulse := _numbers(parts[2:])):
+                self.pulses[node] = Pulse(*pulse)
+        elif parts[0] != self.id:
+            return
+        elif event.word == "transport" and len(parts) == 4 and (counts := _numbers(parts[1:3])):
+            self.transports[node] = Transport(counts[0], counts[1], line(parts[3], 200))
+        elif event.word == "evidence" and len(parts) == 2:
+            self.doing[node] = line(parts[1], 300)
+        elif event.word == "prepared" and len(parts) == 4:
+            self.prepared[node] = parts[1:]
+        elif event.word in ("refused", "kept") and len(parts) == 2:
+            self.refused[node] = parts[1]
+            self.kept |= {node} if event.word == "kept" else set()
+        elif event.word == "exit" and len(parts) == 5 and (code := number(parts[1], 3)) is not None and code >= 0:
+            self.exits[node], self.stops[node] = code, parts[4]
+            began, ended = number(parts[2]), number(parts[3])
+            if began is not None and ended is not None:
+                self.lasted[node] = max(0, ended - began)
+
+
+def _numbers(texts: Sequence[str]) -> list[int]:
+    """Return them as numbers from 0 on, [] where one is none."""
+    found = [one for text in texts if (one := number(text)) is not None and one >= 0]
+    return found if len(found) == len(texts) else []

@@ -1,0 +1,196 @@
+"""What a node notes and tells of a run that goes on: its rhythm, what RCCL says of the network, evidence of a hang."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agent_parts import Bench, bench, until
+
+from orchestrator.onnode.agent.listening import Listener
+from orchestrator.onnode.events import Pulse, Transport
+
+RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "%s", "metadata": {"lineno": 1}}\n'
+AT = "node-3:4711:4712 [0] NCCL INFO "
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path) as made:
+        yield made
+
+
+def heard(*texts: str) -> Listener:
+    listener = Listener()
+    for text in texts:
+        listener.feed(text.encode())
+    return listener
+
+
+def test_the_rhythm_is_the_longest_time_between_evaluations() -> None:
+    listener = heard("noise\n", RECORD % "init_start")
+    assert listener.pulse()[1:] == (0, 0, 0)
+    listener.feed((RECORD % "run_start").encode())
+    for pause in (0.05, 0.3, 0.01):
+        time.sleep(pause)
+        listener.feed((RECORD % "train_loss").encode())
+        listener.feed((RECORD % "eval_accuracy").encode())
+    time.sleep(0.05)
+    pulse = listener.pulse()
+    assert pulse.began == 1 and pulse.stopped == 0
+    assert 300 <= pulse.interval_ms < 3000
+    assert pulse.quiet_ms >= 50
+    listener.feed(b":::MLLOG {" + b"x" * 3000)  # any byte is a sign of life
+    assert listener.pulse().quiet_ms < pulse.quiet_ms
+
+
+# The texts of NCCL 2.19 to 2.31 and of RCCL, plug-ins included.
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([AT + "Using network IB"], (1, 0)),
+        ([AT + "Using network IBext_v8", AT + "NET/Socket : Using [0]eno0:10.0.0.1<0>"], (1, 0)),
+        ([AT + "Using network AWS Libfabric"], (1, 0)),
+        ([AT + "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/IB/0/GDRDMA"], (1, 0)),
+        ([AT + "NET/IB : No device found.", AT + "Using network Socket"], (0, 1)),
+        ([AT + "NET/IB : No device found.", AT.replace("4711", "4713") + "Using network IB"], (1, 1)),
+        ([AT + "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0"], (0, 1)),
+        ([AT + "Using network FastSocket"], (0, 1)),
+        (["[default0]:" + AT + "Using network Socket"], (0, 1)),
+        ([AT + "Bootstrap : Using eno0:10.0.0.1<0>", "RCCL version 2.26.6", "Using network Socket"], None),
+    ],
+)
+def test_what_rccl_says_of_the_network(lines: list[str], found: tuple[int, int] | None) -> None:
+    text = "\n".join([*lines, ""])
+    for cut in (0, 20, len(text) // 2):
+        listener = heard(text[:cut], text[cut:])
+        assert listener.speaks is (found is not None)
+        assert listener.transport()[:2] == (found or (0, 0))
+
+
+def test_hostile_output_is_bounded() -> None:
+    lines = [f"x:{at}:1 [0] NCCL INFO Using network Socket {'y' * 500}\n" * 20 for at in range(5000)]
+    begin = time.process_time()
+    listener = heard(*lines, "NCCL INFO " * 100_000 + "\n")
+    assert time.process_time() - begin < 5
+    assert listener.transport().other <= 4096 and len(listener.transport().line) <= 160
+
+
+def test_a_node_tells_its_pulse_and_the_network(one: Bench) -> None:
+    one.plan(f"echo '{(RECORD % 'run_start').strip()}'; echo '{AT}Using network Socket'; sleep 1000")
+    agent = one.agent()
+    agent.hear("ready")
+    agent.say("ping", n=1)
+    assert agent.hear("pong") == ["1"]
+    name = agent.begin(1)
+    until(lambda: b"Socket" in agent.log(1))
+
+    def began() -> bool:
+        agent.say("ping", n=2)
+        fields = agent.hear("pong")
+        assert fields[:2] == ["2", name]
+        return Pulse(*map(int, fields[2:])).began == 1
+
+    until(began)
+    agent.say("stop", id=name)
+    assert Transport(*agent.hear("transport")[1:]) == ("0", "1", "Using network Socket")
+    agent.hear("exit")
+
+
+PY_SPY = r"""#!/bin/bash
+cat <<'END'
+Process 1: python3 train.py --token=secret
+Python v3.11.2 (/usr/bin/python3.11)
+
+Thread 1 (idle): "MainThread"
+    wait (threading.py:320)
+    all_reduce (torch/distributed/distributed_c10d.py:2501)
+    step (train.py:120)
+    <module> (train.py:300)
+Thread 2 (active): "pin_memory"
+    read (loader.py:1)
+END
+"""
+
+
+def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
+    """py-spy and amd-smi are stand-ins; the processes, the kernel's files and the files of torch and RCCL are real ones."""
+    tools = {"py-spy": PY_SPY, "amd-smi": "#!/bin/bash\necho GPU 0 busy: $1\nyes | head -c 3000000\n"}
+    for name, text in tools.items():
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    records = tmp_path / "records"
+    one.layout.environment.write_text(
+        f'declare -x NCCL_DEBUG_FILE="{tmp_path}/rccl.%h.%p"\ndeclare -x TORCH_NCCL_TRACE_BUFFER_SIZE="200"\n'
+        f'declare -x TORCH_NCCL_DEBUG_INFO_TEMP_FILE="{records}_"\ndeclare -x TORCH_NCCL_DEBUG_INFO_PIPE_FILE="{records}.p"\n'
+    )
+    program = tmp_path / "train.py"
+    # What torch does: a line in the pipe makes it write its record.
+    program.write_text(
+        "import os, sys\n"
+        f"open({str(tmp_path / 'rccl.node.77')!r}, 'w').write('old ' * 20000 + 'the last line of RCCL')\n"
+        f"os.mkfifo({str(records) + '.p0.pipe'!r})\n"
+        "print('hanging', flush=True)\n"
+        f"open({str(records) + '.p0.pipe'!r}).read()\n"
+        f"open({str(records) + '_0'!r}, 'wb').write(b'\\x80\\x02]q.')\n"
+        "import time; time.sleep(1000)\n"
+    )
+    one.plan(f"python3 {program} --token=$FROM_CONFIG & wait")
+    agent = one.agent(PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    agent.hear("ready")
+    name = agent.begin(1)
+    until(lambda: b"hanging" in agent.log(1))
+    agent.say("evidence", id=name)
+    assert agent.hear("evidence") == [name, "in all_reduce (distributed_c10d.py) < step (train.py)"]
+    told = one.layout.hang(1, 1, "n1").read_text()
+    for part in ("processes", "kernel log", "GPUs", "RCCL", "flight records (files/)"):
+        assert told.count(f"==== {part}\n") == 1
+    assert f"python3 {program}" in told
+    assert "all_reduce (torch/distributed/distributed_c10d.py:2501)" in told
+    assert "token" not in told and "secret" not in told
+    assert "the last line of RCCL" in told and told.count("old ") < 6000
+    assert "1 files" in told
+    assert len(told) < 1 << 20
+    agent.say("stop", id=name)
+    agent.hear("exit")
+    assert (one.layout.node_files(1, 1, "n1") / "flight_recorder/records_0").read_bytes() == b"\x80\x02]q."
+
+
+def test_evidence_without_tools_says_what_the_kernel_knows(one: Bench, tmp_path: Path) -> None:
+    one.plan("sleep 1000")
+    agent = one.agent()
+    agent.hear("ready")
+    name = agent.begin(1)
+    until(lambda: (tmp_path / "channels").exists())
+    agent.say("ping", n=1)
+    agent.hear("pong")
+    agent.say("evidence", id=name)
+    assert agent.hear("evidence")[0] == name
+    told = one.layout.hang(1, 1, "n1").read_text()
+    assert "(no py-spy: of the kernel)" in told and "State:\t" in told
+    agent.say("stop", id=name)
+    agent.hear("exit")
+
+
+def test_the_end_of_the_job_does_not_wait_for_evidence(one: Bench, tmp_path: Path) -> None:
+    slow = tmp_path / "bin/py-spy"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/bash\nexec sleep 60\n")
+    slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
+    one.plan("sleep 1000")
+    agent = one.agent(PATH=f"{slow.parent}:{os.environ['PATH']}")
+    agent.hear("ready")
+    name = agent.begin(1)
+    agent.say("evidence", id=name)
+    time.sleep(0.5)
+    begin = time.monotonic()
+    agent.input.close()
+    agent.end()
+    assert time.monotonic() - begin < 8
+    assert agent.words[-1][0] == "left"
