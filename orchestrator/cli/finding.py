@@ -31,7 +31,7 @@ def find_site(given: str | None) -> Path | None:
         if named:
             path = Path(named).expanduser()
             if not path.is_file():
-                raise UsageError(f"{by}: there is no file {path}", hint="docs/commands.md tells what a site file is")
+                raise UsageError(f"{by}: there is no file {path}", hint="orchestrator init writes one")
             return path
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "orchestrator" / "site.yaml"
     return next((path for path in (Path("site.yaml"), config) if path.is_file()), None)
@@ -44,7 +44,7 @@ def need_site(given: str | None) -> Path:
         raise UsageError(
             "there is no site file: --site, $ORCHESTRATOR_SITE, ./site.yaml and "
             "~/.config/orchestrator/site.yaml were tried",
-            hint="write one: `scheduler: slurm` and `log_dir: /shared/results` are enough to begin with",
+            hint="orchestrator init writes one",
         )
     return path
 
