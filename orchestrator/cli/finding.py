@@ -166,6 +166,9 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
         changed["spares"] = args.spares
     if args.side_by_side is not None:
         changed["side_by_side"] = args.side_by_side
+    if args.sbatch:
+        refuse_without_scheduler(site.scheduler, "--sbatch")
+        changed["sbatch"] = [*site.sbatch, *args.sbatch]
     if names := excluded(args):
         refuse_without_scheduler(site.scheduler)
         changed["exclude"] = [*site.exclude, *names]
@@ -173,6 +176,14 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
     return replace(entry, site=site.model_copy(update=changed)) if changed else entry
 
 
-def refuse_without_scheduler(scheduler: str) -> None:
+def job_words(args: Namespace, scheduler: str) -> tuple[str, ...]:
+    """--dependency and --begin as words for sbatch. Raises UsageError where there is none."""
+    given = {"--dependency": args.dependency, "--begin": args.begin}
+    for option in (option for option, value in given.items() if value):
+        refuse_without_scheduler(scheduler, option)
+    return tuple(f"{option}={value}" for option, value in given.items() if value)
+
+
+def refuse_without_scheduler(scheduler: str, option: str = "--exclude") -> None:
     if scheduler == "local":
-        raise UsageError("--exclude: without a scheduler there is nothing to choose nodes from (scheduler: local)")
+        raise UsageError(f"{option}: without a scheduler nothing is asked of one (scheduler: local)")
