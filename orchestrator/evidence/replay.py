@@ -2,7 +2,7 @@
 
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
 of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
-(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`).
+(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), what is worth telling people (`notify`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.onnode.events import Event, number
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.judge import judge_checks
+from orchestrator.onnode.policy.notice import SetCounts, due
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.policy.pull import next_to_pull
 from orchestrator.onnode.settings import Settings
@@ -120,6 +121,14 @@ def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> 
     return event.node, next(iter(next_to_pull(standing, number(event.detail) or 0)), "")
 
 
+def _notify(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    counts: dict[str, Any] = {
+        name: tuple(one) if isinstance(one, list) else one for name, one in about["counts"].items()
+    }
+    return about["due"], due(SetCounts(**counts))
+
+
 _DECISIONS = {
     "hold": _hold,
     "placed": _placed,
@@ -129,4 +138,5 @@ _DECISIONS = {
     "free": _free,
     "repeated": _repeated,
     "pull": _pull,
+    "notify": _notify,
 }

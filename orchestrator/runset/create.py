@@ -71,8 +71,9 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
 
 
 def needed_names(entry: Entry) -> list[str]:
-    """What the site passes on by name, and the data folders that no site file gives."""
-    return sorted({*entry.pass_env, *(mount.variable for mount in entry.mounts if mount.host is None)})
+    """What the site passes on by name, where a webhook's address is, and the data folders that no site file gives."""
+    webhook = [entry.site.notify.webhook] if entry.site.notify.webhook else []
+    return sorted({*entry.pass_env, *webhook, *(mount.variable for mount in entry.mounts if mount.host is None)})
 
 
 def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Layout:
