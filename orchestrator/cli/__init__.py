@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "submit": "create a set and submit its job",
     "run": "submit, watch and score in one; the exit code tells the verdict",
     "status": "what every set (or one) is doing",
+    "metrics": "what all sets are doing, as metrics of Prometheus",
     "watch": "live view of a set until it ends",
     "nodes": "who ran what on which node of a set, how fast, and which were set aside",
     "replay": "make a set's decisions again from what its nodes said",

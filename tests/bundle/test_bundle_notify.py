@@ -173,10 +173,12 @@ def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -
     site = {"webhook": "HOOK", "command": [str(tell)], "seconds": 1, "events": ["complete"]}
     code, out = bundles.make(notify=site, nexp=1).run(HOOK=server.address)
     assert code == 0 and time.monotonic() - began < 30
-    assert sorted(notices(out)) == [
-        "notify: command: not done within 1 s",
+    command, webhook = sorted(notices(out))
+    assert command == "notify: command: not done within 1 s"
+    assert webhook in (
         "notify: webhook: not done within 1 s",
-    ] or sorted(notices(out)) == ["notify: command: not done within 1 s", "notify: webhook: TimeoutError"]
+        "notify: webhook: TimeoutError",
+    )  # its own limit, or the process's
     assert bundles.set.left_behind() == []
 
 

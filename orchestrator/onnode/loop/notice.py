@@ -52,7 +52,7 @@ class Notices:
         self._required = _required(bundle, settings, folder.record.nexp) if self._channels else 0
         self._before = self._counted() if self._channels else (0, 0)
         self._told: list[str] = []
-        self._going: list[tuple[subprocess.Popen[bytes], float]] = []
+        self._going: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
 
     def look(self, state: str, reason: str = "") -> dict[str, Any] | None:
         """Tell what is due in a job of this `state`; return the decision and what it was made from, None where nothing is due."""
@@ -69,14 +69,19 @@ class Notices:
 
     def finish(self) -> None:
         """Wait until everybody is told, or their time is over."""
-        for process, deadline in self._going:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        self._going = []
+        for channel in self._channels:
+            self._await(channel)
+
+    def _await(self, channel: str) -> None:
+        if channel not in self._going:
+            return
+        process, deadline = self._going.pop(channel)
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def _counted(self) -> tuple[int, int]:
         """Return how many runs have converged, and how many have missed the target."""
@@ -116,6 +121,7 @@ class Notices:
             self._start(channel, json.dumps(order).encode())
 
     def _start(self, channel: str, order: bytes) -> None:
+        self._await(channel)  # one after the other; only the end of a job can come so soon after a score
         argv = [sys.executable, "-I", "-S", "-B", str(self._lib), "notify", channel]
         env = {name: os.environ[name] for name in _KEPT if name in os.environ}
         try:
@@ -128,7 +134,7 @@ class Notices:
         except OSError as error:
             log(f"notify: {channel}: {error.strerror}")
             return
-        self._going.append((process, time.monotonic() + self._settings.notify_seconds + GRACE_S))
+        self._going[channel] = process, time.monotonic() + self._settings.notify_seconds + GRACE_S
 
 
 def _required(bundle: Path, settings: Settings, nexp: int) -> int:
