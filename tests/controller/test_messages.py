@@ -241,6 +241,7 @@ def test_commands_are_documented(cli: Commands) -> None:
     for name in (
         "init",
         "doctor",
+        "metrics",
         "preflight",
         "submit",
         "run",
