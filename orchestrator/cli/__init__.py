@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 # The index: command (a module of this package) -> its line in `--help`, in the order of `--help`. What a command is,
 # its module says; this is a copy of names and summaries, so that `--help` loads none of them (a test compares them).
 COMMANDS: dict[str, str] = {
+    "init": "write a site file from what the cluster tells",
+    "doctor": "look whether everything is there that a set needs, and what mends it",
     "systems": "list the catalogue of systems and the workloads each can run",
     "render": "write the bundle of scripts for a system and a workload",
     "preflight": "check nodes before they are used: a verdict and a remedy per node",
     "submit": "create a set and submit its job",
     "run": "submit, watch and score in one; the exit code tells the verdict",
     "status": "what every set (or one) is doing",
+    "metrics": "what all sets are doing, as metrics of Prometheus",
     "watch": "live view of a set until it ends",
     "nodes": "who ran what on which node of a set, how fast, and which were set aside",
     "replay": "make a set's decisions again from what its nodes said",

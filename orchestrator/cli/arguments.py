@@ -116,6 +116,31 @@ def add_allocation(parser: ArgumentParser) -> None:
         "as `orchestrator preflight` writes it",
     )
 
+    parser.add_argument(
+        "--sbatch",
+        metavar="OPTION",
+        action="append",
+        default=[],
+        type=sbatch_option,
+        help="a further option for sbatch in one word (--sbatch=OPTION), beside the site's `sbatch`; may be repeated",
+    )
+
+
+def add_job(parser: ArgumentParser) -> None:
+    """When the job may start, as finding.job_words() takes it."""
+    parser.add_argument(
+        "--dependency", metavar="LIST", default="", help="as for sbatch, such as afterany:4711: start after other jobs"
+    )
+    parser.add_argument("--begin", metavar="TIME", default="", help="as for sbatch, such as 22:00 or now+2hours")
+
+
+def sbatch_option(text: str) -> str:
+    from orchestrator.model.fields import sbatch_problem
+
+    if problem := sbatch_problem(text):
+        raise ArgumentTypeError(problem)
+    return text
+
 
 def side_by_side(text: str) -> int:
     if positive(text) > MOST_SIDE_BY_SIDE:

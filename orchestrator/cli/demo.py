@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     # The runs use this installation's Python: the system's own may be older, or missing.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     entry = load_entry(SYSTEM, WORKLOAD, site=site)
-    code = watch_and_score(*submit_entry(entry, args.nexp), as_json=args.json)
+    code = watch_and_score(*submit_entry(entry, args.nexp, as_json=args.json), as_json=args.json)
     out = sys.stderr if args.json else sys.stdout
     print(f"\nsets and logs: {folder}\nlook around:   orchestrator status --site {site}", file=out)
     return code

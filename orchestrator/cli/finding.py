@@ -32,7 +32,7 @@ def find_site(given: str | None) -> Path | None:
         if named:
             path = user_path(named)
             if not path.is_file():
-                raise UsageError(f"{by}: there is no file {path}", hint="docs/commands.md tells what a site file is")
+                raise UsageError(f"{by}: there is no file {path}", hint="orchestrator init writes one")
             return path
     config = user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
     here = Path("site.yaml")
@@ -54,7 +54,7 @@ def need_site(given: str | None) -> Path:
         raise UsageError(
             "there is no site file: --site, $ORCHESTRATOR_SITE, ./site.yaml and "
             "~/.config/orchestrator/site.yaml were tried",
-            hint="write one: `scheduler: slurm` and `log_dir: /shared/results` are enough to begin with",
+            hint="orchestrator init writes one",
         )
     return path
 
@@ -177,6 +177,9 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
         changed["spares"] = args.spares
     if args.side_by_side is not None:
         changed["side_by_side"] = args.side_by_side
+    if args.sbatch:
+        refuse_without_scheduler(site.scheduler, "--sbatch")
+        changed["sbatch"] = [*site.sbatch, *args.sbatch]
     if names := excluded(args):
         refuse_without_scheduler(site.scheduler)
         changed["exclude"] = [*site.exclude, *names]
@@ -184,6 +187,14 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
     return replace(entry, site=site.model_copy(update=changed)) if changed else entry
 
 
-def refuse_without_scheduler(scheduler: str) -> None:
+def job_words(args: Namespace, scheduler: str) -> tuple[str, ...]:
+    """--dependency and --begin as words for sbatch. Raises UsageError where there is none."""
+    given = {"--dependency": args.dependency, "--begin": args.begin}
+    for option in (option for option, value in given.items() if value):
+        refuse_without_scheduler(scheduler, option)
+    return tuple(f"{option}={value}" for option, value in given.items() if value)
+
+
+def refuse_without_scheduler(scheduler: str, option: str = "--exclude") -> None:
     if scheduler == "local":
-        raise UsageError("--exclude: without a scheduler there is nothing to choose nodes from (scheduler: local)")
+        raise UsageError(f"{option}: without a scheduler nothing is asked of one (scheduler: local)")

@@ -74,7 +74,10 @@ def run(args: Namespace) -> int:
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
 
-    entry = with_deep(_entry(args)) if args.deep else _entry(args)
+    entry = asked_entry(args)
+    if not args.system:
+        note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
+    entry = with_deep(entry) if args.deep else entry
     log_dir = site_log_dir(entry.site)
     if not log_dir.is_dir():
         raise SetError(
@@ -111,7 +114,8 @@ def _termination() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _entry(args: Namespace) -> Entry:
+def asked_entry(args: Namespace) -> Entry:
+    """The entry that SYSTEM and WORKLOAD name; without them one that asks of a host what all must have."""
     from orchestrator.model import load_entry
     from orchestrator.preflight.bundle import HOST_ONLY, without_image
 
@@ -122,7 +126,6 @@ def _entry(args: Namespace) -> Entry:
         )
     if args.system:
         return load_named(args, site)
-    note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
     return without_image(load_entry(*HOST_ONLY, site=site))
 
 

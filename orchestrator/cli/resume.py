@@ -1,7 +1,8 @@
 """Submit the runs that a set still lacks: the same bundle again, which goes on at the first run that is not done.
 
 Refused while a job of the set is alive, and when all runs are done. Earlier attempts stay on record. --spares,
---side-by-side and --exclude hold for this job alone: they go on the scheduler's command line, the set's bundle stays as it is.
+--side-by-side, --exclude, --sbatch, --dependency and --begin hold for this job alone: they go on the scheduler's
+command line, the set's bundle stays as it is.
 
 example:
   orchestrator resume                                # the newest set
@@ -13,9 +14,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_allocation, add_json, add_set
+from orchestrator.cli.arguments import add_allocation, add_job, add_json, add_set
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import chosen_set, excluded, refuse_without_scheduler, scheduler_of
+from orchestrator.cli.finding import chosen_set, excluded, job_words, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
@@ -27,6 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
     add_allocation(parser)
+    add_job(parser)
 
 
 def run(args: Namespace) -> int:
@@ -34,9 +36,11 @@ def run(args: Namespace) -> int:
     from orchestrator.runset.submit import missing_runs, submit
 
     run_set = chosen_set(args)
-    allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side)
-    if allocation.exclude:
-        refuse_without_scheduler(run_set.record.scheduler)
+    scheduler = run_set.record.scheduler
+    words = (*args.sbatch, *job_words(args, scheduler))
+    allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side, words)
+    for option in ["--exclude"] * bool(allocation.exclude) + ["--sbatch"] * bool(args.sbatch):
+        refuse_without_scheduler(scheduler, option)
     missing = missing_runs(run_set)
     submission = submit(run_set, scheduler_of(run_set), allocation=allocation)
     _tell_set_aside(run_set, allocation.exclude)

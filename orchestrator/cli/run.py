@@ -13,7 +13,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import score
-from orchestrator.cli.arguments import add_entry, add_json
+from orchestrator.cli.arguments import add_entry, add_job, add_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note
 from orchestrator.cli.submit import submit_new
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
+    add_job(parser)
     add_json(parser)
     add_interval(parser)
 
@@ -41,7 +42,7 @@ def watch_and_score(
     """Show a submitted set until it ends, then its score; return the exit code of `orchestrator score`."""
     root = run_set.layout.root
     out = sys.stderr if as_json else None
-    print(f"set  {root}\njob  {submission.job_id}", file=out or sys.stdout, flush=True)
+    print(f"job  {submission.job_id}", file=out or sys.stdout, flush=True)
     try:
         picture = watch(run_set, interval_s, out=out)
     except KeyboardInterrupt:

@@ -58,12 +58,12 @@ def _all(args: Namespace) -> int:
     from orchestrator.evidence.picture import as_json
     from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled
 
-    log_dir = _log_dir(args)
+    log_dir = site_sets(args)
     folders = set_folders(log_dir)
     wanted = folders if args.all else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
     sets = [files for folder in wanted if (files := SetEvidence(folder)).is_one]
     shown = sets if args.all else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
-    pictures = _draw(shown)
+    pictures = draw_all(shown)
     if args.json:
         print_json([as_json(picture) for picture in pictures])
     elif pictures:
@@ -76,7 +76,8 @@ def _all(args: Namespace) -> int:
     return ExitCode.OK
 
 
-def _log_dir(args: Namespace) -> Path:
+def site_sets(args: Namespace) -> Path:
+    """Return the log directory of the site. Raises SetError when it is not there."""
     log_dir = log_dir_of(need_site(args.site))
     if not log_dir.is_dir():
         raise SetError(
@@ -86,7 +87,8 @@ def _log_dir(args: Namespace) -> Path:
     return log_dir
 
 
-def _draw(sets: list[SetEvidence]) -> list[SetPicture]:
+def draw_all(sets: list[SetEvidence]) -> list[SetPicture]:
+    """Return the pictures of sets, with one query of each scheduler; a note where one does not answer."""
     from orchestrator.evidence.picture import draw
     from orchestrator.scheduler import open_scheduler
 

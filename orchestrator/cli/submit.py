@@ -1,6 +1,7 @@
 """Create a set below the site's log directory and submit its job; print the set's folder and the job id.
 
-The set's folder holds the bundle that runs. Nothing is left behind when the bundle cannot be written, or when the
+The set's folder holds the bundle that runs. It is named before the scheduler is asked. A set of the same bundle that has
+never had a job is taken instead of a new one. Nothing is left behind when the bundle cannot be written, or when the
 partition does not allow the time that the runs need (Slurm is asked; without an answer that is left to sbatch). When the
 scheduler does not answer, the set says `unknown`, the exit code is 4, and nothing is ever submitted twice.
 
@@ -8,37 +9,47 @@ example:
   orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10
   orchestrator submit MI325X_08x08x32 flux1 --spares 2 --exclude @bad-nodes.txt
   orchestrator submit MI355X_1x8x1 llama31_8b --side-by-side 10 --spares 1     # ten runs at once, on eleven nodes
+  orchestrator submit MI325X_08x08x32 flux1 --sbatch=--comment=x --begin now+2hours --dependency afterany:4711
   orchestrator submit MI325X_08x08x32 flux1 --dry-run        # what would be asked of the scheduler
+  orchestrator submit MI325X_08x08x32 flux1 --test-only      # would Slurm take it, and when and where would it start
 """
 
 from __future__ import annotations
 
 import shlex
+import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_entry, add_json
+from orchestrator.cli.arguments import add_entry, add_job, add_json
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import load_asked, scheduler_of, site_log_dir
+from orchestrator.cli.finding import job_words, load_asked, refuse_without_scheduler, scheduler_of, site_log_dir
 from orchestrator.cli.output import note, print_json
-from orchestrator.errors import ExitCode
+from orchestrator.errors import ExitCode, SchedulerError
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
     from orchestrator.model import Entry
     from orchestrator.onnode.records import SetRecord
+    from orchestrator.scheduler import JobRequest
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_entry(parser)
+    add_job(parser)
     add_json(parser)
-    parser.add_argument("--dry-run", action="store_true", help="write nothing, submit nothing; print the command")
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument("--dry-run", action="store_true", help="write nothing, submit nothing; print the command")
+    asked.add_argument(
+        "--test-only", action="store_true", help="submit nothing; ask Slurm when and where the job could start"
+    )
 
 
 def run(args: Namespace) -> int:
-    if args.dry_run:
-        return _show(args)
+    if args.dry_run or args.test_only:
+        return _test(args) if args.test_only else _show(args)
     run_set, submission = submit_new(args)
     if args.json:
         print_json(
@@ -51,24 +62,43 @@ def run(args: Namespace) -> int:
             }
         )
     else:
-        print(f"set  {run_set.layout.root}\njob  {submission.job_id}")
+        print(f"job  {submission.job_id}")
     return ExitCode.OK
 
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
-    """Create the set that the arguments of add_entry() describe, and submit it."""
-    return submit_entry(load_asked(args), args.nexp)
+    """Create the set that the arguments of add_entry() and add_job() describe, and submit it."""
+    entry = load_asked(args)
+    words = job_words(args, entry.site.scheduler)
+    return submit_entry(entry, args.nexp, words=words, as_json=args.json)
 
 
-def submit_entry(entry: Entry, nexp: int | None = None) -> tuple[RunSet, SubmissionRecord]:
-    """Create a set of `nexp` runs (default: what the rules require) below the site's log directory, and submit it."""
+def submit_entry(
+    entry: Entry, nexp: int | None = None, *, words: tuple[str, ...] = (), as_json: bool = False
+) -> tuple[RunSet, SubmissionRecord]:
+    """Submit a set of `nexp` runs (default: what the rules require) below the site's log directory; its folder is printed first.
+
+    `words` are further ones for sbatch. An error of the scheduler names the set that stays.
+    """
     from orchestrator.evidence.sets import RunSet
-    from orchestrator.runset.create import create
+    from orchestrator.runset.allocation import Allocation
+    from orchestrator.runset.create import create, find_unsubmitted
     from orchestrator.runset.submit import submit
 
     record, files, log_dir = _compose(entry, nexp)
-    run_set = RunSet(create(record, files, log_dir), record)
-    return run_set, submit(run_set, scheduler_of(run_set))
+    run_set = find_unsubmitted(record, log_dir)
+    if run_set is not None:
+        note(f"note: {run_set.name} is the same and has never had a job; it is taken instead of a new set")
+    else:
+        run_set = RunSet(create(record, files, log_dir), record)
+    root = run_set.layout.root
+    print(f"set  {root}", file=sys.stderr if as_json else sys.stdout, flush=True)
+    try:
+        return run_set, submit(run_set, scheduler_of(run_set), allocation=Allocation(words=words))
+    except SchedulerError as error:
+        if str(root) not in error.hint:
+            error.hint = "; ".join(filter(None, [error.hint, f"the set stays: orchestrator resume {root}"]))
+        raise
 
 
 def _compose(entry: Entry, nexp: int | None) -> tuple[SetRecord, dict[str, bytes], Path]:
@@ -82,14 +112,22 @@ def _compose(entry: Entry, nexp: int | None) -> tuple[SetRecord, dict[str, bytes
     return describe(entry, nexp=nexp, bundle_sha256=manifest_hash(files)), files, site_log_dir(entry.site)
 
 
-def _show(args: Namespace) -> int:
+def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
+    """Return what would be asked of the scheduler, and the bundle. Nothing is written."""
     from orchestrator.evidence.sets import RunSet
     from orchestrator.onnode.layout import Layout
+    from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.submit import request_for
 
-    record, _, log_dir = _compose(load_asked(args), args.nexp)
+    entry = load_asked(args)
+    words = job_words(args, entry.site.scheduler)
+    record, files, log_dir = _compose(entry, args.nexp)
     run_set = RunSet(Layout(log_dir / record.set_id), record)
-    request = request_for(run_set)
+    return run_set, request_for(run_set, allocation=Allocation(words=words)), files
+
+
+def _show(args: Namespace) -> int:
+    run_set, request, _ = _request(args)
     argv = scheduler_of(run_set).command(request)
     if args.json:
         print_json({"set": str(run_set.layout.root), "argv": argv, "environment": sorted(request.env)})
@@ -98,6 +136,24 @@ def _show(args: Namespace) -> int:
     print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
     note(f"passed on from this shell: {passed}")
+    return ExitCode.OK
+
+
+def _test(args: Namespace) -> int:
+    from tempfile import TemporaryDirectory
+
+    from orchestrator.scheduler.slurm import Slurm
+
+    run_set, request, files = _request(args)
+    refuse_without_scheduler(run_set.record.scheduler, "--test-only")
+    with TemporaryDirectory() as folder:
+        script = Path(folder) / "job.sh"
+        script.write_bytes(files["job.sh"])
+        said = Slurm().test(replace(request, script=script, workdir=Path(folder)))
+    if args.json:
+        print_json({"set_id": run_set.name, "said": said})
+    else:
+        print(said)
     return ExitCode.OK
 
 

@@ -3,7 +3,7 @@
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
 of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
 (`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), that a run hangs (`hung`), goes over sockets
-(`sockets`), or could not end before the job's time limit (`late`).
+(`sockets`), or could not end before the job's time limit (`late`), what is worth telling people (`notify`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from orchestrator.onnode.events import Event, Pulse, Transport, number
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.during import hung, unwanted_sockets
 from orchestrator.onnode.policy.judge import judge_checks
+from orchestrator.onnode.policy.notice import SetCounts, due
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.policy.pull import next_to_pull
 from orchestrator.onnode.policy.queue import fits
@@ -140,6 +141,14 @@ def _late(standing: place.Standing, event: Event, _: Settings | None) -> tuple[A
     return False, fits(about["left_s"], about["needs_s"])
 
 
+def _notify(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    counts: dict[str, Any] = {
+        name: tuple(one) if isinstance(one, list) else one for name, one in about["counts"].items()
+    }
+    return about["due"], due(SetCounts(**counts))
+
+
 _DECISIONS = {
     "hold": _hold,
     "placed": _placed,
@@ -152,4 +161,5 @@ _DECISIONS = {
     "hung": _hung,
     "sockets": _sockets,
     "late": _late,
+    "notify": _notify,
 }

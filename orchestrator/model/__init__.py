@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orchestrator.model.catalogue import Catalogue
     from orchestrator.model.compose import load_entry
-    from orchestrator.model.documents import Site, System, Workload
+    from orchestrator.model.documents import System, Workload
     from orchestrator.model.entry import Container, Entry, Mount, Origin
+    from orchestrator.model.site_documents import Site
     from orchestrator.model.sites import load_site
     from orchestrator.model.values import EnvValue, Minutes, Text, Unique
 
@@ -23,7 +24,7 @@ _HOMES = {
     "Minutes": "values",
     "Mount": "entry",
     "Origin": "entry",
-    "Site": "documents",
+    "Site": "site_documents",
     "System": "documents",
     "Text": "values",
     "Unique": "values",

@@ -15,9 +15,10 @@ from orchestrator.errors import UsageError
 from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning, launch_problem
-from orchestrator.model.documents import ContainerPart, Site, System, Workload
+from orchestrator.model.documents import ContainerPart, System, Workload
 from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, NamedWarning, Origin, fact_of
 from orchestrator.model.fields import NAME
+from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
 

@@ -16,23 +16,16 @@ from orchestrator.model.fields import (
     AbsolutePath,
     Batch,
     Count,
-    DataFolders,
     Env,
     Form,
     Image,
-    Joined,
     Line,
     Lines,
-    LogDir,
     Name,
-    PassedName,
     RelativePath,
     Round,
     Ruleset,
-    RunOption,
-    SbatchLine,
     Size,
-    TimeLimit,
     TrueFalseUnknown,
     Variable,
     refuse,
@@ -316,162 +309,6 @@ class Workload(DocumentPart):
     logged: dict[Name, LoggedPart] = {}
     """Key in the log -> what its value was given by: what is compared with what ran."""
     rounds: dict[Round, WorkloadRound] = Field(min_length=1)
-
-
-class SiteNetwork(DocumentPart):
-    """Names of interfaces and devices on the site's nodes."""
-
-    socket_ifname: Joined | None = None
-    gloo_socket_ifname: Joined | None = None
-    ib_hca: Joined | None = None
-    gid_index: int | None = Field(default=None, ge=0, le=255)
-    rdma: Literal["required", "preferred", "off"] = "preferred"
-    """When no node has RDMA devices: refuse, warn and use TCP sockets, or want none in the first place."""
-    allow_differences: bool = False
-    """Start a set on nodes whose networks differ; what differs becomes a warning."""
-    env: Env = {}
-
-
-class SiteMount(DocumentPart):
-    """A file or folder of the nodes that every container of the site sees, such as the host's RDMA libraries."""
-
-    host: AbsolutePath
-    container: AbsolutePath | None = None
-    """Where it is in the container; null: at the same path."""
-    read_only: bool = True
-
-
-class SiteContainer(DocumentPart):
-    """How containers are started on the site."""
-
-    engine: Literal["docker", "podman", "none"] = "docker"
-    command: Lines | None = Field(default=None, min_length=1)
-    privileged: bool = False
-    devices: list[AbsolutePath] = []
-    mounts: list[SiteMount] = []
-    options: list[RunOption] = []
-    """Further options of the engine's `run`."""
-    env_files: list[AbsolutePath] = []
-    """Files of the nodes with NAME=VALUE lines that the engine reads; the values of the config win."""
-    scratch: AbsolutePath | None = None
-    """A local folder of the nodes for temporary files and compile caches, which outlive the containers of a job."""
-    keep_caches: bool = False
-    """The compile caches stay for the next job of the same user, with the same image and GPU."""
-    results: Literal["shared", "local"] = "shared"
-    """Where /results of a running container lies: on shared storage, or on the node until the run is over."""
-    channel_dir: AbsolutePath = "/tmp"
-    """Where a node and its container meet: a local folder that the engine sees, too."""
-    pull: Literal["never", "missing"] = "missing"
-    pull_minutes: Annotated[int, Field(ge=1, le=10_000)] = 120
-    pull_at_once: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """So many nodes pull at the same time: they share one registry, and the way to it."""
-
-
-class SiteLimits(DocumentPart):
-    """Limits per run. `run_timeout_minutes` null: the descriptor's minutes per run."""
-
-    attempts: Annotated[int, Field(ge=1, le=20)] = 3
-    run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = None
-    container_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-    end_grace_seconds: Annotated[int, Field(ge=1, le=86_400)] = 60
-    node_silence_seconds: Annotated[int, Field(ge=1, le=86_400)] = 120
-    hang_multiple: Annotated[int, Field(ge=0, le=1000)] = 3
-    hang_seconds: Annotated[int, Field(ge=1, le=86_400)] = 1200
-    hang_start_seconds: Annotated[int, Field(ge=1, le=86_400)] = 5400
-    storage_wait_minutes: Annotated[int, Field(ge=0, le=100_000)] = 60
-
-
-class SiteTuning(DocumentPart):
-    """How nodes are tuned. `profile` null: what tuning/choice.yaml gives the workload. A path: the site's own."""
-
-    profile: Name | AbsolutePath | None = None
-    lease_seconds: Annotated[int, Field(ge=1, le=3600)] = 15
-    allow_differences: bool = False
-
-
-NodeCheck = Literal[
-    "engine",
-    "image",
-    "gpu_count",
-    "gpu_model",
-    "gpu_memory",
-    "gpu_processes",
-    "gpu_errors",
-    "gpu_links",
-    "rdma",
-    "data",
-    "log_dir",
-    "free_space",
-    "clock",
-    "limits",
-    "leftovers",
-    "versions",
-    "deep",
-]
-"""What is checked on every node before a set uses it, in the order of the tables (docs/preflight.md)."""
-
-
-class SitePreflight(DocumentPart):
-    """How nodes are checked before they are used. `deep_gbps` null: what the fabric's rate lets expect."""
-
-    run: bool = True
-    check_seconds: Annotated[int, Field(ge=1, le=600)] = 10
-    """The longest that one check may take; one without an answer by then has failed."""
-    skip: list[NodeCheck] = []
-    warn: list[NodeCheck] = []
-    """Checks whose failure is only told."""
-    free_gb: Annotated[int, Field(ge=0, le=1_000_000)] = 1
-    clock_seconds: Annotated[int, Field(ge=1, le=3600)] = 2
-    deep: bool = False
-    """Measure the bandwidth between the nodes before the first run."""
-    deep_gbps: Annotated[float, Field(ge=0.01, le=100_000)] | None = None
-    """Bus bandwidth in GB/s that the nodes should reach."""
-
-
-EntryWarning = Literal["label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data"]
-"""What composing an entry warns of, by the names that stand behind the warnings."""
-
-
-class Site(DocumentPart):
-    """Where things are on one cluster."""
-
-    kind: Literal["site"] = "site"
-    name: Name = "site"
-    scheduler: Literal["slurm", "local"] = "slurm"
-    partition: Line | None = None
-    account: Line | None = None
-    qos: Line | None = None
-    reservation: Line | None = None
-    constraint: Line | None = None
-    exclude: Lines = []
-    nodelist: Lines = []
-    time_limit: TimeLimit | None = None
-    exclusive: bool = True
-    """Ask for whole nodes with all their memory: a set tunes them, and drops their caches."""
-    gpu_request: Literal["gres", "gpus-per-node", "none"] = "gres"
-    """How sbatch is asked for GPUs; none: where the partition gives whole nodes and knows no GPUs."""
-    log_dir: LogDir | None = None
-    systems_dirs: list[AbsolutePath] = []
-    data: dict[Name, DataFolders] = {}
-    code: dict[Name, AbsolutePath] = {}
-    network: SiteNetwork = SiteNetwork()
-    container: SiteContainer = SiteContainer()
-    sudo: Lines = []
-    python: Line = "python3"
-    sbatch: list[SbatchLine] = []
-    env: Env = {}
-    pass_env: list[PassedName] = []
-    limits: SiteLimits = SiteLimits()
-    tunables: Literal["apply", "off"] = "apply"
-    tuning: SiteTuning = SiteTuning()
-    clear_caches: bool = True
-    preflight: SitePreflight = SitePreflight()
-    spares: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Nodes that a job asks for beyond those that the system needs: one takes the place of a node that fails."""
-    side_by_side: Annotated[int, Field(ge=1, le=999)] = 1
-    """Runs of a set that go on at once, each on nodes of its own."""
-    acknowledged: list[EntryWarning] = []
-    """Warnings that are known here and not told again."""
 
 
 class Accelerators(DocumentPart):

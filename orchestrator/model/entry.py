@@ -17,12 +17,12 @@ if TYPE_CHECKING:
         Host,
         LaunchPart,
         LoggedPart,
-        Site,
         System,
         SystemRound,
         Workload,
         WorkloadRound,
     )
+    from orchestrator.model.site_documents import Site
     from orchestrator.model.source import Document, Key
 
 T = TypeVar("T")

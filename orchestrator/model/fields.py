@@ -215,6 +215,15 @@ def _sbatch(text: str) -> str:
     return text
 
 
+def sbatch_problem(text: str) -> str:
+    """Say what is wrong with a further option for sbatch; "" when nothing is."""
+    try:
+        _sbatch(text)
+    except PydanticCustomError as error:
+        return error.message()
+    return ""
+
+
 def _env(raw: object) -> object:
     return parse_each(raw, _env_item) if isinstance(raw, dict) else raw
 

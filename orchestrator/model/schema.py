@@ -1,16 +1,60 @@
-"""JSON Schema of the documents, for editors."""
+"""JSON Schema of the documents, for editors; and what the texts below the keys of a model say, for all who describe them."""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
+from functools import cache
 from typing import Any
 
-from orchestrator.model.documents import Site, System, Workload
+from orchestrator.model.documents import System, Workload
 from orchestrator.model.part import DocumentPart
+from orchestrator.model.site_documents import Site
 
 DOCUMENTS: dict[str, type[DocumentPart]] = {"system": System, "workload": Workload, "site": Site}
 
 
 def json_schema(kind: str) -> dict[str, Any]:
-    """Return the JSON Schema of `kind`, a key of DOCUMENTS."""
-    schema = DOCUMENTS[kind].model_json_schema()
+    """Return the JSON Schema of `kind`, a key of DOCUMENTS: with the description of every key that has one."""
+    model = DOCUMENTS[kind]
+    schema = model.model_json_schema()
+    for part in (schema, *schema.get("$defs", {}).values()):
+        texts = _texts(sys.modules[model.__module__]).get(part.get("title", ""), {})
+        for name, about in part.get("properties", {}).items():
+            if name in texts:
+                about["description"] = texts[name]
+    if model is Site:
+        schema["required"] = ["log_dir"]  # as sites.site_of() has it: None is for sites that are made without a file
+        schema["properties"]["log_dir"] = {
+            "type": "string",
+            "pattern": "^/",
+            **_described(schema["properties"]["log_dir"]),
+        }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": f"orchestrator {kind}"}
+
+
+def _described(about: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in about.items() if name in ("description", "examples", "title")}
+
+
+def descriptions(model: type[DocumentPart]) -> dict[str, str]:
+    """Return the text below each key of a model, as one line, by key."""
+    return _texts(sys.modules[model.__module__]).get(model.__name__, {})
+
+
+@cache
+def _texts(module: Any) -> dict[str, dict[str, str]]:
+    """Return class -> key -> text. Read from the source when somebody asks: it would cost every command that reads a document."""
+    found: dict[str, dict[str, str]] = {}
+    for one in ast.parse(inspect.getsource(module)).body:
+        if isinstance(one, ast.ClassDef):
+            found[one.name] = {
+                key.target.id: " ".join(text.value.value.split())
+                for key, text in zip(one.body, one.body[1:], strict=False)
+                if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
+                if isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            }
+    return found

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from orchestrator.errors import OrchestratorError, UsageError, did_you_mean
-from orchestrator.model.documents import Site, Workload
+from orchestrator.model.documents import Workload
 from orchestrator.model.problems import checked, validate
+from orchestrator.model.site_documents import Site
 from orchestrator.model.source import Document, read
 
 

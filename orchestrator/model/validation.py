@@ -21,6 +21,8 @@ def validate_file(catalogue: Catalogue, path: Path) -> tuple[str, list[str]]:
     """Check the document at `path`; return its kind and warnings. Raises DescriptorError with every problem."""
     document = read(path)
     kind = document.data.get("kind")
+    if kind is None and "log_dir" in document.data:
+        kind = "site"  # where a site file is expected its kind may be left out, and no other kind has this key
     if kind not in _KINDS:
         document.add(
             ("kind",),

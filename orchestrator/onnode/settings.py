@@ -109,6 +109,11 @@ class Settings:
     launch_env: tuple[str, ...]
     launch_unset: tuple[str, ...]
     pass_env: tuple[str, ...]
+    notify_events: tuple[str, ...] = ()
+    notify_command: tuple[str, ...] = ()
+    notify_mail: tuple[str, ...] = ()
+    notify_webhook: str = ""
+    notify_seconds: int = 10
     side_by_side: int = 1
     data: dict[str, str] = field(default_factory=dict)
     """The folders of MOUNTS by the variable that names them."""

@@ -190,7 +190,7 @@ def over_ssh(request: Request, nodes: Sequence[NamedNode], *, transport: Transpo
     def check(node: NamedNode, stopped: threading.Event) -> NodeAnswer:
         own = {**env, "ORCH_NODE": node.name, "SLURM_NODEID": str(names.index(node.name))}
         words = ["env", *(f"{name}={value}" for name, value in own.items())]
-        argv = [*words, "bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib)]
+        argv = [*words, "bash", "-c", SEE, "preflight", bundle.python, str(bundle.lib), "check"]
         return transport.run(node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped))
 
     problems, blind = {}, []
@@ -214,7 +214,7 @@ def over_ssh(request: Request, nodes: Sequence[NamedNode], *, transport: Transpo
     return judge(names, [*_rows(request, done), *blind], problems)
 
 
-SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" node check'
+SEE = f'test -r "$2/__main__.py" || exit {INVISIBLE}; exec "$1" -I -S -B "$2" node "$3"'
 
 
 def _marker(bundle: Bundle) -> dict[str, str]:

@@ -22,8 +22,8 @@ from orchestrator.tuning.script import SCRIPT, profile_for, tunables_script
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from orchestrator.model.documents import SiteMount
     from orchestrator.model.entry import Entry, Mount
+    from orchestrator.model.site_documents import SiteMount
 
 Files = dict[str, bytes]
 

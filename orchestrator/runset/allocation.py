@@ -23,11 +23,12 @@ _USE = r"^use {} ([0-9]+)$"
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`spares` and `side_by_side` None and no `exclude` leave what job.sh says."""
+    """`spares` and `side_by_side` None and no `exclude` leave what job.sh says; `words` are further ones for sbatch."""
 
     spares: int | None = None
     exclude: tuple[str, ...] = ()
     side_by_side: int | None = None
+    words: tuple[str, ...] = ()
 
     @property
     def variables(self) -> dict[str, str]:
@@ -55,7 +56,7 @@ class Allocation:
             wanted = expand_all(_listed(_NODELIST, script))
             if left := without(wanted, avoided):
                 options += [f"--nodelist={','.join(left)}"] if len(left) < len(wanted) else []
-        return tuple(options)
+        return (*options, *self.words)
 
 
 def longer(script: str, before: int, now: int) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RenderError, SetError
+from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import SetRecord, write
 from orchestrator.render import write_bundle
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 SEED_LIMIT = 2**31 - 2_000_001
 """Seeds are root + 1000 x (run - 1) + attempt and have to stay below 2^31 for NumPy's and torch's 32-bit users."""
+
+
+_SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env")
+"""What makes two sets the same before anything has run: the bundle holds all the rest."""
+BEING_MADE_MS = 500
 
 
 def new_set_id(system: str, workload: str, now_s: float) -> str:
@@ -65,8 +71,9 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
 
 
 def needed_names(entry: Entry) -> list[str]:
-    """What the site passes on by name, and the data folders that no site file gives."""
-    return sorted({*entry.pass_env, *(mount.variable for mount in entry.mounts if mount.host is None)})
+    """What the site passes on by name, where a webhook's address is, and the data folders that no site file gives."""
+    webhook = [entry.site.notify.webhook] if entry.site.notify.webhook else []
+    return sorted({*entry.pass_env, *webhook, *(mount.variable for mount in entry.mounts if mount.host is None)})
 
 
 def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Layout:
@@ -91,6 +98,26 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Layout(final)
+
+
+def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
+    """Return the newest set that is what `record` describes and has never had a job; None without one.
+
+    One that somebody is about to submit is left alone: that takes milliseconds, then its lock and its submission are there.
+    """
+    for root in set_folders(log_dir):
+        if not root.name.startswith(f"{record.system}-{record.workload}-"):
+            continue
+        found = SetEvidence(root)
+        mine = found.record
+        if mine is None or any(getattr(mine, name) != getattr(record, name) for name in _SAME):
+            continue
+        asked = found.submissions
+        untried = not found.jobs and not found.tried and all(one.state == "refused" for one in asked)
+        being_made = not asked and record.created_ms - mine.created_ms < BEING_MADE_MS
+        if untried and not being_made and not found.layout.lock.exists():
+            return RunSet(found.layout, mine)
+    return None
 
 
 def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes]) -> None:

@@ -14,6 +14,9 @@ KEPT_SLURM = frozenset({"SLURM_CONF"})
 """Where the client finds its cluster. Every other SLURM_*/SBATCH_* variable of the caller would change what we ask for:
 a shell inside an allocation has SLURM_JOB_ID and friends, and sbatch takes options from SBATCH_*."""
 
+MOST_LINES, MOST_WORDS = 3, 600
+"""Of what a command said: the first of its last lines is often the one that names what is wrong, the last one sums up."""
+
 SCHEDULER_PREFIXES = ("SLURM_", "SBATCH_", "SQUEUE_", "SCANCEL_", "SALLOC_", "SRUN_", "PMI_", "PMIX_")
 
 
@@ -28,9 +31,14 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """The last thing it complained about, on one line."""
-        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
-        return lines[-1] if lines else f"exit code {self.returncode} and no message"
+        """What it complained about, on one line."""
+        return last_words(self.stderr or self.stdout) or f"exit code {self.returncode} and no message"
+
+
+def last_words(said: str) -> str:
+    """Return the last lines of what a command said as one, without control characters; "" where it said nothing."""
+    lines = ("".join(one if one.isprintable() else " " for one in line).strip() for line in said.splitlines())
+    return "; ".join(list(dict.fromkeys(filter(None, lines)))[-MOST_LINES:])[-MOST_WORDS:]
 
 
 def without_scheduler_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -73,9 +81,16 @@ def ask(
     except PermissionError as error:
         raise SchedulerError(f"`{argv[0]}` cannot be run: {error.strerror}", argv=argv) from error
     except subprocess.TimeoutExpired as error:
+        said = [
+            part.decode("utf-8", "replace") if isinstance(part, bytes) else "" for part in (error.stderr, error.stdout)
+        ]
+        words = last_words(said[0])
         raise SchedulerUnknown(
-            f"`{shlex.join(argv[:1])}` did not answer within {timeout_s:g} s",
+            f"`{shlex.join(argv[:1])}` did not answer within {timeout_s:g} s"
+            + (f"; it said: {words}" if words else ""),
             argv=argv,
+            stderr=said[0],
+            stdout=said[1],
             hint="the state is unknown, which is no error of the set: ask again later",
         ) from error
     return Answer(argv, done.returncode, done.stdout, done.stderr)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 
-from orchestrator.errors import SchedulerUnknown
+from orchestrator.errors import SchedulerError, SchedulerUnknown
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
 
@@ -69,19 +69,18 @@ class Slurm:
         exactly that. (`--export=NAME=VALUE,...` cannot carry a comma.)
         Raises SchedulerError when Slurm says no, SchedulerUnknown when it cannot be told.
         """
-        cluster = {name: os.environ[name] for name in KEPT_SLURM if name in os.environ}
-        answer = ask(self.command(request), timeout_s=SUBMIT_S, env={**request.env, **cluster})
+        answer = ask(self.command(request), timeout_s=SUBMIT_S, env=_with_cluster(request))
         if answer.returncode == 0:
             return _job_id(answer)
-        if NO_ANSWER.search(answer.stderr) or answer.returncode < 0:
-            raise unknown(answer, "sbatch failed on the way to the Slurm controller")
-        if NO_CLUSTER.search(answer.stderr):
-            raise refused(answer, "Slurm's commands do not know their cluster", hint=CLUSTER_HINT)
-        raise refused(
-            answer,
-            "Slurm refused the job",
-            hint="correct the site file (partition, account, qos, time limit, ...) and submit again",
-        )
+        raise _not_taken(answer)
+
+    def test(self, request: JobRequest) -> str:
+        """Return what Slurm says when and where the job could start; nothing is submitted. Raises as `submit` does."""
+        argv = self.command(request)
+        answer = ask([*argv[:1], "--test-only", *argv[1:]], timeout_s=SUBMIT_S, env=_with_cluster(request))
+        if answer.returncode != 0:
+            raise _not_taken(answer)
+        return answer.words
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
         """All jobs that Slurm remembers with one of the names or ids, by id: one squeue, however many.
@@ -145,6 +144,23 @@ class Slurm:
                 return False
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, 5.0)
+
+
+def _with_cluster(request: JobRequest) -> dict[str, str]:
+    return {**request.env, **{name: os.environ[name] for name in KEPT_SLURM if name in os.environ}}
+
+
+def _not_taken(answer: Answer) -> SchedulerError:
+    """Return the error for an sbatch that failed: refused, or nobody knows."""
+    if NO_ANSWER.search(answer.stderr) or answer.returncode < 0:
+        return unknown(answer, "sbatch failed on the way to the Slurm controller")
+    if NO_CLUSTER.search(answer.stderr):
+        return refused(answer, "Slurm's commands do not know their cluster", hint=CLUSTER_HINT)
+    return refused(
+        answer,
+        "Slurm refused the job",
+        hint="correct the site file (partition, account, qos, time limit, ...) and submit again",
+    )
 
 
 def _signal(argv: list[str]) -> None:

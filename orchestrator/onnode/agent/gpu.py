@@ -62,7 +62,7 @@ _ROCM_IDS = ("device_id", "gpu_id", "card_model")
 
 def identity(node: Node, engine: EngineState) -> Rows:
     smi, wanted = Smi(node), node.settings.gpus_per_node
-    source, gpus = _identity(node, smi)
+    source, gpus = told_gpus(node, smi)
     text, verdict, remedy = f"{len(gpus)} GPUs ({source}), the system has {wanted}", "fail", ""
     if len(gpus) == wanted:
         text, verdict = f"{wanted} GPUs ({source})", "pass"
@@ -77,7 +77,7 @@ def identity(node: Node, engine: EngineState) -> Rows:
     yield ("gpu_model", *(_judge_model(node, gpus) if gpus else ("warn", "cannot be checked: no GPU was found", "")))
 
 
-def _identity(node: Node, smi: Smi) -> tuple[str, Identity]:
+def told_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
     """Return who tells, and what."""
     amd, rocm = "amd-smi static", "rocm-smi --showproductname"
     if found := _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm)):

@@ -43,7 +43,7 @@ print(one.getsockname()[0])
 def main(bundle: Path, action: str) -> int:
     """Do what the words after `lib node` mean; return the exit status. What goes wrong is said to the loop as `failed`.
 
-    hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes.
+    hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes; look: for `orchestrator init`.
     """
     try:
         node = this_node(bundle, load(bundle))
@@ -56,6 +56,10 @@ def main(bundle: Path, action: str) -> int:
     try:
         if action == "check":
             return check(node)
+        if action == "look":
+            from .look import look
+
+            return look(node)
         from ..deep.node import main as measure
 
         return measure(node)

@@ -16,6 +16,7 @@ from .folder import NO_ROOM, FolderError, open_folder
 from .hold import Group
 from .late import too_late
 from .nodes import Flow, LocalNodes, Nodes, SlurmNodes, together
+from .notice import Notices
 from .run import try_run
 from .storage import patiently
 from .work import SetWork, log
@@ -58,6 +59,7 @@ class SetJob(SetWork):
 
     groups: list[Group]
     queue: Queue
+    notices: Notices
     late: set[int]
     """Groups of which it is not known yet whether they get nodes ready."""
     out_of_time = ""
@@ -66,6 +68,7 @@ class SetJob(SetWork):
     def work(self) -> int:
         """Run what is missing; the exit status."""
         state, reason, self.groups = "failed", "the loop ended unexpectedly, see the job output", []
+        self.notices = Notices(self.bundle, self.settings, self.folder, self.job_id, self.environment)
         try:
             self.folder.settle()
             self.environment_file()
@@ -149,6 +152,7 @@ class SetJob(SetWork):
             used = not outcome.clean
             if outcome.outcome != "infrastructure":
                 self.queue.ended(group.number, run)
+                self._tell("running")
                 continue
             log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
             blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
@@ -208,6 +212,14 @@ class SetJob(SetWork):
         }
         return {node: report for node, report in reports.items() if "ready" in report.words}
 
+    def _tell(self, state: str, reason: str = "") -> None:
+        """Tell people what is due. That nobody could be told never stops a set."""
+        try:
+            if (decided := self.notices.look(state, reason)) and self.groups:
+                self.groups[0].note("notify", detail=decided)
+        except Exception as error:  # a message is worth less than the set
+            log(f"notify: {error!r}")
+
     def _finish(self, state: str, reason: str) -> None:
         self.ending = self.ending or "closing"
         try:
@@ -217,5 +229,7 @@ class SetJob(SetWork):
         finally:
             self.reason = ""
             self.write(state, reason)
+            self._tell(state, reason)
             self.folder.let_go()
+            self.notices.finish()
             log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))

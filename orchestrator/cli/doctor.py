@@ -1,0 +1,66 @@
+"""Look whether everything is there that a set needs: site file, version, Slurm, log directory, and on one node what the
+preflight checks: engine, image, GPUs, RDMA, data, clock. A verdict per line, with the command that mends it.
+
+Without SYSTEM and WORKLOAD only what every host must have is checked. `orchestrator preflight` checks all nodes.
+
+example:
+  orchestrator doctor
+  orchestrator doctor MI325X_08x08x32 flux1 --site site.yaml
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.arguments import add_json, add_site, add_system
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import need_site
+from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.preflight import asked_entry
+from orchestrator.errors import ExitCode
+from orchestrator.words import TextTable
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+
+CHECKS = TextTable(
+    "CHECK", "VERDICT", "WHERE", "WHAT", "WHAT MENDS IT", states=("VERDICT",), below=("WHAT", "WHAT MENDS IT")
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_system(parser, optional=True)
+    add_site(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.site.doctor import examine
+
+    def load(path: Path) -> Entry:
+        from orchestrator.model import load_site
+
+        load_site(path)  # so that what is wrong with the file is said of the file
+        return asked_entry(args)
+
+    rows = list(examine(lambda: need_site(args.site), load, note, hosts_only=not args.system))
+    failed = [row.check for row in rows if row.verdict == "fail"]
+    if args.json:
+        print_json({"fit": not failed, "checks": [asdict(row) for row in rows]})
+    else:
+        print_table(CHECKS, [(row.check, row.verdict, row.node, row.text, row.remedy) for row in rows])
+        print(f"{len(failed)} of {len(rows)} checks failed: {', '.join(failed)}" if failed else "fit")
+    return ExitCode.NO_SCORE if failed else ExitCode.OK
+
+
+COMMAND = Command(
+    "doctor",
+    "look whether everything is there that a set needs, and what mends it",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "no check failed (warnings included)", ExitCode.NO_SCORE: "a check failed"},
+)

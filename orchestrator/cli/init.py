@@ -1,0 +1,79 @@
+"""Write a site file from what the cluster tells: partition, limits, GPUs, account, engine, sudo, network, log directory.
+
+Slurm is asked, and one node looks at itself through a short srun; without Slurm it is this host. Asked is only what
+nothing tells; with --yes, or without a terminal, nothing is. Every other key stands in the file as a comment with its
+description, and its schema beside it for editors. A file that is there is never replaced without --force.
+
+example:
+  orchestrator init
+  orchestrator init --yes --log-dir /shared/mlperf/results
+  orchestrator init --scheduler local -o ~/.config/orchestrator/site.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from orchestrator.cli.arguments import add_json
+from orchestrator.cli.command import Command
+from orchestrator.cli.output import note, print_json
+from orchestrator.errors import ExitCode, UsageError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, default=Path("site.yaml"), help="default: ./site.yaml"
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("-y", "--yes", action="store_true", help="ask nothing; take what is found")
+    parser.add_argument("--scheduler", choices=("slurm", "local"), default="", help="default: slurm where it answers")
+    parser.add_argument(
+        "--partition", metavar="NAME", default="", help="default: one with GPUs, or Slurm's default one"
+    )
+    parser.add_argument("--account", metavar="NAME", default="", help="default: Slurm's for you")
+    parser.add_argument(
+        "--log-dir", metavar="DIR", default="", help="folder for the sets, on storage that all nodes see"
+    )
+    parser.add_argument("--name", metavar="NAME", default="", help="what the site is called (default: my-cluster)")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.site.find import Wishes, find
+    from orchestrator.site.write import write_site
+
+    path = args.output.expanduser()
+    if path.exists() and not args.force:
+        raise UsageError(
+            f"{path} is there already", hint=f"orchestrator doctor --site {path} checks it; --force writes it anew"
+        )
+    asking = not args.yes and not args.json and sys.stdin.isatty() and sys.stdout.isatty()
+    wishes = Wishes(args.scheduler, args.partition, args.account, args.log_dir, args.name)
+    found = find(wishes, _ask if asking else lambda _, default: default, note)
+    write_site(path, found)
+    if args.json:
+        print_json({"site": str(path.absolute()), "node": found.node, "values": found.values, "notes": found.notes})
+        return ExitCode.OK
+    for text in found.notes:
+        note(f"note: {text}")
+    print(path)
+    note(f"next: orchestrator doctor --site {path}")
+    return ExitCode.OK
+
+
+def _ask(question: str, default: str) -> str:
+    try:
+        return input(f"{question} [{default}]: ").strip() or default
+    except EOFError:
+        return default
+
+
+COMMAND = Command(
+    "init",
+    "write a site file from what the cluster tells",
+    __doc__,
+    add_arguments,
+    run,
+)

@@ -1,0 +1,55 @@
+"""Write what the sets of the log directory are doing as metrics of Prometheus (text format), for the textfile collector of its
+node exporter: sets, runs, minutes, failures, nodes set aside, queue time.
+
+With -o the file is replaced as a whole, so that no collector reads half of it; without it the metrics are printed.
+
+example:
+  orchestrator metrics -o /var/lib/prometheus/node-exporter/orchestrator.prom
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from orchestrator.cli.arguments import add_json, add_site
+from orchestrator.cli.command import Command
+from orchestrator.cli.output import print_json
+from orchestrator.cli.status import draw_all, site_sets
+from orchestrator.errors import ExitCode, UsageError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_site(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="default: print them")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.evidence.metrics import exposition, families
+    from orchestrator.evidence.sets import SetEvidence, set_folders
+    from orchestrator.onnode.records import write_bytes
+
+    sets = [files for folder in set_folders(site_sets(args)) if (files := SetEvidence(folder)).record or files.findings]
+    found = families(zip(sets, draw_all(sets), strict=True), time.time())
+    if args.json:
+        print_json([family.as_json() for family in found])
+    elif args.output is None:
+        print(exposition(found), end="")
+    else:
+        try:
+            write_bytes(args.output, exposition(found).encode(), sync=False)
+            args.output.chmod(0o644)  # the collector is another user
+        except OSError as error:
+            raise UsageError(f"{args.output} cannot be written: {error.strerror or error}") from error
+    return ExitCode.OK
+
+
+COMMAND = Command(
+    "metrics",
+    "what all sets are doing, as metrics of Prometheus",
+    __doc__,
+    add_arguments,
+    run,
+)

@@ -1,0 +1,87 @@
+"""What a node has that a site file names: interfaces and RDMA devices, GPUs, engines, sudo, the log directory.
+
+Asked once, by `orchestrator init`: one JSON object on standard output. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ..records import write_bytes
+from ..system import ask
+from .gpu import MODEL_OF_ID, told_gpus
+from .network import Network
+from .node import Node, shortened
+from .tools import Smi
+
+ANSWER_S = 10
+"""How long an engine may take to answer."""
+ENGINES = ("docker", "podman")
+FILE = "look.json"
+
+
+def look(node: Node) -> int:
+    """Print what the node has; the exit status."""
+    gpus = list(told_gpus(node, Smi(node))[1].values())
+    models = {MODEL_OF_ID.get(one.get("id", ""), one.get("name", "")) for one in gpus} - {""}
+    sudo = _works(["sudo", "-n", "true"])[0]
+    told = {
+        "schema": 1,
+        "node": node.name,
+        "python": sys.version.split()[0],
+        "root": os.geteuid() == 0,
+        "sudo": sudo,
+        "gpus": len(gpus),
+        "gpu_models": sorted(models),
+        "engines": [_engine(name, sudo) for name in ENGINES],
+        "network": _network(node, len(gpus)),
+    }
+    told["log_dir"] = _leave(node, told)
+    os.write(1, (json.dumps(told) + "\n").encode())
+    return 0
+
+
+def _works(command: list[str]) -> tuple[bool, str]:
+    """Return whether a command succeeds, and its last line."""
+    status, text = ask(command, ANSWER_S, errors=True)
+    said = [line for line in text.splitlines() if line.strip()]
+    return status == 0, shortened(said[-1] if said else "", 200)
+
+
+def _engine(name: str, sudo: bool) -> dict[str, Any]:
+    """Return how an engine can be called on this node: `command` is [] where it cannot, `said` its last words."""
+    last = ""
+    for prefix in ([], ["sudo", "-n"]) if sudo and os.geteuid() != 0 else ([],):
+        fits, last = _works([*prefix, name, "info"])
+        if fits:
+            return {"name": name, "command": [*prefix, name], "said": ""}
+    return {"name": name, "command": [], "said": last}
+
+
+def _network(node: Node, gpus: int) -> dict[str, Any]:
+    """Return what a job over several nodes would detect here, for a fabric of any kind with a device for each GPU."""
+    settings = replace(node.settings, nnodes=2, network_rdma="preferred", fabric="any", fabric_devices=gpus)
+    settings = replace(settings, fabric_drivers=(), fabric_link_layer="", fabric_gbps=0)
+    found = Network(node._replace(settings=settings))
+    found.check_interfaces()
+    found.decide()
+    return {
+        "interface": found.route,
+        "devices": [{"port": one.port, "driver": one.driver, "gbps": one.gbps, "use": one.use} for one in found.ports],
+        "used": found.used,
+        "gid_index": found.gid,
+        "troubles": found.troubles,
+    }
+
+
+def _leave(node: Node, told: dict[str, Any]) -> bool:
+    """Return whether this node can write where sets will be."""
+    with suppress(OSError):
+        write_bytes(node.layout.root / FILE, json.dumps(told).encode(), sync=False)
+        return True
+    return False

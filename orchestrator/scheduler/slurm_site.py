@@ -1,0 +1,100 @@
+"""What is asked of Slurm about a cluster as a whole: partitions (sinfo), accounts (sacctmgr), reservations (scontrol)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from orchestrator.errors import SchedulerError
+from orchestrator.scheduler.command import Answer, ask, refused, unknown
+from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
+
+_GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition: `limit` is its longest job in Slurm's words, `gpus` those of a node by GRES (0: none are declared)."""
+
+    name: str
+    is_default: bool
+    is_up: bool
+    limit: str
+    nodes: int
+    gpus: int
+
+    @property
+    def words(self) -> str:
+        gpus = f"{self.gpus} GPUs each by GRES" if self.gpus else "no GPUs by GRES"
+        return f"{self.nodes} node{'s' * (self.nodes != 1)}, {gpus}, jobs up to {self.limit}"
+
+
+def partitions() -> list[Partition]:
+    """Return the partitions that Slurm shows. Raises SchedulerUnknown without an answer, SchedulerError when sinfo fails."""
+    answer = ask(["sinfo", "--noheader", f"--format=%P{FIELD}%a{FIELD}%l{FIELD}%D{FIELD}%G"], timeout_s=QUERY_S)
+    if answer.returncode != 0:
+        if NO_ANSWER.search(answer.stderr):
+            raise unknown(answer, "sinfo does not answer")
+        raise refused(answer, "sinfo", hint=CLUSTER_HINT if NO_CLUSTER.search(answer.stderr) else "")
+    return _partitions(answer)
+
+
+def _partitions(answer: Answer) -> list[Partition]:
+    found: dict[str, Partition] = {}
+    for line in answer.stdout.splitlines():
+        cells = [cell.strip() for cell in line.split(FIELD)]
+        if len(cells) != 5 or not cells[3].isdecimal():
+            raise unknown(answer, "sinfo's answer cannot be read")
+        name, gpus = cells[0].removesuffix("*"), max((int(count) for count in _GPUS.findall(cells[4])), default=0)
+        one = Partition(name, cells[0].endswith("*"), cells[1] == "up", cells[2], int(cells[3]), gpus)
+        # One line for each kind of node.
+        before = found.get(name)
+        found[name] = replace(before, nodes=before.nodes + one.nodes, gpus=max(before.gpus, gpus)) if before else one
+    return list(found.values())
+
+
+def accounts(user: str) -> list[str]:
+    """Return the accounts of a user, the default one first; [] where Slurm keeps none, or nobody tells."""
+    try:
+        own = ask(_sacctmgr("associations", f"user={user}", "Account"), timeout_s=QUERY_S)
+        default = ask(_sacctmgr("user", user, "DefaultAccount"), timeout_s=QUERY_S)
+    except SchedulerError:
+        return []
+    names = [line.strip() for one in (default, own) if one.returncode == 0 for line in one.stdout.splitlines()]
+    return list(dict.fromkeys(filter(None, names)))
+
+
+def _sacctmgr(what: str, whose: str, column: str) -> list[str]:
+    return ["sacctmgr", "--noheader", "--parsable2", "show", what, whose, f"format={column}"]
+
+
+def reservations(user: str, own_accounts: list[str]) -> list[str]:
+    """Return the active reservations that name the user or an account of theirs; [] when nobody tells."""
+    try:
+        answer = ask(["scontrol", "--oneliner", "show", "reservation"], timeout_s=QUERY_S)
+    except SchedulerError:
+        return []
+    found = []
+    for line in answer.stdout.splitlines() if answer.returncode == 0 else ():
+        about = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        mine = user in about.get("Users", "").split(",") or set(own_accounts) & set(
+            about.get("Accounts", "").split(",")
+        )
+        if mine and about.get("State") == "ACTIVE" and (name := about.get("ReservationName")):
+            found.append(name)
+    return found
+
+
+def srun_command(options: list[str], *, wait_s: int, argv: list[str]) -> list[str]:
+    """srun of `argv` on one node, within `wait_s` or not at all, for at most two minutes."""
+    return [
+        "srun",
+        "--job-name=orch-init",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--immediate={wait_s}",
+        "--time=2",
+        "--quiet",
+        *options,
+        *argv,
+    ]

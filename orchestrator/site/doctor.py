@@ -1,0 +1,136 @@
+"""Is this site fit for a set: the site file, Slurm, the log directory, and one node with the checks of the preflight."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator import __version__
+from orchestrator.errors import DescriptorError, SchedulerError, SetError, UsageError, did_you_mean
+from orchestrator.onnode.policy.verdict import Row, Verdicts
+from orchestrator.preflight import places
+from orchestrator.preflight.bundle import temporary_bundle
+from orchestrator.scheduler.slurm_nodes import node_states
+from orchestrator.scheduler.slurm_site import partitions
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry, Site
+
+HERE = "here"
+"""Stands for the host on which the command runs, in rows that are about no node."""
+_OF_SYSTEM = (
+    "image",
+    "gpu_count",
+    "gpu_model",
+    "gpu_memory",
+    "gpu_processes",
+    "gpu_errors",
+    "gpu_links",
+    "rdma",
+    "data",
+)
+
+
+def examine(
+    find_site: Callable[[], Path], load: Callable[[Path], Entry], tell: Callable[[str], None], *, hosts_only: bool
+) -> Iterator[Row]:
+    """Yield what is found, in the order in which it matters; what depends on a check that failed is left out.
+
+    `find_site` raises UsageError where there is none, `load` DescriptorError for a site file that cannot be used.
+    `hosts_only`: the entry stands for no system, so what a system asks of a node cannot be checked.
+    """
+    yield _row("version", "pass", f"orchestrator {__version__}, Python {platform.python_version()}")
+    try:
+        path = find_site()
+    except UsageError as error:
+        yield _row("site", "fail", error.message, "orchestrator init")
+        return
+    try:
+        entry = load(path)
+    except DescriptorError as error:
+        yield _row("site", "fail", error.message, f"mend it; orchestrator systems validate {path}")
+        return
+    yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
+    slurm = _scheduler(entry.site)
+    yield slurm
+    if hosts_only:
+        yield _row(
+            "system", "skip", "GPUs, RDMA, image, data and code are a system's", "orchestrator doctor SYSTEM WORKLOAD"
+        )
+    else:
+        yield from _code(entry)
+    log_dir = Path(entry.site.log_dir or "")
+    if not log_dir.is_dir():
+        yield _row("log_dir", "fail", f"{log_dir} is not here", f"mkdir -p {log_dir}, or correct log_dir in {path}")
+    elif slurm.verdict != "fail":
+        yield from (one for one in _node(entry, log_dir, tell) if not (hosts_only and one.check in _OF_SYSTEM))
+
+
+def _row(check: str, verdict: str, text: str, remedy: str = "", node: str = HERE) -> Row:
+    return Row(node, check, verdict, 0, " ".join(text.split()), remedy)
+
+
+def _scheduler(site: Site) -> Row:
+    if site.scheduler == "local":
+        return _row("slurm", "skip", "scheduler: local; this host is the node")
+    try:
+        found = {one.name: one for one in partitions()}
+    except SchedulerError as error:
+        return _row("slurm", "fail", error.message, error.hint or "scontrol ping")
+    for name in (site.partition or "").split(",") if site.partition else ():
+        if name not in found:
+            meant = did_you_mean(name, found)
+            return _row("slurm", "fail", f"there is no partition {name}{meant}", f"`partition`: {', '.join(found)}")
+        if not found[name].is_up:
+            return _row("slurm", "fail", f"partition {name} is down", f"scontrol show partition {name}")
+    if not site.partition and not any(one.is_default for one in found.values()):
+        return _row("slurm", "fail", "Slurm has no default partition", f"give the site one of {', '.join(found)}")
+    words = "; ".join(f"{one.name}: {one.words}" for one in found.values() if one.name in _names(site, list(found)))
+    return _row("slurm", "pass", f"answers; {words}")
+
+
+def _names(site: Site, known: list[str]) -> list[str]:
+    return site.partition.split(",") if site.partition else known
+
+
+def _code(entry: Entry) -> Iterator[Row]:
+    """Yield the verdict on code that is mounted over that of the image, where the site gives some."""
+    if path := entry.code_path:
+        if Path(path).is_dir():
+            yield _row("code", "pass", f"{path} is here")
+        else:
+            remedy = f"orchestrator code {entry.system} {entry.workload}, or correct `code` in the site file"
+            yield _row("code", "fail", f"{path} is not here", remedy)
+    else:
+        yield _row("code", "skip", "the image's own")
+
+
+def _node(entry: Entry, log_dir: Path, tell: Callable[[str], None]) -> Iterator[Row]:
+    """Yield what the checks of the preflight say on one node."""
+    try:
+        with temporary_bundle(entry, log_dir) as bundle:
+            request = places.Request(bundle)
+            if entry.site.scheduler == "local":
+                verdicts = places.on_this_host(request)
+            else:
+                idle = next((name for name, one in node_states(entry.site.partition).items() if one.idle), "")
+                if not idle:
+                    yield _row("node", "warn", "no node is idle, so none was looked at", "orchestrator doctor, later")
+                    return
+                verdicts = places.allocate(request, entry, [idle], tell)
+    except SetError as error:
+        yield _row("log_dir", "fail", error.message, error.hint)
+    except SchedulerError as error:
+        yield _row("node", "fail", error.message, error.hint)
+    else:
+        yield from _told(verdicts)
+
+
+def _told(verdicts: Verdicts) -> Iterator[Row]:
+    for one in verdicts.nodes:
+        yield from one.rows
+        if one.untested:
+            yield _row("node", "fail", f"{one.node} was not tested: {one.untested}", "orchestrator preflight", one.node)
+    yield from verdicts.together

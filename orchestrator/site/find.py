@@ -1,0 +1,234 @@
+"""What a site file of this cluster says: values and remarks, from Slurm, from one node, and from the user where nothing tells."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError, UsageError, did_you_mean
+from orchestrator.scheduler import slurm_site
+from orchestrator.scheduler.slurm_nodes import node_states
+from orchestrator.scheduler.slurm_site import Partition
+from orchestrator.site.look import NodeLook, look
+
+Ask = Callable[[str, str], str]
+"""A question and what Return alone answers -> the answer. With --yes it is the default."""
+MOST_NAMED = 8
+
+
+@dataclass
+class SiteFound:
+    """What goes into the site file, and what its user should know."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    node: str = ""
+    """The node that was looked at; "" without one."""
+
+    def put(self, key: str, value: object, *remarks: str) -> None:
+        """Set `section.key` or `key`."""
+        section, _, name = key.rpartition(".")
+        (self.values.setdefault(section, {}) if section else self.values)[name] = value
+        self.remark(key, *remarks)
+
+    def remark(self, key: str, *remarks: str) -> None:
+        self.remarks.setdefault(key, []).extend(one for one in remarks if one)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line gave; "" or None where it said nothing."""
+
+    scheduler: str = ""
+    partition: str = ""
+    account: str = ""
+    log_dir: str = ""
+    name: str = ""
+
+
+def find(wishes: Wishes, ask: Ask, tell: Callable[[str], None]) -> SiteFound:
+    """Find out what a site file needs.
+
+    Raises SchedulerUnknown when Slurm is there and does not answer, UsageError for wishes that cannot be, SetError when no
+    folder for the sets can be written.
+    """
+    found = SiteFound()
+    found.put("kind", "site")
+    partitions = _slurm(wishes)
+    found.put("name", wishes.name or "my-cluster")
+    found.put("scheduler", "local" if partitions is None else "slurm")
+    srun = None if partitions is None else _partition(found, partitions, wishes, ask)
+    seen = _log_dir(found, wishes, ask, tell, srun)
+    if seen.told:
+        found.node = seen.node
+        _engine(found, seen)
+        _network(found, seen)
+        _gpus(found, seen)
+    else:
+        found.notes.append(f"no node was looked at: {seen.problem}; its engine, GPUs and network are not known")
+    return found
+
+
+def _slurm(wishes: Wishes) -> list[Partition] | None:
+    """Return Slurm's partitions; None without Slurm."""
+    if wishes.scheduler == "local":
+        return None
+    try:
+        return slurm_site.partitions()
+    except SchedulerUnknown as error:
+        raise SchedulerUnknown(
+            error.message, argv=error.argv, stderr=error.stderr, hint="ask again, or go without it: --scheduler local"
+        ) from error
+    except SchedulerError as error:
+        if wishes.scheduler == "slurm" or error.returncode is not None:  # it is here, and says no
+            error.hint = "; ".join(filter(None, [error.hint, "without Slurm: --scheduler local"]))
+            raise
+        return None
+
+
+# ---- Slurm ----
+
+
+def _partition(found: SiteFound, partitions: list[Partition], wishes: Wishes, ask: Ask) -> list[str]:
+    """Put what sbatch has to know; return the same as words for srun."""
+    one = _chosen(partitions, wishes, ask)
+    others = [f"{other.name}: {other.words}" for other in partitions if other.name != one.name]
+    found.put("partition", one.name, f"{one.name}: {one.words}.", *_some("There are also", others))
+    if one.limit.lower() not in ("infinite", "unlimited"):
+        found.remark("time_limit", f"Partition {one.name} allows {one.limit} at most.")
+    if not one.gpus:
+        found.put("gpu_request", "none", f"Slurm shows no GPUs (GRES) in partition {one.name}.")
+    options = [f"--partition={one.name}"]
+    own = slurm_site.accounts(getpass.getuser())
+    account = wishes.account or (_asked(ask, "account", own) if len(own) > 1 else "")
+    if account:
+        found.put("account", account, *_some("Yours are", own))
+        options.append(f"--account={account}")
+    elif own:
+        found.remark("account", f"Yours: {', '.join(own[:MOST_NAMED])}; the first is the default.")
+    if held := slurm_site.reservations(getpass.getuser(), own):
+        found.remark("reservation", f"Active for you: {', '.join(held[:MOST_NAMED])}.")
+    return options
+
+
+def _chosen(partitions: list[Partition], wishes: Wishes, ask: Ask) -> Partition:
+    by_name = {one.name: one for one in partitions}
+    if not by_name:
+        raise UsageError("Slurm shows no partition", hint="sinfo --all; or go without it: --scheduler local")
+    # With GPUs before without, the default one before others: a set needs GPUs.
+    best = max(partitions, key=lambda one: (one.is_up, one.gpus > 0, one.is_default, one.nodes))
+    name = wishes.partition or (_asked(ask, "partition", [best.name, *by_name]) if len(by_name) > 1 else best.name)
+    if name not in by_name:
+        raise UsageError(
+            f"there is no partition {name}{did_you_mean(name, by_name)}; there are: {', '.join(by_name)}",
+            hint="sinfo shows them",
+        )
+    return by_name[name]
+
+
+def _asked(ask: Ask, what: str, names: Sequence[str]) -> str:
+    """Ask for one of `names`, the first of which is the default."""
+    return ask(f"{what} ({', '.join(dict.fromkeys(names))})", names[0])
+
+
+def _some(words: str, names: Sequence[str]) -> list[str]:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return [f"{words} {'; '.join(names[:MOST_NAMED])}{more}."] if names else []
+
+
+def _two(partition: str) -> str:
+    """Return the name of the second idle node, which the first one looks towards; "" without."""
+    try:
+        names = [name for name, state in node_states(partition).items() if state.idle]
+    except SchedulerError:
+        return ""
+    return names[1] if len(names) > 1 else ""
+
+
+# ---- the folder for the sets, tried from a node ----
+
+
+def _log_dir(
+    found: SiteFound, wishes: Wishes, ask: Ask, tell: Callable[[str], None], srun: list[str] | None
+) -> NodeLook:
+    """Put the first folder that a node sees and can write; return what that node told."""
+    places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
+    if not wishes.log_dir:
+        places.insert(0, Path(ask("folder for the sets, on storage that all nodes see", str(places[0]))).expanduser())
+    tries = [Path(wishes.log_dir).expanduser()] if wishes.log_dir else list(dict.fromkeys(places))
+    peer, problems = _two(found.values["partition"]) if srun is not None else "", []
+    for folder in tries:
+        if not folder.is_absolute():
+            raise UsageError(f"log directory {folder}: not an absolute path", hint=f"--log-dir {folder.absolute()}")
+        made = not folder.exists()
+        tell(f"looking at {'a node' if srun is not None else 'this host'} from {folder}")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            seen = look(folder, srun=srun, peer=peer)
+        except (OSError, SetError) as error:
+            problems.append(f"{folder}: {error.strerror if isinstance(error, OSError) else error.message}")
+            continue
+        if seen.sees_log_dir is not False:
+            tried = f"{seen.node} wrote to it." if seen.told else "No node has tried it yet."
+            found.put("log_dir", str(folder), tried)
+            return seen
+        problems.append(seen.problem)
+        if made:
+            folder.rmdir()
+    raise SetError(
+        "no folder for the sets: " + "; ".join(problems), hint="name one that all nodes see: --log-dir /shared/results"
+    )
+
+
+# ---- what the node told ----
+
+
+def _engine(found: SiteFound, seen: NodeLook) -> None:
+    engines = [one for one in seen.told["engines"] if one["command"]]
+    if engines:
+        name, command = engines[0]["name"], engines[0]["command"]
+        found.put("container.engine", name, f"`{' '.join(command)}` answers on {seen.node}.")
+        if command != [name]:
+            found.put("container.command", command)
+    else:
+        said = "; ".join(f"{one['name']}: {one['said'] or 'no answer'}" for one in seen.told["engines"])
+        found.put("container.engine", "none", f"No engine answers on {seen.node} ({said}).")
+        found.notes.append(f"no container engine answers on {seen.node}: {said}")
+    if not seen.told["root"]:
+        if seen.told["sudo"]:
+            found.put("sudo", ["sudo", "-n"], f"It works on {seen.node}.")
+        else:
+            why = f"{seen.node}: this user is not root, and sudo asks for a password."
+            found.put("tunables", "off", why)
+            found.put("clear_caches", False, why)
+            found.notes.append(
+                f"{why[:-1]}; nothing is tuned, and caches are not dropped (sudo, tunables, clear_caches)"
+            )
+    else:
+        found.remark("sudo", f"Jobs run as root on {seen.node}.")
+
+
+def _network(found: SiteFound, seen: NodeLook) -> None:
+    told = seen.told["network"]
+    if told["used"]:
+        rates = sorted({one["gbps"] for one in told["devices"] if one["use"] == "used"})
+        found.put("network.ib_hca", told["used"], f"Up at {' and '.join(map(str, rates))} Gb/s on {seen.node}.")
+        if told["gid_index"] is not None:
+            found.put("network.gid_index", told["gid_index"])
+        found.notes += [f"network of {seen.node}: {text}" for text in told["troubles"]]
+    else:
+        found.remark("network.ib_hca", f"{seen.node} has no RDMA device.")
+    if told["interface"] and told["interface"] != "lo":
+        found.put("network.socket_ifname", told["interface"], f"The way to other nodes on {seen.node}.")
+
+
+def _gpus(found: SiteFound, seen: NodeLook) -> None:
+    count, models = seen.told["gpus"], seen.told["gpu_models"]
+    words = f"{count} GPUs{' of ' + ' and '.join(models) if models else ''}" if count else "no AMD GPU"
+    found.remark("name", f"{seen.node} has {words}.")
+    if not count:
+        found.notes.append(f"{seen.node} has no AMD GPU")

@@ -1,0 +1,71 @@
+"""One look at a node, with the bundle's own detection, from the folder that is to hold the sets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import SchedulerError
+from orchestrator.model import Site, load_entry
+from orchestrator.preflight.bundle import HOST_ONLY, Bundle, temporary_bundle, without_image
+from orchestrator.preflight.places import INVISIBLE, SEE
+from orchestrator.scheduler.command import ask
+from orchestrator.scheduler.slurm_site import srun_command
+
+WAIT_S = 15
+LOOK_S = 90.0
+"""An engine may take 10 s to answer, with and without sudo; names and GPU tools some more."""
+FAR = "192.0.2.1"
+"""An address of nobody (RFC 5737): the way there is the default route."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLook:
+    """What a node told. `problem`: why it told nothing; `sees_log_dir` None where that is not known."""
+
+    told: dict[str, Any]
+    problem: str = ""
+    sees_log_dir: bool | None = None
+
+    @property
+    def node(self) -> str:
+        return str(self.told.get("node", ""))
+
+
+def look(log_dir: Path, *, srun: Sequence[str] | None, peer: str = "") -> NodeLook:
+    """Let a node look at itself: one that srun gives with these options, or this host (None).
+
+    `peer` is the name of another node, for the way between them. Raises SetError when `log_dir` cannot be written here.
+    """
+    site = Site(name="init", log_dir=str(log_dir), container={"engine": "none"}, scheduler="local")  # type: ignore[arg-type]
+    entry = without_image(load_entry(*HOST_ONLY, site=site))
+    with temporary_bundle(entry, log_dir) as bundle:
+        argv = ["bash", "-c", SEE, "init", bundle.python, str(bundle.lib), "look"]
+        if srun is not None:
+            argv = srun_command([*srun, f"--chdir={os.sep}"], wait_s=WAIT_S, argv=argv)
+        # An address alone has no name that could be the node's own.
+        env = {**bundle.env, "ORCH_JOB_ID": "init", "MASTER_ADDR": peer or FAR, "LC_ALL": "C"}
+        try:
+            done = ask(argv, timeout_s=LOOK_S + WAIT_S, env=env)
+        except SchedulerError as error:
+            return NodeLook({}, error.message)
+        return _look(bundle, done.returncode, done.stdout, done.words)
+
+
+def _look(bundle: Bundle, status: int, said: str, words: str) -> NodeLook:
+    if status == INVISIBLE:
+        return NodeLook({}, f"the node does not see {bundle.folder.parent}", sees_log_dir=False)
+    for line in reversed(said.splitlines()):
+        with suppress(ValueError, RecursionError):
+            told = json.loads(line)
+            if isinstance(told, dict) and told.get("schema") == 1 and isinstance(told.get("network"), dict):
+                left = told.get("log_dir") is True and (bundle.folder / "look.json").is_file()
+                return NodeLook(
+                    told, "" if left else f"the node cannot write to {bundle.folder.parent}", sees_log_dir=left
+                )
+    return NodeLook({}, words if status else "the node said nothing that can be read")

@@ -1,0 +1,65 @@
+"""A site file as text: what was found as keys, everything else as comments with its default, each with its description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from orchestrator.model.part import DocumentPart
+from orchestrator.model.schema import descriptions
+from orchestrator.model.site_documents import Site
+
+MODELINE = "# yaml-language-server: $schema={schema}"
+"""What editors read (the YAML language server of Red Hat, in VS Code, Vim, Emacs): the schema of this file."""
+WIDTH = 110
+HEAD = """\
+# A site file for orchestrator: where things are on one cluster. A key that begins with # has the value that it has without it,
+# or an example. Check a change with `orchestrator systems validate {name}` and `orchestrator doctor`.
+"""
+
+Values = Mapping[str, Any]
+"""Keys of the site document -> value; of a section again a mapping."""
+Remarks = Mapping[str, Sequence[str]]
+"""Key (`network.ib_hca`) -> sentences about what was found."""
+
+
+def site_text(values: Values, remarks: Remarks, *, name: str, schema: str) -> str:
+    """Return a site file with `values` and every other key as a comment.
+
+    `name` is what the file is called, `schema` where its JSON Schema is, as seen from it.
+    """
+    lines = [MODELINE.format(schema=schema), *HEAD.format(name=name).splitlines(), *_lines(Site, values, remarks, "")]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(model: type[DocumentPart], values: Values, remarks: Remarks, section: str) -> Iterator[str]:
+    """Yield the lines of one mapping; those of a section are indented."""
+    texts, indent = descriptions(model), "  " * bool(section)
+    for key, field in model.model_fields.items():
+        path, given = f"{section}{key}", values.get(key)
+        yield from [""] * (not section)
+        for text in (texts.get(key, ""), *remarks.get(path, ())):
+            yield from (f"{indent}# {line}" for line in wrap(text, WIDTH - len(indent), break_on_hyphens=False))
+        part = field.annotation
+        if isinstance(part, type) and issubclass(part, DocumentPart):
+            yield f"{'' if given else '#'}{key}:"
+            children = list(_lines(part, given or {}, remarks, f"{path}."))
+            yield from children if given else (_commented(line) for line in children)
+        elif key in values:
+            yield f"{indent}{key}: {yaml_value(given)}"
+        else:
+            default = field.examples[0] if field.examples else field.get_default(call_default_factory=True)
+            yield _commented(f"{indent}{key}: {yaml_value(default)}")
+
+
+def _commented(line: str) -> str:
+    return line if line.lstrip().startswith("# ") else f"#{line.removeprefix('#')}"
+
+
+def yaml_value(value: object) -> str:
+    """Return a value as YAML on one line."""
+    import yaml
+
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,33 @@
+"""Writing a site file and, beside it, its schema: whole or not at all, and only one that the tool itself reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.model.schema import json_schema
+from orchestrator.model.sites import load_site
+from orchestrator.onnode.records import write_bytes
+from orchestrator.site.find import SiteFound
+from orchestrator.site.text import site_text
+
+
+def write_site(path: Path, found: SiteFound) -> None:
+    """Write `found` to `path`, and STEM.schema.json beside it. Raises UsageError, DescriptorError; nothing is changed then."""
+    schema = path.with_name(f"{path.stem}.schema.json")
+    text = site_text(found.values, found.remarks, name=path.name, schema=schema.name)
+    trial = path.with_name(f".{path.name}.trial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_bytes(trial, text.encode(), sync=False)
+            load_site(trial)
+        finally:
+            trial.unlink(missing_ok=True)
+        write_bytes(schema, (json.dumps(json_schema("site"), indent=1) + "\n").encode())
+        write_bytes(path, text.encode())
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}", hint="name another place with -o FILE"
+        ) from error

@@ -1,0 +1,211 @@
+"""Who is told how a set goes: by the loop alone, to a real server, a real program and a sendmail; a set never suffers from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_parts import Bundles, until
+from ports import free_port
+
+SECRET = "T0PSECRETPATH"
+
+
+@dataclass
+class Server:
+    """A webhook on this machine. `answer`: the status, or None to keep silent."""
+
+    port: int
+    answer: int | None = 200
+    got: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{SECRET}"
+
+    @property
+    def events(self) -> list[str]:
+        return [one["event"] for one in self.got]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server(free_port())
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            assert self.headers["Content-Type"] == "application/json"
+            one.paths.append(self.path)
+            one.got.append(json.loads(body))
+            if one.answer is None:
+                one.let_go.wait(60)
+                return
+            self.send_response(one.answer)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the test's output."""
+
+    http: HTTPServer = ThreadingHTTPServer(("127.0.0.1", one.port), Handler)
+    serving = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+    serving.start()
+    try:
+        yield one
+    finally:
+        one.let_go.set()
+        http.shutdown()
+        serving.join()
+        http.server_close()
+
+
+def files_with(folder: Path, word: str) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+
+
+def notices(out: str) -> list[str]:
+    return [line.partition("orchestrator: ")[2] for line in out.splitlines() if "orchestrator: notify" in line]
+
+
+def test_a_set_tells_of_itself(bundles: Bundles, server: Server) -> None:
+    code, out = bundles.make(notify={"webhook": "HOOK"}, nexp=3).run(HOOK=server.address)
+    assert code == 0, out
+    assert server.events == ["score", "complete"] and set(server.paths) == {f"/{SECRET}"}
+    told, one = server.got[-1], bundles.set
+    assert (told["set"], told["set_id"], told["job_id"]) == (str(one.root), one.root.name, one.job["job_id"])
+    assert (told["state"], told["nexp"], told["converged"], told["missed"]) == ("complete", 3, 3, 0)
+    assert told["text"] == f"{one.root.name} is complete: 3 of 3 runs are done"
+    assert notices(out) == [] and one.left_behind() == []
+
+
+def test_a_score_is_told_as_soon_as_there_is_one(bundles: Bundles, server: Server) -> None:
+    """As of an MLPerf benchmark that needs three runs, one of which may miss its target; and once for all jobs of a set."""
+    bundles.make(
+        "[[ $ORCH_RUN != 1 ]] || { stop aborted; exit 3; }\n[[ $ORCH_RUN != 5 ]] || exit 1",
+        notify={"webhook": "HOOK"},
+        nexp=5,
+    )
+    settings, described = bundles.bundle / "settings.sh", bundles.bundle / "workload.json"
+    settings.write_text(settings.read_text().replace("RULESET=own", "RULESET=6.0.0"))
+    described.write_text(json.dumps({**json.loads(described.read_text()), "runs_required": 3}))
+    code, out = bundles.run(HOOK=server.address)
+    assert code == 1, out
+    assert server.events == ["score", "complete"]
+    assert [(one["converged"], one["missed"]) for one in server.got] == [(2, 1), (3, 1)]
+    assert "1 without reaching the target" in server.got[0]["text"]
+    bundles.program("")
+    code, out = bundles.again(bundles.set, HOOK=server.address)
+    assert code == 0, out
+    assert server.events == ["score", "complete", "complete"]
+
+
+def test_ends_that_are_no_success(bundles: Bundles, server: Server) -> None:
+    """Runs that are given up, and nodes that are not fit."""
+    make = {"notify": {"webhook": "HOOK"}, "limits": {"attempts": 1}, "nexp": 1}
+    assert bundles.make("exit 1", **make).run(HOOK=server.address)[0] == 1
+    assert [(one["event"], one["converged"]) for one in server.got] == [("complete", 0)]
+    code, out = bundles.make(**make, preflight={"free_gb": 1_000_000}).run(HOOK=server.address)
+    assert code == 1 and server.events == ["complete", "failed"], out
+    assert "at least 1000000 needed" in server.got[-1]["reason"] and server.got[-1]["state"] == "failed"
+
+
+def test_a_time_limit_is_told(bundles: Bundles, server: Server) -> None:
+    import signal
+
+    loop = bundles.make("hang", notify={"webhook": "HOOK"}).start(HOOK=server.address)
+    bundles.running(1, 1, "hanging")
+    loop.signal(signal.SIGUSR1)
+    loop.end()
+    assert server.events == ["paused"] and server.got[0]["state"] == "time_limit"
+
+
+def test_only_what_was_asked_for(bundles: Bundles, server: Server) -> None:
+    bundles.make(notify={"webhook": "HOOK", "events": ["paused", "failed"]}).run(HOOK=server.address)
+    assert server.events == []
+
+
+def test_the_address_is_nowhere(bundles: Bundles, server: Server) -> None:
+    """Not in a file, not on a command line, not in the environment of a run or a node, not in an error."""
+    server.answer = 500
+    plan = "env >$ORCH_SEEN/env; cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' ' >$ORCH_SEEN/argv; true"
+    bundles.make(plan.replace("$ORCH_SEEN", str(bundles.folder)), notify={"webhook": "HOOK"}, nexp=3)
+    code, out = bundles.run(HOOK=server.address)
+    assert code == 0, out
+    assert server.events == ["score", "complete"]
+    assert notices(out) == ["notify: webhook: the server answered 500"] * 2
+    assert SECRET not in out and "HOOK=" not in (bundles.folder / "env").read_text()
+    assert files_with(bundles.folder, SECRET) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("", "HOOK is not set in the job's environment"),
+        (f"file:///etc/{SECRET}", "webhook: the address is neither https:// nor http://"),
+        (f"http://127.0.0.1:%s/{SECRET}", "webhook: Connection refused"),
+        (f"http://[{SECRET}", "webhook: ValueError"),
+    ],
+)
+def test_an_address_that_does_not_work(bundles: Bundles, address: str, said: str) -> None:
+    address = address % free_port() if "%s" in address else address
+    code, out = bundles.make(notify={"webhook": "HOOK", "events": ["complete"]}).run(HOOK=address)
+    assert code == 0 and bundles.set.job["state"] == "complete"
+    assert [said in line for line in notices(out)] == [True], out
+    assert SECRET not in out
+
+
+def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -> None:
+    server.answer = None
+    tell = bundles.folder / "tell"
+    tell.write_text("#!/bin/bash\nexec sleep 600\n")
+    tell.chmod(0o755)
+    began = time.monotonic()
+    site = {"webhook": "HOOK", "command": [str(tell)], "seconds": 1, "events": ["complete"]}
+    code, out = bundles.make(notify=site, nexp=1).run(HOOK=server.address)
+    assert code == 0 and time.monotonic() - began < 30
+    command, webhook = sorted(notices(out))
+    assert command == "notify: command: not done within 1 s"
+    assert webhook in (
+        "notify: webhook: not done within 1 s",
+        "notify: webhook: TimeoutError",
+    )  # its own limit, or the process's
+    assert bundles.set.left_behind() == []
+
+
+def test_a_command_and_a_mail(bundles: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = bundles.folder / "tools"
+    tools.mkdir()
+    for name in ("tell", "sendmail"):
+        (tools / name).write_text(f'#!/bin/bash\necho "$*" >{tools}/{name}.argv\ncat >{tools}/{name}.got\n')
+        (tools / name).chmod(0o755)
+    site = {
+        "command": [str(tools / "tell"), "me"],
+        "mail": ["me@example.com", "you@example.com"],
+        "events": ["complete"],
+    }
+    code, out = bundles.make(notify=site).run(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
+    assert code == 0, out
+    until(lambda: (tools / "sendmail.got").exists())
+    message = json.loads((tools / "tell.got").read_text())
+    assert message["event"] == "complete" and (tools / "tell.argv").read_text() == "me\n"
+    mail = (tools / "sendmail.got").read_text()
+    assert (tools / "sendmail.argv").read_text() == "-i -t\n"
+    assert f"Subject: {message['set_id']}: complete\n" in mail and "To: me@example.com, you@example.com\n" in mail
+    assert message["text"] in mail.replace("=\n", "")
+
+
+def test_a_command_that_fails_is_told_and_no_more(bundles: Bundles) -> None:
+    site = {"command": ["/no/such/program"], "events": ["score", "complete"]}
+    code, out = bundles.make(notify=site, nexp=3).run()
+    assert code == 0
+    assert notices(out) == ["notify: command: /no/such/program: No such file or directory"] * 2

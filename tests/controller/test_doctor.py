@@ -1,0 +1,104 @@
+"""`orchestrator doctor`: a verdict per check, with what mends it. The node is this host; Slurm's programs are scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controller_parts import Commands
+
+from orchestrator.errors import ExitCode
+
+Fake = Callable[[str, str], Path]
+
+
+def rows(cli: Commands, *words: str | Path) -> dict[str, dict[str, Any]]:
+    cli("doctor", *words, "--json")
+    told = json.loads(cli.out)
+    assert told["fit"] == (cli.code == ExitCode.OK)
+    return {row["check"]: row for row in told["checks"]}
+
+
+def test_a_fit_site(cli: Commands, site: Path) -> None:
+    told = rows(cli, "--site", site)
+    assert cli.code == ExitCode.OK
+    assert (told["site"]["verdict"], told["slurm"]["verdict"], told["log_dir"]["verdict"]) == ("pass", "skip", "pass")
+    assert {"version", "engine", "clock", "free_space", "system"} <= set(told)
+    assert "gpu_count" not in told
+    told = rows(cli, "local_2x2x8", "builtin", "--site", site)
+    assert "system" not in told and {"gpu_count", "rdma", "image", "data", "code"} <= set(told)
+
+
+def test_no_site_file(cli: Commands) -> None:
+    told = rows(cli)
+    assert cli.code == ExitCode.NO_SCORE
+    assert told["site"]["verdict"] == "fail" and told["site"]["remedy"] == "orchestrator init"
+
+
+def test_what_is_wrong_with_the_file_is_told(cli: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("kind: site\nlog_dir: here\nscheduler: slrum\n")
+    told = rows(cli, "--site", path)
+    assert "'here' is not an absolute path" in told["site"]["text"] and 'did you mean "slurm"' in told["site"]["text"]
+    assert told["site"]["remedy"] == f"mend it; orchestrator systems validate {path}"
+
+
+def test_a_system_that_there_is_not_is_no_finding(cli: Commands, site: Path) -> None:
+    assert cli("doctor", "MI999", "flux1", "--site", site).code == ExitCode.BAD_INPUT
+    assert "MI999" in cli.err
+
+
+def test_a_log_directory_that_is_missing(cli: Commands, site: Path) -> None:
+    log_dir = next(line.split()[1] for line in site.read_text().splitlines() if line.startswith("log_dir"))
+    site.write_text(site.read_text().replace(log_dir, f"{log_dir}/deeper"))
+    told = rows(cli, "--site", site)
+    assert told["log_dir"]["verdict"] == "fail" and told["log_dir"]["remedy"].startswith(f"mkdir -p {log_dir}/deeper")
+
+
+def test_code_that_is_missing(cli: Commands, site: Path) -> None:
+    site.write_text(f"{site.read_text()}code: {{builtin: /no/code}}\n")
+    told = rows(cli, "local_2x2x8", "builtin", "--site", site)
+    assert (told["code"]["verdict"], told["code"]["text"]) == ("fail", "/no/code is not here")
+
+
+@pytest.mark.parametrize(
+    ("body", "partition", "said"),
+    [
+        (
+            "echo 'sinfo: error: Unable to contact slurm controller' >&2; exit 1",
+            "gpu",
+            "Unable to contact slurm controller",
+        ),
+        (r"printf 'gpu\x1fup\x1f30\x1f1\x1f(null)\n'", "gpux", 'there is no partition gpux; did you mean "gpu"?'),
+        (r"printf 'gpu\x1fdown\x1f30\x1f1\x1f(null)\n'", "gpu", "partition gpu is down"),
+        ("echo what", "gpu", "sinfo's answer cannot be read: what"),
+    ],
+)
+def test_slurms_own_words(fake: Fake, cli: Commands, tmp_path: Path, body: str, partition: str, said: str) -> None:
+    fake("sinfo", body)
+    path = tmp_path / "slurm.yaml"
+    path.write_text(f"kind: site\npartition: {partition}\nlog_dir: {tmp_path}\n")
+    told = rows(cli, "--site", path)
+    assert cli.code == ExitCode.NO_SCORE
+    assert told["slurm"]["verdict"] == "fail" and said in told["slurm"]["text"] and told["slurm"]["remedy"]
+    assert "engine" not in told
+
+
+def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Path) -> None:
+    fake(
+        "sinfo",
+        r"""case "$*" in *--Node*) printf 'n1\x1fdown*\x1fgpu\x1fbad fan\nn2\x1fidle\x1fgpu\x1fnone\n' ;;
+        *) printf 'gpu\x1fup\x1f30\x1f2\x1fgpu:8\n' ;; esac""",
+    )
+    calls = fake(
+        "salloc", "echo 'salloc: error: Job submit/allocate failed: Requested partition configuration' >&2; exit 1"
+    )
+    path = tmp_path / "slurm.yaml"
+    path.write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\n")
+    told = rows(cli, "--site", path)
+    assert told["slurm"]["text"] == "answers; gpu: 2 nodes, 8 GPUs each by GRES, jobs up to 30"
+    assert "--nodelist=n2 " in calls.read_text()
+    assert told["node"]["verdict"] == "fail" and "Requested partition configuration" in told["node"]["text"]

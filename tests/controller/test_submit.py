@@ -1,0 +1,221 @@
+"""`orchestrator submit` as a user sees it: the folder first, Slurm's own words, one set for one wish, options for sbatch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from controller_parts import SITE, Commands
+
+from orchestrator.errors import ExitCode, SchedulerUnknown
+from orchestrator.scheduler.command import ask, last_words
+
+Fake = Callable[[str, str], Path]
+TOP = Path(__file__).resolve().parents[2]
+WHAT = ("local_2x2x8", "builtin", "--nexp", "3")
+NO_ANSWER = "echo 'sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+REFUSED = "echo 'sbatch: error: invalid account acme' >&2; echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1"
+
+
+@pytest.fixture
+def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The log directory of a site with Slurm, which $ORCHESTRATOR_SITE names."""
+    folder = tmp_path / "sets"
+    folder.mkdir()
+    path = tmp_path / "slurm.yaml"
+    path.write_text(SITE.format(log_dir=folder).replace("local", "slurm", 1) + 'sbatch: ["--comment=site"]\n')
+    monkeypatch.setenv("ORCHESTRATOR_SITE", str(path))
+    return folder
+
+
+@pytest.fixture
+def slurm(fake: Fake) -> Fake:
+    """A Slurm without jobs that takes one."""
+    fake("sinfo", "exit 1")
+    fake("squeue", "true")
+    fake("sbatch", "echo 17")
+    return fake
+
+
+def test_the_folder_is_named_before_slurm_is_asked(slurm: Fake, sets: Path, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    slurm("sbatch", f"touch {asked}; exec sleep 60")
+    code = f"import sys; from orchestrator.cli import main; sys.exit(main({['submit', *WHAT]!r}))"
+    submitting = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(TOP)}
+    )
+    try:
+        assert submitting.stdout is not None
+        line = submitting.stdout.readline()
+        [made] = [path for path in sets.iterdir() if not path.name.startswith(".")]
+        assert line == f"set  {made}\n"
+        assert submitting.poll() is None
+    finally:
+        submitting.terminate()
+        submitting.communicate()
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (NO_ANSWER, ExitCode.UNKNOWN, "Unable to contact slurm controller"),
+        (
+            REFUSED,
+            ExitCode.SCHEDULER,
+            "invalid account acme; sbatch: error: Batch job submission failed: Invalid account",
+        ),
+    ],
+)
+def test_an_error_has_slurms_words_and_names_the_set(
+    slurm: Fake, cli: Commands, sets: Path, body: str, code: ExitCode, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.runset.submit.LOOK_AGAIN_S", (0.0,))
+    slurm("sbatch", body)
+    assert cli("submit", *WHAT).code == code
+    [made] = sets.iterdir()
+    assert cli.out == f"set  {made}\n"
+    assert said in cli.err and f"orchestrator resume {made}" in cli.err
+
+
+def test_a_squeue_that_fails_before_names_the_set_too(slurm: Fake, cli: Commands, sets: Path) -> None:
+    slurm("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    slurm("scontrol", "exit 1")
+    assert cli("submit", *WHAT).code == ExitCode.UNKNOWN
+    [made] = sets.iterdir()
+    assert "slurm_load_jobs error: Unable to contact" in cli.err and f"orchestrator resume {made}" in cli.err
+
+
+def test_what_a_command_said_before_it_hung_is_told(fake: Fake) -> None:
+    fake("squeue", "echo 'slurm_load_jobs: cannot stat file /etc/none.conf' >&2; exec sleep 60")
+    with pytest.raises(
+        SchedulerUnknown, match=r"did not answer within 0\.3 s; it said: slurm_load_jobs: cannot stat"
+    ) as caught:
+        ask(["squeue"], timeout_s=0.3)
+    assert "cannot stat file" in caught.value.stderr
+
+
+def test_words_are_bounded_and_printable() -> None:
+    assert last_words("a\n\x1b[31mred\n\nb\nb\nc\n") == "[31mred; b; c"
+    assert len(last_words("x" * 5000)) == 600
+    assert last_words(" \n") == ""
+
+
+# ---- one set for one wish ----
+
+
+def set_names(sets: Path) -> list[str]:
+    return sorted(path.name for path in sets.iterdir())
+
+
+def test_a_set_without_a_job_is_taken_again(slurm: Fake, cli: Commands, sets: Path) -> None:
+    slurm("sbatch", REFUSED)
+    assert cli("submit", *WHAT).code == ExitCode.SCHEDULER
+    before = set_names(sets)
+    slurm("sbatch", "echo 18")
+    assert cli("submit", *WHAT).code == ExitCode.OK, cli.err
+    assert set_names(sets) == before and f"{before[0]} is the same" in cli.err
+    assert cli.out == f"set  {sets / before[0]}\njob  18\n"
+    assert sorted(path.name for path in (sets / before[0] / "submissions").iterdir()) == ["1.json", "2.json"]
+    # It has a job now, so the next wish is another set.
+    slurm("sbatch", "echo 19")
+    assert cli("submit", *WHAT).code == ExitCode.OK, cli.err
+    assert len(set_names(sets)) == 2
+
+
+def test_a_set_that_was_never_asked_for_is_taken_again(slurm: Fake, cli: Commands, sets: Path) -> None:
+    slurm("squeue", "exit 1")
+    slurm("scontrol", "exit 1")
+    assert cli("submit", *WHAT).code == ExitCode.UNKNOWN
+    [made] = sets.iterdir()
+    described = json.loads((made / "set.json").read_text())
+    (made / "set.json").write_text(json.dumps({**described, "created_ms": described["created_ms"] - 1000}))
+    slurm("squeue", "true")
+    told = cli.json("submit", *WHAT)
+    assert told["set"] == str(made) and cli.err.splitlines()[-1] == f"set  {made}"
+
+
+@pytest.mark.parametrize("change", ["nexp", "environment", "lock", "unknown", "just made"])
+def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, change: str) -> None:
+    slurm("sbatch", REFUSED)
+    cli("submit", *WHAT)
+    [made] = sets.iterdir()
+    words = list(WHAT)
+    if change == "nexp":
+        words[-1] = "4"
+    elif change == "environment":
+        words += ["--env", "BUILTIN_STEP_MS=2"]
+    elif change == "lock":
+        (made / ".controller.lock").touch()
+    elif change == "unknown":
+        path = made / "submissions/1.json"
+        path.write_text(path.read_text().replace('"refused"', '"unknown"'))
+    else:
+        (made / "submissions/1.json").unlink()
+        described = json.loads((made / "set.json").read_text())
+        (made / "set.json").write_text(json.dumps({**described, "created_ms": int(time.time() * 1000) + 60_000}))
+    slurm("sbatch", "echo 18")
+    assert cli("submit", *words).code == ExitCode.OK, cli.err
+    assert len(set_names(sets)) == 2
+
+
+# ---- options for sbatch ----
+
+
+def test_options_for_sbatch(slurm: Fake, cli: Commands, sets: Path) -> None:
+    asked = slurm("sbatch", "echo 17")
+    words = ["--sbatch=--mail-type=END", "--sbatch=--nice=5", "--dependency", "afterany:4711", "--begin", "now+2hours"]
+    told = cli.json("submit", *WHAT, *words)
+    [line] = asked.read_text().splitlines()
+    assert " --dependency=afterany:4711 --begin=now+2hours " in line
+    script = (Path(told["set"]) / "bundle/job.sh").read_text()
+    assert "#SBATCH --comment=site\n#SBATCH --mail-type=END\n#SBATCH --nice=5\n" in script
+    assert "--dependency" not in script
+
+
+def test_options_of_a_later_job(slurm: Fake, cli: Commands, sets: Path) -> None:
+    slurm("sbatch", REFUSED)
+    cli("submit", *WHAT)
+    [made] = sets.iterdir()
+    asked = slurm("sbatch", "echo 18")
+    before = len(asked.read_text().splitlines())
+    assert cli("resume", made, "--sbatch=--nice=5", "--begin", "22:00").code == ExitCode.OK, cli.err
+    assert " --nice=5 --begin=22:00 " in asked.read_text().splitlines()[before]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sbatch=--nodes=4"], "--nodes is set by orchestrator itself"),
+        (["--sbatch=comment"], "is not an sbatch option"),
+        (["--test-only", "--dry-run"], "not allowed with"),
+    ],
+)
+def test_options_that_cannot_be(slurm: Fake, cli: Commands, sets: Path, words: list[str], said: str) -> None:
+    assert cli("submit", *WHAT, *words).code == ExitCode.BAD_INPUT
+    assert said in cli.err and set_names(sets) == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--sbatch=--nice=5"], ["--dependency", "after:1"], ["--begin", "now"], ["--test-only"]]
+)
+def test_without_a_scheduler_nothing_is_asked_of_one(cli: Commands, site: Path, words: list[str]) -> None:
+    assert cli("submit", *WHAT, "--site", site, *words).code == ExitCode.BAD_INPUT
+    assert words[0].partition("=")[0] in cli.err
+
+
+def test_only_a_test(slurm: Fake, cli: Commands, sets: Path) -> None:
+    said = "sbatch: Job 20 to start at 2026-11-22T10:00:00 using 64 processors on nodes n[1-2] in partition gpu"
+    asked = slurm("sbatch", f"echo '{said}' >&2; [[ -s ${{!#}} ]]")
+    assert cli("submit", *WHAT, "--test-only", "--begin", "22:00").code == ExitCode.OK, cli.err
+    assert cli.out == f"{said}\n" and set_names(sets) == []
+    assert asked.read_text().startswith("--test-only --parsable ") and " --begin=22:00 " in asked.read_text()
+    slurm("sbatch", REFUSED)
+    assert cli("submit", *WHAT, "--test-only").code == ExitCode.SCHEDULER and "invalid account acme" in cli.err
+    slurm("sbatch", NO_ANSWER)
+    assert cli("submit", *WHAT, "--test-only").code == ExitCode.UNKNOWN

@@ -1,0 +1,49 @@
+"""From nothing to what would be submitted, on a real Slurm: `init`, `doctor`, `submit --dry-run` and `--test-only`; no document opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Lab
+
+pytestmark = pytest.mark.lab
+TOP = Path(__file__).resolve().parents[2]
+
+
+def orchestrator(lab: Lab, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *words],
+        env={**lab.env, "HOME": str(folder), "PYTHONPATH": str(TOP)},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_the_first_hour(lab: Lab) -> None:
+    folder = lab.shared / f"first-{os.getpid()}"
+    folder.mkdir()
+    made = orchestrator(lab, folder, "init", "--yes")
+    assert made.returncode == 0, made.stderr
+    text = (folder / "site.yaml").read_text()
+    for told in ("partition: batch\n", "8 GPUs each by GRES", "  engine: docker\n", f"log_dir: {folder}/results\n"):
+        assert told in text, text
+    checked = orchestrator(lab, folder, "doctor", "--json")
+    verdicts = {row["check"]: row["verdict"] for row in json.loads(checked.stdout)["checks"]}
+    assert checked.returncode == 0, checked.stdout
+    assert (verdicts["slurm"], verdicts["engine"], verdicts["log_dir"]) == ("pass", "pass", "pass")
+    one = ("submit", "MI300X_1x8x1", "llama2_70b_lora", "--nexp", "1")
+    shown = orchestrator(lab, folder, *one, "--dry-run")
+    assert shown.returncode == 0 and "sbatch --parsable" in shown.stdout, shown.stderr
+    asked = orchestrator(lab, folder, *one, "--test-only")
+    assert asked.returncode == 0 and "to start at" in asked.stdout, asked.stderr
+    refused = orchestrator(lab, folder, *one, "--test-only", "--sbatch=--constraint=nosuch")
+    assert refused.returncode == 3 and "Invalid feature specification" in refused.stderr
+    assert list((folder / "results").iterdir()) == []
