@@ -116,6 +116,10 @@ WAITS: tuple[Cause, ...] = (
           "ask who runs the cluster",
           "access/permission denied | user's group not permitted | user not permitted | "
           "not permitted to use this partition"),
+    Cause("controller_trouble", PROGRAM, "scontrol ping",
+          "the Slurm controller cannot keep the job (its disk, its plugins)",
+          "ask who runs the cluster",
+          "i/o error writing script | plugin*not found*fail | slurmdbd*down"),
     Cause("scheduler_away", SYMPTOM, "scontrol ping",
           "the Slurm controller does not answer",
           "ask again later",
