@@ -29,7 +29,8 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "localtokennotfounderror | token is required | no token found | bad credentials | expired token | "
           "invalid token | token has expired | authentication failed | http error 401 | http error 403 | "
           "403 client error | 403 forbidden | wandb*not logged in | api key must be | no api key configured | "
-          "not logged in"),
+          "not logged in | invalid status code from registry 40 | not a valid model identifier | "
+          "make sure to pass a token | private repository"),
     Cause("no_internet", PROGRAM, "orchestrator prepare --help",
           "the node cannot reach a server outside",
           "have data and models on the storage (orchestrator prepare), with HF_HUB_OFFLINE=1; or a proxy",
@@ -40,7 +41,9 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "httpsconnectionpool | connecttimeout | readtimeout | certificate_verify_failed | "
           "certificate verify failed | curl: (6) | curl: (7) | curl: (28) | curl: (35) | "
           "could not connect to server | failed to establish a new connection | couldn't reach | "
-          "cannot reach https | fstimeouterror | offline mode is enabled | cannot reach server"),
+          "cannot reach https | fstimeouterror | offline mode is enabled | cannot reach server | "
+          "max retries exceeded | unable to access 'http | dns error | temporary failure resolving | "
+          "failed to download"),
     Cause("damaged_data", PROGRAM, "orchestrator prepare --help",
           "a file of the data or a checkpoint is damaged",
           "compare it with its checksum: orchestrator prepare --check",
@@ -54,21 +57,26 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "is truncated | unexpected end of file | unexpected eof | is corrupt | not a zip archive | "
           "not a zip file | eof marker not found | zlib.error | expected sha256 | cannot identify image file | "
           "image file is truncated | bad crc | deserializing header | file signature not found | "
-          "not a parquet file | file*corrupted | data*corrupted | corrupted*file | checkpoint*corrupted"),
+          "not a parquet file | file*corrupted | data*corrupted | corrupted*file | checkpoint*corrupted | "
+          "bad header | no data left in file | cannot read: /*.idx | cannot read: /*.bin | "
+          "cannot reshape array of size | file is too small | wrong magic | failed to read*bytes | but only read | "
+          "invalid index file | read less bytes | size of*does not match the expected"),
     Cause("missing_library", PROGRAM, LOGS,
           "a shared library is missing in the image, or does not fit",
           "use the image of the workload as it is; look at LD_LIBRARY_PATH and mounts",
           "cannot open shared object file | undefined symbol | version `*not found | glibc*not found | "
           "wrong elf class | libnotfound | error while loading shared libraries | symbol lookup error | "
           "cannot load library | could not load library | unable to load*.so | failed to load*.so | "
-          "no such file*.so"),
+          "no such file*.so | librccl | libhip*not found | libtorch*not found | cannot find*.so | dlopen"),
     Cause("missing_module", PROGRAM, LOGS,
           "a Python module is missing in the image, or has another version",
           "use the image of the workload as it is; look at PYTHONPATH and mounts",
           "modulenotfounderror | importerror: cannot import name | no module named | packagenotfounderror | "
           "distributionnotfound | error: importerror | is not installed | please install | no module | "
           "but is not installed | pip install | requires*to be installed | requires the*library | versionconflict | "
-          "is required but found | is required for a normal functioning | attributeerror: module*has no attribute"),
+          "is required but found | is required for a normal functioning | attributeerror: module*has no attribute | "
+          "make sure*is installed | is not available. please | needs to be installed | not installed | "
+          "must be installed | cannot import | import error"),
     Cause("checkpoint_mismatch", PROGRAM, LOGS,
           "a checkpoint does not fit the model",
           "use the checkpoint that the workload prepares, and its config",
@@ -77,7 +85,8 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "missing key in checkpoint state_dict | checkpointingexception | shape mismatch for | "
           "global shape mismatch | mismatched sizes | incompatible checkpoint | checkpoint*incompatible | "
           "not found in checkpoint | loading state_dict | unexpected keys in | checkpoint*was saved with | "
-          "checkpoint's*does not match"),
+          "checkpoint's*does not match | unexpected shape | param shape | keyerror: 'model | "
+          "key*missing in checkpoint"),
     Cause("nan_loss", PROGRAM, LOGS,
           "the loss became NaN",
           "look at learning rate, precision and data; on one node only, at its GPUs",
@@ -86,7 +95,8 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "loss is inf | nan in loss | non-finite loss | loss is not finite | found nan | loss diverged | "
           "rerundatastate*nan | contains nan | loss scale already at minimum | =nan, | nan detected | "
           "nan encountered | nans in | nan gradient | gradient*nan | grad norm*nan | norm*is non-finite | nan/inf | "
-          "loss was nan | nan values | infinite loss | non-finite | total norm of order*is non-finite"),
+          "loss was nan | nan values | infinite loss | non-finite | total norm of order*is non-finite | "
+          "unexpected result nan | loss*is nan | lm loss: nan | not finite | non finite | infinite or nan"),
     Cause("bad_parallelism", PROGRAM, LOGS,
           "the numbers of GPUs, parallel parts and batch do not fit one another",
           "correct the config: the product of the parts must divide the world size",
@@ -100,9 +110,10 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "clear the compile caches (container.scratch), and use the image as it is",
           "triton.compiler.errors | inductorerror | error building extension | ninja: build stopped | "
           "backendcompilerfailed | hiprtc_error_compilation | hipcc failed | ptxas fatal | compilationerror | "
-          "loweringexception | failed to compile | hiprtcexception | hiprtc: | comgr | llvm error | "
-          "fatal error:*.h | compilation failed | compile error | miopenstatus | passmanager::run failed | "
-          "error: compilation | command failed: hipcc | failed to build"),
+          "loweringexception | failed to compile | hiprtcexception | hiprtc: | llvm error | fatal error:*.h | "
+          "compilation failed | compile error | passmanager::run failed | error: compilation | "
+          "command failed: hipcc | failed to build | code object build failed | error [buildocl] | error [compile | "
+          "compilation error"),
     Cause("syntax_error", PROGRAM, LOGS,
           "a file of the program or its config is not well-formed",
           "correct the line that the log names",
@@ -118,10 +129,9 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "invalid choice: | got an unexpected keyword argument | unbound variable | missingmandatoryvalue | "
           "configcompositionexception | no such option | interpolationkeyerror | environment variable*not found | "
           "unrecognized option | unknown option | invalid option | unknown argument | unrecognized argument | "
-          "validation error for | must be one of | is not a valid choice | not a valid | "
-          "no such file or directory: 'conf | unexpected field | extra inputs are not permitted | "
-          "parameter null or not set | config*not found | invalid value for | missing required | "
-          "argument*is required | should be one of | unsupported value"),
+          "validation error for | no such file or directory: 'conf | unexpected field | "
+          "extra inputs are not permitted | parameter null or not set | invalid value for | argument*is required | "
+          "invalid literal for int | got multiple values for"),
     Cause("command_missing", PROGRAM, LOGS,
           "a command is not in the image",
           "use the image of the workload as it is; look at PATH",
@@ -145,7 +155,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "look at owner and mode of the file, and at root squash of the share",
           "permission denied | permissionerror | operation not permitted | eacces | access denied | [errno 13] | "
           "[errno 1] operation not permitted | insufficient permissions | must be root | "
-          "detected dubious ownership | not owned by | not writable"),
+          "detected dubious ownership | not owned by | not writable | cannot create directory"),
     Cause("rendezvous_timeout", SYMPTOM, PREFLIGHT,
           "not all nodes came to the rendezvous",
           "a node started late or cannot be reached: look at the log of each node",
@@ -155,7 +165,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "wait timeout after*keys | barrier timed out | timed out*tcpstore | tcpstore*timed out | "
           "connect() timed out | connectfullmesh failed | waiting for*ranks | gloo*connect*timeout | "
           "rendezvous*timed out | rendezvous*timeout | the join attempt | failed to connect to the master | "
-          "rdzv*timed out | timed out after*waiting for"),
+          "rdzv*timed out | timed out after*waiting for | failed to rendezvous | rendezvous*closed"),
     Cause("rdma_failed", SYMPTOM, PREFLIGHT,
           "RDMA between two nodes failed",
           "look at the links of both nodes: orchestrator preflight --deep",
@@ -171,12 +181,14 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "failed to pass monitoredbarrier | heartbeat monitor timed out | timed out waiting*for send operation | "
           "before timing out | collective operation timeout | nccl*timed out | barrier*timeout | "
           "terminating the process after*timeout | watchdog hang | timeout*in collective | flight recorder*timeout | "
-          "work*timed out"),
+          "work*timed out | watchdog got stuck | stuck*collective | collectives are*desync | nccl watchdog | "
+          "watchdog thread*timeout | desync | timeout at ncc"),
     Cause("killed", SYMPTOM, LOGS,
           "a process was killed from outside (signal 9)",
           "mostly by a memory limit: dmesg on the node tells",
-          "killed by signal: killed | exitcode: -9 | ^killed |  killed  | signals.sigkill: 9 | signal: 9 | "
-          "was killed | task 0: killed | exited with signal 9 | : killed | terminated by signal 9 | oom-killed"),
+          "killed by signal: killed | exitcode: -9 | ^killed | signals.sigkill: 9 | signal: 9 | was killed | "
+          "task 0: killed | exited with signal 9 | terminated by signal 9 | oom-killed | script: killed | "
+          "is killed by signal: killed"),
     Cause("crash", SYMPTOM, LOGS,
           "a process crashed",
           "look at the lines around it, and at the node's kernel log",
@@ -184,7 +196,8 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "floating point exception | sigill | double free or corruption | malloc():  | free(): invalid | "
           "corrupted size vs | stack smashing | exitcode: -7 | exitcode: -4 | exitcode: -8 | caught signal 11 | "
           "caught signal 7 | caught signal 4 | general protection fault | stack overflow | signal: 11 | "
-          "signals.sigsegv | heap corruption | assertion failure in"),
+          "signals.sigsegv | heap corruption | assertion failure in | unhandled exception: | pure virtual method | "
+          "core dumped)*segmentation"),
 )  # fmt: skip
 CAUSES = (*HOST_CAUSES, *PROGRAM_CAUSES)
 BY_NAME = {cause.name: cause for cause in CAUSES}

@@ -34,7 +34,7 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "nic link is down | got async error event: port error | ib_event_port_err | link is not ready*rdma | "
           "async event*port error | mlx5*link down | ionic*link down | eth*link is down | port*state*down*rdma | "
           "got async fatal event | lost carrier | no carrier | link flap | port is not active | port not active | "
-          "state is down | port state*down | link failure | carrier lost"),
+          "state is down | port state*down | link failure | carrier lost | link_downed | port down"),
     Cause("node_failed", MACHINE, RESUME,
           "Slurm lost a node of the job",
           "leave the node out until it is well again",
@@ -58,7 +58,8 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "insufficient shared memory | failed to extend /dev/shm/*no space left | "
           "shared memory segment /dev/shm/*no space left | unable to mmap*<*no space left on device | "
           "no space left on device*/dev/shm | /dev/shm*no space left on device | "
-          "unable to write to file </torch_*no space left | /dev/shm*bus error | shared memory*no space left"),
+          "unable to write to file </torch_*no space left | /dev/shm*bus error | shared memory*no space left | "
+          "out of shared memory | shared memory limit | shm-size | not enough shared memory"),
     Cause("gpu_out_of_memory", PROGRAM, PREFLIGHT,
           "the memory of a GPU is used up",
           "another program may be on it (preflight tells), or the batch is too large for it",
@@ -68,7 +69,9 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "resource_exhausted: out of memory | hipmalloc*out of memory | torch.outofmemoryerror | "
           "allocation on device*would exceed | failed to allocate*gpu memory | not enough gpu memory | "
           "not enough memory on the gpu | hip failure*out of memory | cuda failure*out of memory | "
-          "out of device memory | amdgpu*failed to allocate vram"),
+          "out of device memory | amdgpu*failed to allocate vram | available free mem : 0 mb | "
+          "aborting with error : hsa_status_error_out_of_resources | vram*exhausted | no available memory for | "
+          "insufficient gpu memory | hsa_status_error_out_of_memory"),
     Cause("memlock", PROGRAM, PREFLIGHT,
           "RDMA cannot lock enough memory",
           "raise the limit: --ulimit memlock=-1 for the container, LimitMEMLOCK=infinity for slurmd and the engine",
@@ -111,7 +114,8 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "cannot send after transport endpoint shutdown | nfs: server*not responding | "
           "blk_update_request: i/o error | [errno 121] remote i/o error | buffer i/o error on dev | [errno 5] | "
           "[errno 107] | [errno 108] | lustreerror | ost*is unavailable | mount is not responding | rc = -5 | "
-          "gpfs*stale | i/o error, dev"),
+          "gpfs*stale | i/o error, dev | connection timed out*/ | remote i/o error | lustre*evicted | mount.nfs | "
+          "was evicted by | not mounted | bad file descriptor*/"),
     Cause("engine_denied", PROGRAM, PREFLIGHT,
           "this user may not use the container engine",
           "add the user to the group docker, or set `sudo` in the site",
@@ -144,7 +148,8 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "unauthorized: access token | reading manifest*denied | authentication required*registry | "
           "denied: access forbidden | initializing source*unauthorized | invalid username/password | "
           "failed to resolve reference*forbidden | failed to authorize | authentication is required | "
-          "unauthorized: incorrect"),
+          "unauthorized: incorrect | invalid status code from registry 40 | unable to retrieve auth token | "
+          "denied: you do not have | insufficient_scope | access forbidden"),
     Cause("bad_mount", PROGRAM, PREFLIGHT,
           "a folder to mount into the container is not there",
           "correct `data` or `container.mounts` of the site, or mount the file system",
@@ -180,7 +185,9 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "code object*not compatible | hiperrorsharedobjectinitfailed | could not load*tensilelibrary | "
           "unsupported gfx | not supported on*gfx | rocblas error: cannot read | hsa_status_error_invalid_isa | "
           "illegal seek for gpu arch | hsa_status_error_invalid_code_object | no compatible code objects | "
-          "is not supported for*gfx | unsupported gpu arch | gfx*is not supported | arch*gfx*not supported"),
+          "is not supported for*gfx | unsupported gpu arch | gfx*is not supported | arch*gfx*not supported | "
+          "unsupported architecture | unsupported gpu | not supported on this architecture | "
+          "architecture*not supported | does not support*gfx | only supported on*gfx | no kernel found for"),
     Cause("gpu_not_visible", PROGRAM, PREFLIGHT,
           "a process sees no GPU, or fewer than it should",
           "look at HIP_VISIBLE_DEVICES, --gpus and the groups video and render",
@@ -193,20 +200,22 @@ HOST_CAUSES: tuple[Cause, ...] = (
     Cause("driver_mismatch", PROGRAM, PREFLIGHT,
           "the ROCm of the image and the node's driver do not work together",
           "update amdgpu-dkms on the node, or use an image for its driver",
-          "hsa_status_error_out_of_resources | hsa_status_error_incompatible | kfd does not support | "
-          "driver version is insufficient | hiperrorinsufficientdriver | hsa_init failed | "
-          "hsa_status_error: a generic error | rocm version*does not match*driver | "
-          "does not support the kernel abi | module amdgpu*not loaded | rock module is not loaded | "
-          "no supported gpu*driver | amdgpu driver*too old | driver not initialized | incompatible driver | "
-          "amdgpu: unknown symbol | hsakmt*version | kernel driver*too old | driver*version*mismatch | "
-          "driver/library version mismatch | failed to initialize rsmi | rsmi_status_init_error"),
+          "hsa_status_error_incompatible | kfd does not support | driver version is insufficient | "
+          "hiperrorinsufficientdriver | hsa_init failed | hsa_status_error: a generic error | "
+          "rocm version*does not match*driver | does not support the kernel abi | module amdgpu*not loaded | "
+          "rock module is not loaded | no supported gpu*driver | amdgpu driver*too old | driver not initialized | "
+          "incompatible driver | amdgpu: unknown symbol | hsakmt*version | kernel driver*too old | "
+          "driver*version*mismatch | driver/library version mismatch | failed to initialize rsmi | "
+          "rsmi_status_init_error | call returned hsa_status_error_out_of_resources | "
+          "is detected but the library is built for | built for rocm*but | was compiled with*rocm*runtime | "
+          "requires rocm | requires driver"),
     Cause("illegal_access", PROGRAM, PREFLIGHT,
           "a GPU kernel used memory that is not its own",
           "a defect of a kernel, or a broken GPU when it is always the same one",
           "illegal memory access | memory access fault by gpu | hiperrorillegaladdress | "
           "hsa_status_error_memory_aperture_violation | vm_l2_protection_fault | hsa_status_error_memory_fault | "
           "no-retry page fault | [gfxhub*page fault | [mmhub*page fault | retry page fault | gpu page fault | "
-          "misaligned address"),
+          "misaligned address | page not present or supervisor privilege | write access to a read-only page"),
     Cause("device_assert", PROGRAM, LOGS,
           "a GPU kernel was given an index or a value out of its range",
           "mostly data that do not fit the model (vocabulary, labels); the lines above name the kernel",
@@ -217,7 +226,14 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "reason :gpu hang | reason: gpu hang | gpu reset begin | ring*timeout, signaled seq | gpu reset failed | "
           "failed to evict process queues | cp might be in an unrecoverable state | hang detected | "
           "mes failed to respond | mes*failed to*queue | kiq*test failed | gpu recovery | device wedged | "
-          "gpu is hung | hiperrorlaunchtimeout | launch timed out"),
+          "gpu is hung | hiperrorlaunchtimeout | launch timed out | queue eviction | gpu hang | gpu reset | "
+          "queue*hung"),
+    Cause("rdma_device", PROGRAM, PREFLIGHT,
+          "an RDMA device cannot be opened in the container",
+          "give it /dev/infiniband and the library of the NIC's driver (container.mounts); preflight tells",
+          "ibv_open_device failed | unable to open device | failed to open libibverbs | no rdma device | "
+          "no ib devices found | no device found*nccl_ib_hca | does not support the kernel abi | "
+          "/dev/infiniband*permission denied | couldn't open uverbs | ibv_get_device_list*failed"),
     Cause("gid_index", PROGRAM, PREFLIGHT,
           "RDMA used a GID that the port does not have",
           "leave NCCL_IB_GID_INDEX to the nodes, or correct it; show_gids tells",
@@ -249,5 +265,5 @@ HOST_CAUSES: tuple[Cause, ...] = (
           "a port that the run needs is in use",
           "something of an earlier run may be left on the node (preflight tells)",
           "address already in use | eaddrinuse | errno: 98 | [errno 98] | port is already allocated | "
-          "port*already in use"),
+          "port*already in use | cannot bind | failed to bind"),
 )  # fmt: skip
