@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -21,17 +21,14 @@ from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import last_word
 from orchestrator.evidence.state import STATES
-from orchestrator.evidence.waits import OWN_WORDS, WAITS
+from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
+from orchestrator.onnode.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, Cause
 from orchestrator.onnode.policy.explain import Ended, Symptom, cause_in, first_cause, known, sentence, symptoms
 from orchestrator.onnode.policy.said import line
-from orchestrator.onnode.records import RunRecord, open_regular
+from orchestrator.onnode.records import PathLike, RunRecord
 
-HEAD_BYTES, TAIL_BYTES = 128 << 10, 512 << 10
-"""What is read at the two ends of a log."""
-COUNT_BYTES = 64 << 20
-"""In a longer log lines are counted from its end."""
 MOST_EVIDENCE, MOST_TEXT = 5, 300
 UNKNOWN = "unknown"
 _NEXT = {
@@ -82,62 +79,21 @@ class Explanation:
         }
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The two ends of a log as one text; `cut` is where the second one begins in it, `start` where it begins in the file."""
-
-    path: Path
-    text: bytes
-    cut: int
-    start: int
-
-    def place(self, offset: int) -> int:
-        """Return the line of what stands at `offset` of the text."""
-        at = offset if offset < self.cut else self.start + offset - self.cut
-        if offset < self.cut or self.start <= self.cut:
-            return self.text.count(b"\n", 0, offset) + 1
-        try:
-            with open_regular(self.path) as file:
-                if at <= COUNT_BYTES:
-                    return file.read(at).count(b"\n") + 1
-        except OSError:
-            return 0
-        rest = self.text[offset:]
-        return -(rest.count(b"\n") + (not rest.endswith(b"\n")))
-
-
-def _read(path: Path) -> _Read | None:
-    try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size <= HEAD_BYTES + TAIL_BYTES:
-                text = file.read(size)
-                return _Read(path, text, len(text), len(text))
-            head = file.read(HEAD_BYTES)
-            head = head[: head.rfind(b"\n") + 1]
-            file.seek(size - TAIL_BYTES)
-            tail = file.read(TAIL_BYTES)
-            skipped = tail.find(b"\n") + 1
-            return _Read(path, head + tail[skipped:], len(head), size - TAIL_BYTES + skipped)
-    except OSError:
-        return None
-
-
 class _Set:
     """One set that is explained."""
 
     def __init__(self, files: SetEvidence, one: SetPicture) -> None:
         self.files, self.one, self.root = files, one, files.layout.root
 
-    def named(self, path: Path) -> str:
+    def named(self, path: PathLike) -> str:
         return line(os.path.relpath(path, self.root), MOST_TEXT)
 
     def in_file(self, path: Path, words: str) -> Proof:
         """The line of a small file that has `words` in it."""
-        found = _read(path)
+        found = read_log_ends(path)
         key = words.encode("utf-8", "replace")[:80]
         at = found.text.find(key) if found and key else -1
-        return Proof(self.named(path), found.place(at) if found and at >= 0 else 0, line(words, MOST_TEXT))
+        return Proof(self.named(path), found.line(at) if found and at >= 0 else 0, line(words, MOST_TEXT))
 
     def by(
         self, cause: Cause, text: str, proofs: Sequence[Proof], node: str = "", at: RunRecord | None = None
@@ -172,7 +128,7 @@ class _Set:
     def waits(self) -> Explanation:
         """Of a set whose job does not run yet: Slurm's reason, or sbatch's error."""
         one, asked = self.one, self.files.submission
-        text = asked.error if one.state != "pending" and asked else one.reason
+        text = asked.error if one.state != "pending" and asked else one.job_reason
         proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if one.state == "pending" and text else []
         if one.state != "pending" and asked:
             proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]
@@ -278,13 +234,15 @@ class _Set:
         ]
         return max(found, key=lambda one: (one.start_ms, one.run, one.attempt), default=None)
 
-    def logs(self, at: RunRecord) -> Iterator[tuple[str, _Read]]:
+    def logs(self, at: RunRecord) -> Iterator[tuple[str, LogEnds]]:
         for rank, node in enumerate(at.nodes):
-            log = _read(self.files.layout.node_log(at.run, at.attempt, rank))
+            log = read_log_ends(self.files.layout.node_log(at.run, at.attempt, rank))
             if is_node_name(node) and log is not None:
                 yield node, log
 
-    def proofs(self, found: tuple[str, Symptom], logs: dict[str, _Read], told: dict[str, list[Symptom]]) -> list[Proof]:
+    def proofs(
+        self, found: tuple[str, Symptom], logs: dict[str, LogEnds], told: dict[str, list[Symptom]]
+    ) -> list[Proof]:
         """The line of the first cause, and the first line of other nodes that tell the same."""
         node, first = found
         rest = [
@@ -293,7 +251,7 @@ class _Set:
             if name != node
         ]
         lines = [(node, first), *((name, one) for name, one in rest if one is not None)][: MOST_EVIDENCE - 1]
-        return [Proof(self.named(logs[name].path), logs[name].place(one.offset), one.text) for name, one in lines]
+        return [Proof(self.named(logs[name].path), logs[name].line(one.offset), one.text) for name, one in lines]
 
     def last_key(self, at: RunRecord | None) -> list[Proof]:
         if at is None:
@@ -312,7 +270,7 @@ class _Set:
     def said(self, at: RunRecord | None) -> Iterator[tuple[Cause, str, list[Proof], str]]:
         job, one = self.files.job, self.one
         output = self.files.layout.job_output(one.job_id) if one.job_id and "/" not in one.job_id else None
-        log = _read(output) if output else None
+        log = read_log_ends(output) if output else None
         if log:
             own = [
                 item
@@ -324,7 +282,7 @@ class _Set:
                 yield (
                     cause,
                     cause.sentence,
-                    [Proof(self.named(log.path), log.place(found[1].offset), found[1].text)],
+                    [Proof(self.named(log.path), log.line(found[1].offset), found[1].text)],
                     "",
                 )
         if one.state == "lost" and (cause := cause_in(one.job_state, WAITS)) and cause.grade == MACHINE:
@@ -337,14 +295,7 @@ class _Set:
             if cause := cause_in(aside.reason):
                 yield cause, sentence(cause, aside.node), proof, aside.node
             elif aside.kind == "check" and aside.reason:
-                unfit = Cause(
-                    "node_unfit",
-                    PROGRAM,
-                    line(aside.reason, MOST_TEXT),
-                    "mend it, or leave the node out",
-                    "orchestrator resume {set} --exclude {node}",
-                    (),
-                )
+                unfit = replace(UNFIT, sentence=line(aside.reason, MOST_TEXT))
                 yield unfit, sentence(unfit, aside.node), proof, aside.node
         for reason, path in (
             (at.reason, self.files.layout.attempt_state(at.run, at.attempt)) if at else ("", None),
@@ -356,7 +307,9 @@ class _Set:
             cause = next(cause for cause in WAITS if cause.name == "time_limit")
             yield cause, cause.sentence, [Proof("", 0, one.reason)] if one.reason else [], ""
 
-    def not_known(self, at: RunRecord | None, found: tuple[str, Symptom] | None, logs: dict[str, _Read]) -> Explanation:
+    def not_known(
+        self, at: RunRecord | None, found: tuple[str, Symptom] | None, logs: dict[str, LogEnds]
+    ) -> Explanation:
         proofs = self.proofs(found, logs, {}) if found else []
         reason = at.reason if at and at.reason else self.one.reason
         if not proofs and self.one.job_id and "/" not in self.one.job_id:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
-from orchestrator.onnode.mllog_tail import lines
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.mllog_tail import lines, telling_log
 from orchestrator.words import duration
 
 LEAST_QUIET_S = 300.0
@@ -48,3 +50,12 @@ def last_word(log: Path) -> LastWord | None:
     pauses = [later - earlier for earlier, later in pairwise(times)]
     key = str(records[-1]["key"])[:60] if records else ""
     return LastWord(key if key.isprintable() else ascii(key), quiet, max(pauses, default=0.0))
+
+
+def hanging(layout: Layout, going: Iterable[tuple[int, int]]) -> str:
+    """Return a sentence about the first of the runs (run, attempt) that says nothing any more, "" where all do."""
+    for run, attempt in going:
+        word = last_word(telling_log(layout, run, attempt))
+        if word is not None and word.hangs:
+            return f"run {run} may hang: {word.words}"
+    return ""

@@ -5,7 +5,7 @@ From Slurm's pages "Job Reason Codes" and "Job State Codes", and the texts of sl
 
 from __future__ import annotations
 
-from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
+from orchestrator.onnode.policy.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.onnode.policy.explain import cause_in
 
 START = "squeue -j {job} --start"
@@ -161,6 +161,10 @@ OWN_WORDS: tuple[Cause, ...] = (
           "cannot write to "),
 )  # fmt: skip
 """What the loop says itself of an attempt or a job that ended, in its reasons."""
+
+
+UNFIT = Cause("node_unfit", PROGRAM, LEAVE_OUT, "a node failed a check", "mend it, or leave the node out", "")
+"""A check of ours failed there; it says itself what is wrong."""
 
 
 def words_of(text: str) -> str:

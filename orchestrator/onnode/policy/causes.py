@@ -201,7 +201,15 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
 )  # fmt: skip
 CAUSES = (*HOST_CAUSES, *PROGRAM_CAUSES)
 BY_NAME = {cause.name: cause for cause in CAUSES}
-ECHOES = ["childfailederror", "signalexception", "brokenpipe", "connectionreset", "connectionrefused", "connection refused", "distbackenderror", "distnetworkerror", "diststoreerror", "connection closed", "connection reset", "remote process exited", "keyboardinterrupt", "systemexit", "calledprocesserror", "exited unexpectedly", "unhandled system error", "unhandled cuda error", "sigterm", "terminate called", "core dumped", "fatal python error: aborted", "sigabrt", "broken pipe", "exitcode: -6", "exitcode: 1)", "during handling of the above", "processraisedexception", "processexitedexception", "^subprocess.", "socket closed", "eoferror"]
+ECHOES = (
+    "childfailederror", "signalexception", "brokenpipe", "connectionreset", "connectionrefused",
+    "connection refused", "distbackenderror", "distnetworkerror", "diststoreerror", "connection closed",
+    "connection reset", "remote process exited", "keyboardinterrupt", "systemexit", "calledprocesserror",
+    "exited unexpectedly", "unhandled system error", "unhandled cuda error", "sigterm", "terminate called",
+    "core dumped", "fatal python error: aborted", "sigabrt", "broken pipe", "exitcode: -6", "exitcode: 1)",
+    "during handling of the above", "processraisedexception", "processexitedexception", "^subprocess.",
+    "socket closed", "eoferror",
+)  # fmt: skip
 """What is only said because another process has ended, or stands above what is meant."""
 PASSED_OVER = (
     "warning",

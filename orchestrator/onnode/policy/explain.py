@@ -1,7 +1,7 @@
 """The first cause of what several logs tell: which line of which node says why all of them ended.
 
-A line is a symptom when it has a sign of a cause (causes.py), or is an exception that none knows. The deepest grade counts; of several
-with that grade, the first in its log, and of several nodes the first by the time stamps of the lines where all have one,
+A line is a symptom when it has a sign of a cause (causes.py), or is an exception that none knows. The deepest grade counts; of
+several with that grade, the first in its log, and of several nodes the first by the time stamps of the lines where all have one,
 else that of the node that ended by itself, and first. What the program outlived is none.
 """
 
