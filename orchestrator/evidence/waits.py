@@ -17,7 +17,7 @@ PARTITION = "sinfo -o '%P %a %l %D %t'"
 
 WAITS: tuple[Cause, ...] = (
     Cause("held_by_user", PROGRAM, RELEASE,
-          "it is held: by its user",
+          "it is held by its user",
           "release it",
           "jobhelduser | job held by user"),
     Cause("held_by_admin", PROGRAM, SHOW,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .records import PathLike, open_regular
 
-HEAD_BYTES, TAIL_BYTES = 128 << 10, 512 << 10
+HEAD_BYTES, TAIL_BYTES = 64 << 10, 256 << 10
 COUNT_BYTES = 64 << 20
 """Further into a file lines are not counted from its begin, but from its end."""
 

@@ -8,18 +8,17 @@ else that of the node that ended by itself, and first. What the program outlived
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
-from .cause import ECHO, OTHER, PROGRAM, SYMPTOM, Cause
+from .cause import ECHO, OTHER, PROGRAM, Cause
 from .causes import BY_NAME, CAUSES, COUNTS, ECHOES, PASSED_OVER
 from .said import line
 from .trouble import MOST_CHARACTERS, exception_in
 
 MOST_LINE = 4096
-MOST_PLACES = 500
-"""Of one sign in one text, from its beginning."""
+MOST_SYMPTOMS = 20_000
 OUTLIVED = 5
 """So many MLLOG records after a line, and the program went on: when one rank is dead, the others stop within a step or two."""
 _ENDED_BY_US, _NOT_ENDED = 143, -1
@@ -47,15 +46,13 @@ class Ended:
     lasted: int | None = None
 
 
-@cache
 def _pieces(sign: str) -> tuple[bool, list[str]]:
     """Return whether a sign stands at the begin of a line, and what lies between its `*`."""
     return sign.startswith("^"), [piece for piece in sign.lstrip("^").split("*") if piece]
 
 
-def _has(text: str, sign: str) -> bool:
+def _has(text: str, begins: bool, pieces: list[str]) -> bool:
     """Whether the pieces of a sign stand in `text`, in order."""
-    begins, pieces = _pieces(sign)
     at = 0
     for piece in pieces:
         found = text.find(piece, at)
@@ -65,74 +62,61 @@ def _has(text: str, sign: str) -> bool:
     return True
 
 
-_KEYS = {
-    max(_pieces(sign)[1], key=len).encode() for sign in (*(sign for cause in CAUSES for sign in cause.signs), *ECHOES)
-}
+_DIGITS = b"0123456789"
+_ECHO = Cause("", ECHO, "", "", "", "")
+_SIGNS = [
+    (cause, *_pieces(sign), [piece.encode().translate(None, _DIGITS) for piece in _pieces(sign)[1]])
+    for cause, signs in (*((cause, cause.signs) for cause in CAUSES), (_ECHO, ECHOES))
+    for sign in signs
+]
+"""(cause, at the begin of a line, pieces, pieces without digits), in the order in which they count."""
+_LIKE_AN_EXCEPTION = re.compile(
+    rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)|not found|denied|fault|no such"
+)
 
 
-def _judge(text: str) -> tuple[str, int] | None:
-    """Return (cause, grade) of a line; None where it is no symptom."""
+@lru_cache(maxsize=4096)
+def _may_be(shape: bytes) -> tuple[bool, tuple[int, ...]]:
+    """Return whether a line without its digits may be a symptom, and by which signs: lines are many, their shapes are few."""
+    signs = tuple(at for at, (_, _, _, keys) in enumerate(_SIGNS) if all(key in shape for key in keys))
+    return bool(signs or _LIKE_AN_EXCEPTION.search(shape)), signs
+
+
+def _judge(text: str, signs: Sequence[int]) -> tuple[str, int] | None:
+    """Return (cause, grade) of a line that may have `signs`; None where it is no symptom."""
     low = text.lower()
     if not any(word in low for word in COUNTS) and any(word in low[:160] for word in PASSED_OVER):
         return None
-    cause = cause_in(low)
-    if cause is not None and cause.grade <= PROGRAM:
-        return cause.name, cause.grade
-    if any(_has(low, sign) for sign in ECHOES) and cause is None:
-        return "", ECHO
-    if cause is not None:
-        return cause.name, SYMPTOM
+    for cause, begins, pieces, _ in (_SIGNS[at] for at in signs):
+        if _has(low, begins, pieces):
+            return cause.name, cause.grade
     return ("", OTHER) if exception_in(text) else None
 
 
 def cause_in(text: str, causes: Sequence[Cause] = CAUSES) -> Cause | None:
     """Return the first cause that has a sign in a line."""
     low = text.lower()
-    return next((cause for cause in causes if any(_has(low, sign) for sign in cause.signs)), None)
+    return next((cause for cause in causes if any(_has(low, *_pieces(sign)) for sign in cause.signs)), None)
 
 
 def symptoms(text: bytes) -> list[Symptom]:
     """Return the symptoms in a part of a log, in order. Raises on no bytes."""
-    low = text.lower().replace(b"\r", b"\n")
-    found = []
-    records = None
-    for begin in sorted(_lines_with(low)):
-        end = low.find(b"\n", begin)
-        raw = text[begin : end if end >= 0 else len(text)][:MOST_LINE]
+    found: list[Symptom] = []
+    records: list[int] = []
+    begin = 0
+    for raw in text.replace(b"\r", b"\n").split(b"\n"):
         if b":::MLLOG" in raw:
-            continue
-        told = line(_COLOUR.sub("", raw.decode("utf-8", "replace")), MOST_LINE)
-        judged = _judge(told.strip())
-        if judged is None:
-            continue
-        if judged[1] in (PROGRAM, OTHER, SYMPTOM):
-            records = records if records is not None else [at.start() for at in re.finditer(b":::mllog ", low)]
-            if len(records) >= OUTLIVED and records[-OUTLIVED] > begin:
-                continue
-        found.append(Symptom(*judged, told.strip()[:MOST_CHARACTERS], begin, _time(told)))
-    return found
-
-
-def _lines_with(low: bytes) -> set[int]:
-    """Return where lines begin that may be symptoms: with the longest piece of a sign, or with an exception."""
-    found = {low.rfind(b"\n", 0, at.start() + 1) + 1 for at in _EXCEPTIONS.finditer(low)}
-    for key in _KEYS:
-        for at in _places(low, key):
-            found.add(low.rfind(b"\n", 0, at) + 1)
-    return found
-
-
-_EXCEPTIONS = re.compile(rb"(?:error|exception|failure|what\(\)):? ?")
-
-
-def _places(low: bytes, key: bytes) -> Iterator[int]:
-    at = low.find(key)
-    for _ in range(MOST_PLACES):
-        if at < 0:
-            return
-        yield at
-        at = low.find(b"\n", at)
-        at = low.find(key, at) if at >= 0 else -1
+            records.append(begin)
+        elif raw:
+            may_be, signs = _may_be(raw[:MOST_LINE].lower().translate(None, _DIGITS))
+            if may_be and len(found) < MOST_SYMPTOMS:
+                told = line(_COLOUR.sub("", raw[:MOST_LINE].decode("utf-8", "replace")), MOST_LINE).strip()
+                judged = _judge(told, signs)
+                if judged is not None:
+                    found.append(Symptom(*judged, told[:MOST_CHARACTERS], begin, _time(told)))
+        begin += len(raw) + 1
+    outlived = records[-OUTLIVED] if len(records) >= OUTLIVED else 0
+    return [one for one in found if one.offset >= outlived or one.grade < PROGRAM or one.grade == ECHO]
 
 
 def _time(text: str) -> float | None:
