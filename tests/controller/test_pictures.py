@@ -40,7 +40,13 @@ def job(state: str, reason: str = "") -> dict[str, Job]:
     [
         (None, None, {}, "new", ""),
         (SENT, None, job("PENDING", "Priority"), "pending", "jobs with a higher priority come first (Priority)"),
-        (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "pending", "it is held by its user (REQUEUE_HOLD: JobHeldUser)"),
+        (
+            SENT,
+            None,
+            job("REQUEUE_HOLD", "JobHeldUser"),
+            "pending",
+            "it is held by its user (REQUEUE_HOLD: JobHeldUser)",
+        ),
         (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
         (SENT, None, job("RUNNING"), "starting", ""),
         (SENT, None, job("CANCELLED"), "cancelled", "job 7 is CANCELLED and has written no state"),
