@@ -84,7 +84,7 @@ def job(state: str, reason: str = "") -> dict[str, Job]:
             JobRecord(job_id="7", state="cancelled", started_ms=2_000),
             {"8": Job("8", "orch-s", "PENDING", "Resources")},
             "pending",
-            "Resources",
+            "other jobs hold the nodes it needs (Resources)",
         ),
         # refused after an earlier job: what that one left still holds
         (

@@ -122,7 +122,8 @@ def test_a_run_that_says_nothing_any_more_may_hang(tmp_path: Path) -> None:
     log = root / "runs/1/attempt_1/node_0.log"
     log.write_text(':::MLLOG {"key": "eval_start", "value": 1, "time_ms": 1790000000000, "metadata": {}}\n')
     for name in ("runs/1/state.json", "runs/1/attempt_1/state.json", "jobs/4411.json"):
-        about = json.loads((root / name).read_text()) | {"state": "running", "outcome": "", "end_ms": 0, "ended_ms": 0}
+        about = json.loads((root / name).read_text()) | {"state": "running", "outcome": "", "reason": "", "end_ms": 0}
+        about |= {"ended_ms": 0} if "ended_ms" in about else {}
         (root / name).write_text(json.dumps(about))
     jobs = {"4411": Job("4411", "orch-s", "RUNNING")}
     files = SetEvidence(root)
