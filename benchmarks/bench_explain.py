@@ -71,9 +71,8 @@ def main() -> None:
             found = explain(files, picture(files, {}, Logs()))
             times.append(time.perf_counter() - began)
             busy.append(time.process_time() - work)
-        print(
-            f"{RUNS} runs x {NODES} nodes, {args.megabytes} MB each: {found.cause}, {min(times):.3f} to {max(times):.3f} s"
-        )
+        print(f"{RUNS} runs x {NODES} nodes, {args.megabytes} MB each: {found.cause}")
+        print(f"  {min(times):.3f} to {max(times):.3f} s, of processor {min(busy):.3f} to {max(busy):.3f} s")
         print(f"  {found.evidence[0]}")
 
 
