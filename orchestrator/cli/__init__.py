@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "status": "what every set (or one) is doing",
     "metrics": "what all sets are doing, as metrics of Prometheus",
     "watch": "live view of a set until it ends",
+    "explain": "why a set is pending, slow, paused, hung or failed, and what to type next",
     "nodes": "who ran what on which node of a set, how fast, and which were set aside",
     "replay": "make a set's decisions again from what its nodes said",
     "logs": "show or follow the logs of a set's runs",

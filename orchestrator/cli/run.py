@@ -49,7 +49,8 @@ def watch_and_score(
         come_back(run_set)
         return ExitCode.INTERRUPTED
     if picture.state != "complete":
-        note(f"the set ended as {picture.state}: {picture.reason}\n  goes on with: orchestrator resume {root}")
+        note(f"the set ended as {picture.state}: {picture.reason}\n  why: orchestrator explain {root}")
+        note(f"  goes on with: orchestrator resume {root}")
     return score.show([str(root)], as_json)
 
 

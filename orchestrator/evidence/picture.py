@@ -18,7 +18,8 @@ from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.state import LIVE, judge
+from orchestrator.evidence.silence import hanging
+from orchestrator.evidence.state import LIVE, judge, queue_words
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, JobRecord, SetRecord
 
@@ -66,6 +67,8 @@ class SetPicture:
     job_id: str = ""
     job_state: str = ""
     """The scheduler's word; "" when it has none, "no answer" when it gave none."""
+    job_reason: str = ""
+    """Why the scheduler lets the job wait, in its words."""
     runs: tuple[RunPicture, ...] = ()
     done: int = 0
     failed: int = 0
@@ -157,10 +160,11 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         root=files.layout.root,
         set_id=files.record.set_id,
         state=state,
-        reason=reason,
+        reason=reason or hanging(files.layout, [(run.run, run.attempt) for run in running]),
         record=files.record,
         job_id=files.job_id,
         job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
+        job_reason=queue_words(job) if job and state == "pending" else "",
         runs=runs,
         done=sum(run.done for run in runs),
         failed=sum(run.state == "failed" for run in runs),

@@ -6,6 +6,7 @@ import os
 
 from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
+from orchestrator.evidence.waits import words_of
 from orchestrator.onnode.records import JobRecord, SetRecord
 from orchestrator.scheduler import Job
 
@@ -41,7 +42,7 @@ def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Jo
         return own.state, own.reason, None
     if own is not None:
         return *_judge_working(own, known, jobs, files.record), known
-    return ("new", "", None) if asked is None else ("refused", asked.error, None)
+    return ("new", "", None) if asked is None else ("refused", words_of(asked.error), None)
 
 
 def _judge_awaited(asked: SubmissionRecord, known: Job | None, *, answered: bool) -> tuple[str, str]:
@@ -84,7 +85,7 @@ def _judge_working(
     if not known.alive:
         return "lost", f"job {own.job_id} is {known.state} without having closed the set"
     if known.waiting:
-        return "pending", f"{known.state}: {known.reason}" if known.reason else known.state
+        return "pending", words_of(queue_words(known))
     return ("ending", "") if known.state == "COMPLETING" else (own.state, own.reason)
 
 
@@ -95,5 +96,12 @@ def _judge_queued(known: Job) -> tuple[str, str]:
             f"job {known.id} is {known.state} and has written no state",
         )
     if known.waiting:
-        return "pending", known.reason if known.state == "PENDING" else f"{known.state}: {known.reason}"
+        return "pending", words_of(queue_words(known))
     return "starting", "" if known.state == "RUNNING" else known.state
+
+
+def queue_words(known: Job) -> str:
+    """Return why a job waits in Slurm's words, with its state where that is not just PENDING."""
+    if known.state == "PENDING":
+        return known.reason
+    return f"{known.state}: {known.reason}" if known.reason else known.state

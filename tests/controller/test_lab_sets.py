@@ -97,7 +97,7 @@ def test_odd_job_names_and_both_commands_agree(shared: Path) -> None:
     try:
         seen = Slurm().jobs(ids=[job_id])[job_id]
         assert seen.state == "PENDING"
-        assert seen.reason == "JobHeldUser"
+        assert seen.reason == "it is held by its user (JobHeldUser)"
         answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=20)
         shown = {job.id: job for job in parse_show(answer)}
         assert shown[job_id].state == seen.state
@@ -158,7 +158,7 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands,
     lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
     said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
     [one] = cli.json("status", "--site", lab_site)
-    assert (one["state"], one["reason"]) == ("pending", "JobHeldUser")
+    assert (one["state"], one["reason"]) == ("pending", "it is held by its user (JobHeldUser)")
     assert cli("cancel", said["set"]).code == ExitCode.OK, cli.err
     assert cli.json("status", said["set"])["state"] == "cancelled"
 

@@ -247,6 +247,7 @@ def test_commands_are_documented(cli: Commands) -> None:
         "run",
         "status",
         "watch",
+        "explain",
         "logs",
         "nodes",
         "cancel",

@@ -39,8 +39,14 @@ def job(state: str, reason: str = "") -> dict[str, Job]:
     ("submission", "own", "jobs", "state", "reason"),
     [
         (None, None, {}, "new", ""),
-        (SENT, None, job("PENDING", "Priority"), "pending", "Priority"),
-        (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "pending", "REQUEUE_HOLD: JobHeldUser"),
+        (SENT, None, job("PENDING", "Priority"), "pending", "jobs with a higher priority come first (Priority)"),
+        (
+            SENT,
+            None,
+            job("REQUEUE_HOLD", "JobHeldUser"),
+            "pending",
+            "it is held by its user (REQUEUE_HOLD: JobHeldUser)",
+        ),
         (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
         (SENT, None, job("RUNNING"), "starting", ""),
         (SENT, None, job("CANCELLED"), "cancelled", "job 7 is CANCELLED and has written no state"),
@@ -78,7 +84,7 @@ def job(state: str, reason: str = "") -> dict[str, Job]:
             JobRecord(job_id="7", state="cancelled", started_ms=2_000),
             {"8": Job("8", "orch-s", "PENDING", "Resources")},
             "pending",
-            "Resources",
+            "other jobs hold the nodes it needs (Resources)",
         ),
         # refused after an earlier job: what that one left still holds
         (

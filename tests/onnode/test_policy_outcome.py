@@ -217,3 +217,9 @@ def test_at_most_half_is_blamed_and_never_who_was_ended_by_us(codes: dict[str, i
     found = decide(AttemptFacts(1, FOUR, codes, {}, errors=errors))
     assert len(found.blamed) <= 2
     assert not [node for node, _, _ in found.blamed if found.codes[node] == 143]
+
+
+def test_the_first_cause_stands_before_all_else() -> None:
+    told = outcome({**OK, "b": 9}, cause="b: a file system is full", errors={"b": "OSError: no space"})
+    assert told.reason == "b: a file system is full; no run_stop; node b (rank 1) exited 9; b: OSError: no space"
+    assert outcome(OK, timed_out=60, cause="b: a GPU is gone from the bus").reason.startswith("b: a GPU is gone")

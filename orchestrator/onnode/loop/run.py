@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 
 from ..events import now_ms
+from ..log_ends import read_log_ends
 from ..mllog_tail import last_status
 from ..policy.during import on_sockets
+from ..policy.explain import Ended, cause_of, symptoms
 from ..policy.outcome import AttemptFacts, Outcome, decide
-from ..policy.trouble import TAIL_BYTES, telling_line
+from ..policy.trouble import telling_line
 from ..records import RunRecord, write_bytes
-from ..regular import open_regular
 from . import storage
 from .during import look_s, why_end
 from .folder import seed_of
@@ -169,7 +168,7 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
-    died = not problem and not any(stops.values())
+    errors, cause = _errors(job, going) if not problem and not any(stops.values()) else ({}, "")
     return AttemptFacts(
         run=going.run,
         ranks=going.ranks,
@@ -179,7 +178,8 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
         gate_problem=problem,
         timed_out=timed_out,
         ending=job.ending_reason if job.ending else "",
-        errors=_errors(job, going) if died else {},
+        errors=errors,
+        cause=cause,
         lasted=going.lasted,
         remark=_sockets(group, going),
         ended=going.ended,
@@ -189,14 +189,14 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
     )
 
 
-def _errors(job: SetWork, going: Going) -> dict[str, str]:
-    """Return what went wrong by the ends of the nodes' logs: node -> line."""
-    found = {}
-    for rank, node in enumerate(going.ranks):
-        with suppress(OSError), open_regular(job.layout.node_log(going.run, going.number, rank)) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-            found[node] = telling_line(file.read(TAIL_BYTES))
-    return {node: text for node, text in found.items() if text}
+def _errors(job: SetWork, going: Going) -> tuple[dict[str, str], str]:
+    """Return what went wrong by the ends of the nodes' logs: node -> last telling line, and the first cause in a sentence."""
+    logs = {node: read_log_ends(job.layout.node_log(going.run, going.number, k)) for k, node in enumerate(going.ranks)}
+    texts = {node: log.text for node, log in logs.items() if log is not None}
+    ends = {node: Ended(going.exits.get(node), going.lasted.get(node)) for node in going.ranks}
+    errors = {node: telling_line(text) for node, text in texts.items()}
+    cause = cause_of({node: symptoms(text) for node, text in texts.items()}, ends)
+    return {node: text for node, text in errors.items() if text}, cause
 
 
 def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:

@@ -39,6 +39,8 @@ class AttemptFacts:
     """node -> the last telling line of its log, where there is one."""
     lasted: Mapping[str, int] = field(default_factory=dict)
     """node -> milliseconds from its start to its end."""
+    cause: str = ""
+    """Why it died, as one sentence, where the logs of its nodes tell (explain.py)."""
     remark: str = ""
     """What else is wrong with a run that ended well, such as sockets instead of RDMA."""
     ended: str = ""
@@ -109,14 +111,14 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
     """Return what became of an attempt that has no result."""
     told = in_one(attempt.ranks, attempt.errors)
     if attempt.timed_out:
-        reason = _joined(f"no run_stop within {attempt.timed_out} s (run time-out)", bad, told)
+        reason = _joined(attempt.cause, f"no run_stop within {attempt.timed_out} s (run time-out)", bad, told)
         return Outcome("infrastructure", reason, codes)
     if attempt.ended:
         return _ended(attempt, codes)
     blamed, silent = blame(attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted)
     if len(codes) > 1 and told.startswith("all "):  # the codes tell no more
         bad = ""
-    reason = _joined("no run_stop", bad, told)
+    reason = _joined(attempt.cause, "no run_stop", bad, told)
     return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=_way(attempt, codes))
 
 

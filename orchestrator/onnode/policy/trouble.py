@@ -31,11 +31,17 @@ def telling_line(tail: bytes) -> str:
         text = _LABEL.sub("", line(raw[:4096].decode("utf-8", "replace"), 4096)).strip()
         if text.startswith(":::MLLOG"):
             continue
-        if (_EXCEPTION.match(text) or _WORDS.search(text)) and not _AFTER.search(text):
+        if exception_in(text):
             return text[:MOST_CHARACTERS]
         if not weak and (_AFTER.match(text) or _WEAK.search(text) or _EXCEPTION.match(text)):
             weak = text[:MOST_CHARACTERS]
     return weak
+
+
+def exception_in(text: str) -> bool:
+    """Return whether a line says that something went wrong in its own words: an exception, or one of the usual ones."""
+    text = _LABEL.sub("", text).strip()
+    return bool(_EXCEPTION.match(text) or _WORDS.search(text)) and not _AFTER.search(text)
 
 
 def way_of(error: str) -> str:

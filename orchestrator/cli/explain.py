@@ -1,0 +1,55 @@
+"""Why a set is pending, slow, paused, hung or failed: one sentence, the lines that say so, and the next command to type.
+
+What programs, RCCL, ROCm, Docker and Slurm print is compared with a table of causes (docs/explain.md). Of several nodes the
+first cause counts, not what the others say because of it. Where no rule fits, it says that the cause is not known.
+
+example:
+  orchestrator explain                               # the newest set
+  orchestrator explain MI325X_08x08x32-flux1-20261121 --json
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import chosen_set, scheduler_of
+from orchestrator.cli.output import print_json
+from orchestrator.errors import ExitCode
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_set(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    from orchestrator.evidence.explain import explain
+    from orchestrator.evidence.picture import look
+    from orchestrator.evidence.sets import SetEvidence
+
+    run_set = chosen_set(args)
+    root = run_set.layout.root
+    [picture] = look([root], [scheduler_of(run_set)])
+    found = explain(SetEvidence(root), picture)
+    if args.json:
+        print_json({"set": str(root), **found.to_json()})
+        return ExitCode.OK
+    print(f"{picture.set_id} is {picture.state}: {found.sentence}")
+    for proof in found.evidence:
+        print(f"  {proof}")
+    if found.remedy:
+        print(f"what helps: {found.remedy}")
+    if found.next:
+        print(f"next: {found.next}")
+    return ExitCode.OK
+
+
+COMMAND = Command(
+    "explain",
+    "why a set is pending, slow, paused, hung or failed, and what to type next",
+    __doc__,
+    add_arguments,
+    run,
+)

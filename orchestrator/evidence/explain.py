@@ -1,0 +1,332 @@
+"""Why a set is pending, slow, paused, hung or failed: one sentence, the lines that say so, what to type next. docs/explain.md
+
+The rules are data: onnode/policy/causes.py for what programs print, waits.py for what Slurm and the loop say. Of each log only
+its two ends are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from orchestrator.evidence.events import read_told
+from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.nodes import read_history, suspicions
+from orchestrator.evidence.picture import SetPicture
+from orchestrator.evidence.progress import read_end
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.silence import last_word
+from orchestrator.evidence.state import STATES
+from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
+from orchestrator.onnode.log_ends import LogEnds, read_log_ends
+from orchestrator.onnode.mllog_tail import telling_log
+from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, Cause
+from orchestrator.onnode.policy.explain import Ended, Symptom, cause_in, first_cause, known, sentence, symptoms
+from orchestrator.onnode.policy.said import line
+from orchestrator.onnode.records import PathLike, RunRecord
+
+MOST_EVIDENCE, MOST_TEXT = 5, 300
+UNKNOWN = "unknown"
+_NEXT = {
+    "new": RESUME,
+    "unknown": "orchestrator status {set}",
+    "pending": "squeue -j {job} --start",
+    "starting": "orchestrator watch {set}",
+    "running": "orchestrator watch {set}",
+    "ending": "orchestrator watch {set}",
+    "complete": "orchestrator score {set}",
+    "damaged": "orchestrator score {set}",
+}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A line that says so. `line` counts from 1, below 0 from the end of the file (-1: the last one), 0: no line of a file."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        at = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{at}: {self.text}"
+
+
+@dataclass
+class Explanation:
+    """`cause` is a name of docs/explain.md, the set's state where nothing is wrong, or `unknown`."""
+
+    state: str
+    cause: str
+    sentence: str
+    remedy: str = ""
+    next: str = ""
+    evidence: list[Proof] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "cause": self.cause,
+            "known": self.cause != UNKNOWN,
+            "sentence": self.sentence,
+            "remedy": self.remedy,
+            "next": self.next,
+            "evidence": [vars(one) for one in self.evidence],
+        }
+
+
+class _Set:
+    """One set that is explained."""
+
+    def __init__(self, files: SetEvidence, one: SetPicture) -> None:
+        self.files, self.one, self.root = files, one, files.layout.root
+
+    def named(self, path: PathLike) -> str:
+        return line(os.path.relpath(path, self.root), MOST_TEXT)
+
+    def in_file(self, path: Path, words: str) -> Proof:
+        """The line of a small file that has `words` in it."""
+        found = read_log_ends(path)
+        key = words.encode("utf-8", "replace")[:80]
+        at = found.text.find(key) if found and key else -1
+        return Proof(self.named(path), found.line(at) if found and at >= 0 else 0, line(words, MOST_TEXT))
+
+    def by(
+        self, cause: Cause, text: str, proofs: Sequence[Proof], node: str = "", at: RunRecord | None = None
+    ) -> Explanation:
+        return Explanation(
+            self.one.state, cause.name, text, cause.remedy, self.command(cause.next, node, at), [*proofs]
+        )
+
+    def command(self, template: str, node: str = "", at: RunRecord | None = None) -> str:
+        if ("{node}" in template and not node) or ("{run}" in template and at is None):
+            template = RESUME
+        values = {"set": str(self.root), "node": node, "job": self.one.job_id or "JOB"}
+        values |= {"run": str(at.run), "attempt": str(at.attempt)} if at else {}
+        return template.format_map({name: quote(value) for name, value in values.items()})
+
+    # ---- by the state of the set
+
+    def explain(self) -> Explanation:
+        one = self.one
+        if one.state in ("pending", "refused", "unknown"):
+            return self.waits()
+        if one.state in ("paused", "failed", "lost", "time_limit"):
+            return self.died()
+        if one.state == "complete" and any(run.outcome == "infrastructure" for run in one.runs):
+            return self.died()
+        if one.state == "running":
+            return self.goes_on()
+        text = one.pulling or one.reason or STATES[one.state]
+        template = _NEXT.get(one.state, RESUME)
+        return Explanation(one.state, one.state, line(text, MOST_TEXT), next=self.command(template))
+
+    def waits(self) -> Explanation:
+        """Of a set whose job does not run yet: Slurm's reason, or sbatch's error."""
+        one, asked = self.one, self.files.submission
+        text = asked.error if one.state != "pending" and asked else one.job_reason
+        proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if one.state == "pending" and text else []
+        if one.state != "pending" and asked:
+            proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]
+        cause = cause_in(text, WAITS)
+        if cause is not None:
+            return self.by(cause, one.reason if one.state == "pending" else cause.sentence, proofs)
+        if one.state == "pending" and not text:
+            return Explanation(
+                "pending",
+                "pending",
+                "it is in the queue, and Slurm gives no reason yet",
+                next=self.command(_NEXT["pending"]),
+            )
+        return Explanation(
+            one.state,
+            UNKNOWN,
+            line(f"{STATES[one.state]}: {text}", MOST_TEXT),
+            next=self.command(_NEXT.get(one.state, RESUME)),
+            evidence=proofs,
+        )
+
+    def goes_on(self) -> Explanation:
+        """Of runs that go on: do they hang, are they slow?"""
+        one, text, proofs = self.one, "", []
+        for run in one.going:
+            log = telling_log(self.files.layout, run.run, run.attempt)
+            word = last_word(log)
+            proofs += [Proof(self.named(log), 0, word.words)] if word else []
+            if word and word.hangs:
+                hung = RunRecord(run=run.run, attempt=run.attempt)
+                template = "orchestrator logs {set} --run {run} --attempt {attempt}"
+                remedy = "a rank hangs or has fallen behind; `orchestrator cancel` and `resume` repeat the run"
+                return Explanation(
+                    "running",
+                    "hung",
+                    f"run {run.run} may hang: {word.words}",
+                    remedy,
+                    self.command(template, at=hung),
+                    proofs,
+                )
+        slow = suspicions(read_history(self.files))
+        usual = [run.seconds for run in one.runs if run.done and run.seconds]
+        late = [run.run for run in one.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
+        if late:
+            text = f"run {late[0]} takes longer than any before it" + (f"; {slow[0]}" if slow else "")
+        elif slow:
+            text = slow[0]
+        if text:
+            return Explanation(
+                "running",
+                "slow",
+                line(text, MOST_TEXT),
+                "look at the nodes",
+                self.command("orchestrator nodes {set}"),
+                proofs,
+            )
+        now = (
+            ", ".join(f"run {run.run} (attempt {run.attempt})" for run in one.going)
+            or "the first run is about to begin"
+        )
+        return Explanation(
+            "running",
+            "running",
+            f"{now} of {one.record.nexp if one.record else 0} goes on",
+            next=self.command(_NEXT["running"]),
+            evidence=proofs,
+        )
+
+    # ---- of a set that ended before its runs were done
+
+    def died(self) -> Explanation:
+        at = self.last_attempt()
+        logs = dict(self.logs(at)) if at else {}
+        told = {node: symptoms(log.text) for node, log in logs.items()}
+        ends = {}
+        if at:
+            own = self.files.ends(at.run, at.attempt)
+            ends = {
+                node: Ended(at.exit_codes.get(node), own[rank].end_ms - own[rank].start_ms if rank in own else None)
+                for rank, node in enumerate(at.nodes)
+            }
+        found = first_cause(told, ends)
+        cause = known(found[1]) if found else None
+        if found is None or cause is None or cause.grade > PROGRAM:
+            other = self.words(at, deeper_than=found[1].grade if found and cause else None)
+            if other is not None:
+                return other
+        if found is not None and cause is not None:
+            proofs = [*self.proofs(found, logs, told), *self.last_key(at)]
+            return self.by(cause, sentence(cause, found[0] if len(logs) > 1 else ""), proofs, found[0], at)
+        return self.not_known(at, found, logs)
+
+    def last_attempt(self) -> RunRecord | None:
+        """The newest attempt of the last job that died or was cut off."""
+        tried = [record for key in self.files.tried[-50:] if (record := self.files.attempt(*key)) is not None]
+        job = self.files.job
+        found = [
+            one
+            for one in tried
+            if one.state != "success"
+            and one.outcome != "not_converged"
+            and (job is None or one.job_id in ("", job.job_id))
+        ]
+        return max(found, key=lambda one: (one.start_ms, one.run, one.attempt), default=None)
+
+    def logs(self, at: RunRecord) -> Iterator[tuple[str, LogEnds]]:
+        for rank, node in enumerate(at.nodes):
+            log = read_log_ends(self.files.layout.node_log(at.run, at.attempt, rank))
+            if is_node_name(node) and log is not None:
+                yield node, log
+
+    def proofs(
+        self, found: tuple[str, Symptom], logs: dict[str, LogEnds], told: dict[str, list[Symptom]]
+    ) -> list[Proof]:
+        """The line of the first cause, and the first line of other nodes that tell the same."""
+        node, first = found
+        rest = [
+            (name, next((one for one in own if one.cause == first.cause), None))
+            for name, own in told.items()
+            if name != node
+        ]
+        lines = [(node, first), *((name, one) for name, one in rest if one is not None)][: MOST_EVIDENCE - 1]
+        return [Proof(self.named(logs[name].path), logs[name].line(one.offset), one.text) for name, one in lines]
+
+    def last_key(self, at: RunRecord | None) -> list[Proof]:
+        if at is None:
+            return []
+        log = telling_log(self.files.layout, at.run, at.attempt)
+        word = last_word(log)
+        return [Proof(self.named(log), 0, f"the last MLLOG key is {word.key}")] if word and word.key else []
+
+    def words(self, at: RunRecord | None, deeper_than: int | None) -> Explanation | None:
+        """What Slurm, the job's output, the loop and its checks say of the end, where that is deeper than what the logs tell."""
+        for cause, text, proofs, node in self.said(at):
+            if deeper_than is None or cause.grade < deeper_than:
+                return self.by(cause, text, proofs, node, at)
+        return None
+
+    def said(self, at: RunRecord | None) -> Iterator[tuple[Cause, str, list[Proof], str]]:
+        job, one = self.files.job, self.one
+        output = self.files.layout.job_output(one.job_id) if one.job_id and "/" not in one.job_id else None
+        log = read_log_ends(output) if output else None
+        if log:
+            own = [
+                item
+                for item in symptoms(log.text)
+                if b" orchestrator: " not in log.text[item.offset : item.offset + 80]
+            ]
+            found = first_cause({"job": own}, {})
+            if found and (cause := known(found[1])):
+                yield (
+                    cause,
+                    cause.sentence,
+                    [Proof(self.named(log.path), log.line(found[1].offset), found[1].text)],
+                    "",
+                )
+        if one.state == "lost" and (cause := cause_in(one.job_state, WAITS)) and cause.grade == MACHINE:
+            yield cause, cause.sentence, [Proof("squeue", 0, f"job {one.job_id}: {one.job_state}")], ""
+        began = job.started_ms if job else 0
+        for aside in read_told(self.files).aside:
+            if aside.time_ms and aside.time_ms < began:
+                continue
+            proof = [self.in_file(self.files.layout.events(one.job_id or "0"), aside.reason)]
+            if cause := cause_in(aside.reason):
+                yield cause, sentence(cause, aside.node), proof, aside.node
+            elif aside.kind == "check" and aside.reason:
+                unfit = replace(UNFIT, sentence=line(aside.reason, MOST_TEXT))
+                yield unfit, sentence(unfit, aside.node), proof, aside.node
+        for reason, path in (
+            (at.reason, self.files.layout.attempt_state(at.run, at.attempt)) if at else ("", None),
+            (job.reason, self.files.layout.job(job.job_id)) if job else ("", None),
+        ):
+            if path is not None and (cause := cause_in(reason, OWN_WORDS)):
+                yield cause, cause.sentence, [self.in_file(path, reason)], ""
+        if one.state == "time_limit":
+            cause = next(cause for cause in WAITS if cause.name == "time_limit")
+            yield cause, cause.sentence, [Proof("", 0, one.reason)] if one.reason else [], ""
+
+    def not_known(
+        self, at: RunRecord | None, found: tuple[str, Symptom] | None, logs: dict[str, LogEnds]
+    ) -> Explanation:
+        proofs = self.proofs(found, logs, {}) if found else []
+        reason = at.reason if at and at.reason else self.one.reason
+        if not proofs and self.one.job_id and "/" not in self.one.job_id:
+            output = self.files.layout.job_output(self.one.job_id)
+            words = [text for text in read_end(output, 2048).decode("utf-8", "replace").split("\n") if text.strip()]
+            proofs = [self.in_file(output, words[-1].strip())] if words else []
+        text = f"it is not known why: {reason}" if reason else "it is not known why"
+        template = "orchestrator logs {set} --run {run} --attempt {attempt}" if at else "orchestrator logs {set} --job"
+        return Explanation(
+            self.one.state,
+            UNKNOWN,
+            line(text, MOST_TEXT),
+            next=self.command(template, at=at),
+            evidence=[*proofs, *self.last_key(at)],
+        )
+
+
+def explain(files: SetEvidence, one: SetPicture) -> Explanation:
+    """Return why the set is in the state of its picture. Raises nothing: what cannot be read tells nothing."""
+    return _Set(files, one).explain()

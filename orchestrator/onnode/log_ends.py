@@ -1,0 +1,56 @@
+"""The two ends of a log as one text, and which line of the file a place in it is. A log of any size costs less than a megabyte."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from .records import PathLike, open_regular
+
+HEAD_BYTES, TAIL_BYTES = 64 << 10, 256 << 10
+COUNT_BYTES = 64 << 20
+"""Further into a file lines are not counted from its begin, but from its end."""
+
+
+@dataclass(frozen=True)
+class LogEnds:
+    """`cut`: where the second end begins in the text; `start`: where that is in the file."""
+
+    path: PathLike
+    text: bytes
+    cut: int
+    start: int
+
+    def line(self, offset: int) -> int:
+        """Return the number of the line at `offset` of the text, from 1 on; below 0: from the end of the file (-1: the last).
+
+        0 where the file cannot be read any more.
+        """
+        if offset < self.cut or self.start == self.cut:
+            return self.text.count(b"\n", 0, offset) + 1
+        at = self.start + offset - self.cut
+        if at > COUNT_BYTES:
+            return -(self.text.count(b"\n", offset) + (not self.text.endswith(b"\n")))
+        try:
+            with open_regular(self.path) as file:
+                return file.read(at).count(b"\n") + 1
+        except OSError:
+            return 0
+
+
+def read_log_ends(path: PathLike) -> LogEnds | None:
+    """Return the two ends of a log, whole lines; None where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= HEAD_BYTES + TAIL_BYTES:
+                text = file.read(size)
+                return LogEnds(path, text, len(text), len(text))
+            head = file.read(HEAD_BYTES)
+            head = head[: head.rfind(b"\n") + 1]
+            file.seek(size - TAIL_BYTES)
+            tail = file.read(TAIL_BYTES)
+    except OSError:
+        return None
+    begin = tail.find(b"\n") + 1
+    return LogEnds(path, head + tail[begin:], len(head), size - TAIL_BYTES + begin)

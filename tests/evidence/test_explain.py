@@ -1,0 +1,151 @@
+"""`orchestrator explain`: the corpus of labelled failures, what is said of sets that wait, go on or hang, bounds, documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import failures
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.evidence.explain import UNKNOWN, explain
+from orchestrator.evidence.picture import picture
+from orchestrator.evidence.progress import Logs
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
+from orchestrator.onnode.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
+from orchestrator.onnode.policy.causes import CAUSES
+from orchestrator.onnode.policy.explain import Ended, cause_of, first_cause, symptoms
+from orchestrator.scheduler import Job
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+FILES = sorted(path.stem for path in failures.FOLDER.glob("*.txt"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_corpus(tmp_path: Path, name: str) -> None:
+    count, wrong = failures.score(tmp_path, name)
+    said = [f"{case.name}: {found.cause}, not {case.label}" for case, found in wrong]
+    assert len(said) <= count // 10, said
+    assert all(found.cause == UNKNOWN for _, found in wrong) or len(wrong) < 3, said
+
+
+def test_every_label_is_a_cause() -> None:
+    labels = {case.label for name in FILES for case in failures.cases(name)}
+    names = {cause.name for cause in (*CAUSES, *WAITS, *OWN_WORDS)} | {UNKNOWN, "cancelled"}
+    assert labels <= names
+    assert sum(len(failures.cases(name)) for name in FILES) >= 160
+
+
+def test_the_first_cause_its_line_and_the_next_command(tmp_path: Path) -> None:
+    case = next(one for one in failures.cases("writing") if one.name == "hip_oom_one_rank")
+    found = failures.explained(tmp_path / "a set", case)
+    assert (found.cause, found.sentence) == ("gpu_out_of_memory", "n1: the memory of a GPU is used up")
+    [first] = found.evidence
+    assert (first.file, first.line) == ("runs/1/attempt_1/node_1.log", 4)
+    assert first.text.startswith("[rank9]: torch.OutOfMemoryError: HIP out of memory.")
+    assert found.next == "orchestrator preflight --nodes n1"
+    assert json.dumps(found.to_json())
+
+
+def test_the_next_command_is_quoted(tmp_path: Path) -> None:
+    case = next(one for one in failures.cases("writing") if one.name == "ras_ue")
+    found = failures.explained(tmp_path / "a set; $(x)", case)
+    assert found.next == f"orchestrator resume '{tmp_path}/a set; $(x)' --exclude n0"
+
+
+def test_control_characters_of_a_log_reach_nobody(tmp_path: Path) -> None:
+    log = "\x1b]0;title\x07 OSError: [Errno 28] No space left on device \x1b[31m\x9b1m\r\n"
+    found = failures.explained(tmp_path / "s", failures.Case("x", "disk_full", {0: ({"exit": 1}, log)}))
+    assert found.cause == "disk_full"
+    assert all(one.text.isprintable() and len(one.text) <= 300 for one in found.evidence)
+
+
+@pytest.mark.parametrize("megabytes", [2, 100])
+def test_lines_of_large_logs_are_found_without_reading_them(tmp_path: Path, megabytes: int) -> None:
+    log = tmp_path / "node_0.log"
+    line = b"step 1 loss 2.0 " + b"." * 1007 + b"\n"
+    with open(log, "wb") as file:
+        for _ in range(megabytes):
+            file.write(line * 1024)
+        file.write(b"OSError: [Errno 28] No space left on device\nbye\n")
+    ends = read_log_ends(log)
+    assert ends is not None and len(ends.text) <= HEAD_BYTES + TAIL_BYTES
+    [found] = symptoms(ends.text)
+    number = ends.line(found.offset)
+    assert number == (megabytes * 1024 + 1 if megabytes << 20 < COUNT_BYTES else -2)
+    assert ends.line(0) == 1
+
+
+def test_what_is_no_log_tells_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert [read_log_ends(tmp_path / name) for name in ("pipe", "none", ".")] == [None] * 3
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read(log: bytes) -> None:
+    for one in symptoms(log + b"\nRuntimeError: HIP out of memory\n" + log):
+        assert "\n" not in one.text and len(one.text) <= 200
+        one.text.encode()
+
+
+@settings(max_examples=30)
+@given(st.permutations(["n0", "n1", "n2", "n3"]))
+def test_the_first_cause_does_not_depend_on_the_order_of_nodes(order: list[str]) -> None:
+    told = {
+        "n0": symptoms(b"torch.distributed.DistBackendError: NCCL error: remote process exited\n"),
+        "n1": symptoms(b"[E1122 10:00:09 x] Watchdog caught collective operation timeout\n"),
+        "n2": symptoms(b"OSError: [Errno 116] Stale file handle: '/data/x'\n"),
+        "n3": symptoms(b"ConnectionResetError: [Errno 104] Connection reset by peer\n"),
+    }
+    found = first_cause({node: told[node] for node in order}, {})
+    assert found is not None and (found[0], found[1].cause) == ("n2", "stale_storage")
+
+
+def test_the_node_that_ended_by_itself_first_has_the_first_cause() -> None:
+    told = {node: symptoms(b"OSError: [Errno 28] No space left on device\n") for node in ("n0", "n1", "n2")}
+    ends = {"n0": Ended(143, 10), "n1": Ended(1, 900), "n2": Ended(1, 800)}
+    found = first_cause(told, ends)
+    assert found is not None and found[0] == "n2"
+    assert cause_of(told, ends) == "n2: a file system is full"
+
+
+def test_a_run_that_says_nothing_any_more_may_hang(tmp_path: Path) -> None:
+    case = failures.Case("x", "hung", {0: ({"exit": 1}, "")})
+    root = tmp_path / "s"
+    failures.make_set(root, case)
+    log = root / "runs/1/attempt_1/node_0.log"
+    log.write_text(':::MLLOG {"key": "eval_start", "value": 1, "time_ms": 1790000000000, "metadata": {}}\n')
+    for name in ("runs/1/state.json", "runs/1/attempt_1/state.json", "jobs/4411.json"):
+        about = json.loads((root / name).read_text()) | {"state": "running", "outcome": "", "reason": "", "end_ms": 0}
+        about |= {"ended_ms": 0} if "ended_ms" in about else {}
+        (root / name).write_text(json.dumps(about))
+    jobs = {"4411": Job("4411", "orch-s", "RUNNING")}
+    files = SetEvidence(root)
+    assert explain(files, picture(files, jobs, Logs())).cause == "running"
+    past = time.time() - 1000
+    os.utime(log, (past, past))
+    one = picture(files, jobs, Logs())
+    found = explain(files, one)
+    assert found.cause == "hung"
+    assert found.sentence == one.reason == "run 1 may hang: no new line for 16m40s; the last MLLOG key is eval_start"
+    assert found.next.endswith("--run 1 --attempt 1")
+
+
+@pytest.mark.parametrize("reason", ["Priority", "Nobody has seen this before"])
+def test_status_says_the_same_as_explain(tmp_path: Path, reason: str) -> None:
+    files = failures.make_set(tmp_path / "s", failures.Case("x", "", slurm=("PENDING", reason)))
+    one = picture(files, {"4411": Job("4411", "orch-s", "PENDING", reason)}, Logs())
+    found = explain(files, one)
+    assert one.reason in found.sentence and reason in found.sentence
+
+
+def test_the_table_of_causes_is_documented() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|", (DOCS / "explain.md").read_text(), re.MULTILINE)
+    tables = (*CAUSES, *(one for one in WAITS if one.name not in {cause.name for cause in CAUSES}), *OWN_WORDS, UNFIT)
+    assert rows == [(cause.name, cause.sentence, cause.remedy.replace("|", "\\|")) for cause in tables]
