@@ -6,22 +6,201 @@ from math import isfinite
 
 TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+LONGEST = 4000
+"""Characters of one cell."""
+NARROWEST = 12
+"""A column is not folded to less than this."""
+ALONE = 0.6
+"""An id that takes more of the screen's width stands alone, above the other cells of its row."""
+INDENT = "    "
+
+# ---- states ----
+
+# kind: sign, the same in ASCII, its colour (SGR)
+KINDS = {
+    "good": ("✓", "+", "32"),
+    "bad": ("✗", "x", "31"),
+    "doubtful": ("!", "!", "33"),
+    "going": ("▸", ">", "36"),
+    "idle": ("·", ".", "2"),
+}
+_KIND_OF = {
+    **dict.fromkeys(("complete", "success", "pass", "passed", "ok", "valid", "reproduced", "equal", "same"), "good"),
+    **dict.fromkeys(("failed", "fail", "refused", "lost", "damaged", "infrastructure", "missing", "differs"), "bad"),
+    **dict.fromkeys(("paused", "warn", "cancelled", "time_limit", "not_converged", "unknown", "untested", "boot"), "doubtful"),
+    **dict.fromkeys(("running", "starting", "ending", "change"), "going"),
+    **dict.fromkeys(("pending", "queued", "new", "unsupported"), "idle"),
+}  # fmt: skip
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
-    """Return the lines of a table in aligned columns, two spaces apart; the columns named in `right` end together."""
-    lines = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+class Screen:
+    """Where text goes. `width` in characters, None: no end, as in a pipe. `signs`: "", "ascii" or "unicode"."""
 
-    def joined(line: list[str]) -> str:
-        cells = (
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for cell, width, name in zip(line, widths, header, strict=True)
-        )
-        return "  ".join(cells).rstrip()
+    def __init__(self, width: int | None = None, *, colour: bool = False, signs: str = "") -> None:
+        self.width, self.colour, self.signs = width, colour, signs
 
-    return [joined(line) for line in lines]
+    def sign(self, state: str) -> str:
+        """Return a state with its sign: `✓ complete`; as it is where it has none, or here none is shown."""
+        kind = _KIND_OF.get(state.replace(" ", "_"))
+        return f"{KINDS[kind][self.signs == 'ascii']} {state}" if kind and self.signs else state
+
+    def paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text else text
+
+    def state(self, text: str) -> str:
+        """Return a state with its sign, in its colour."""
+        return self.paint(self.sign(text), colour_of(text))
+
+
+PIPE = Screen()
+
+
+def colour_of(state: str) -> str:
+    """Return the SGR code of a state's colour, "" for none."""
+    kind = _KIND_OF.get(state.replace(" ", "_"))
+    return KINDS[kind][2] if kind else ""
+
+
+# ---- tables ----
+
+
+def cell(value: object) -> str:
+    """Return `value` as it may stand in a table: one line, without what would move the cursor."""
+    text = str(value)
+    if len(text) <= LONGEST and text.isprintable():
+        return text
+    from orchestrator.report.markup import clean
+
+    return " ".join(clean(text, LONGEST).split("\n")).replace("\t", " ").replace("\r", " ")
+
+
+def width_of(text: str) -> int:
+    """Return how many columns of a terminal `text` takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
+    """Return `text` in lines of at most `width` characters, broken at blanks; longer words too unless `whole`."""
+    from textwrap import wrap
+
+    return wrap(text, max(width, 1), break_on_hyphens=False, break_long_words=not whole) or [""]
+
+
+class TextTable:
+    """Rows under one header, for any width.
+
+    The first column is what a row is about: it neither breaks nor leaves, so that it can be copied. `right` are columns
+    that end together, `states` those with signs and colours. Where the lines would be too long, the texts of `below`
+    stand indented under their row, then columns leave in the order of `leave`, those that say nothing before; what is
+    still too wide is folded in its column.
+    """
+
+    def __init__(
+        self,
+        *columns: str,
+        right: Sequence[str] = (),
+        states: Sequence[str] = ("STATE",),
+        below: Sequence[str] = (),
+        leave: Sequence[str] = (),
+    ) -> None:
+        self.columns, self.right, self.states, self.below, self.leave = columns, right, states, below, leave
+
+    def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
+        """Return the header and the rows. On a `screen` with a width no line but an id of its own is longer than that."""
+        table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
+        shown, under = self._fitting(table, screen)
+        widths = {name: self._width(name, table, screen) for name in shown}
+        if screen.width is not None:
+            self._fold(widths, screen.width)
+        out = self._row({name: name for name in self.columns}, widths, screen, header=True)
+        for row in table:
+            out += self._row(row, widths, screen)
+            for name in under:
+                if row[name] not in ("", "-"):
+                    out += [INDENT + line for line in folded(row[name], (screen.width or 80) - len(INDENT))]
+        return out
+
+    def _width(self, name: str, table: list[dict[str, str]], screen: Screen) -> int:
+        texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
+        widths = list(map(width_of, texts))
+        if name == self.columns[0] and screen.width is not None:
+            # A longer one gets a line for itself, so that it does not take the room of all the other columns.
+            widths = [wide for wide in widths if wide <= screen.width * ALONE]
+        return max([width_of(name), *widths])
+
+    def _fitting(self, table: list[dict[str, str]], screen: Screen) -> tuple[list[str], list[str]]:
+        """Return the columns that are shown side by side, and those whose texts stand under their rows."""
+        shown, under = list(self.columns), list[str]()
+        widths = {name: self._width(name, table, screen) for name in shown}
+
+        def too_wide() -> bool:
+            return screen.width is not None and _sum({name: widths[name] for name in shown}) > screen.width
+
+        silent = [name for name in self.columns[1:] if all(row[name] in ("", "-") for row in table)]
+        for name in (*silent, *self.below, *self.leave):
+            if name in shown and too_wide():
+                shown.remove(name)
+                under += [name] if name in self.below and name not in silent else []
+        return shown, under
+
+    def _fold(self, widths: dict[str, int], width: int) -> None:
+        """Make the widest columns narrower until a line fits. The first one stays as it is."""
+        others = list(widths)[1:]
+        while others and (more := _sum(widths) - width) > 0:
+            widest = max(others, key=widths.__getitem__)
+            if widths[widest] <= NARROWEST:
+                return
+            second = max([widths[name] for name in others if name != widest], default=0)
+            widths[widest] = max(NARROWEST, widths[widest] - more, min(second, widths[widest] - 1))
+
+    def _row(self, row: dict[str, str], widths: dict[str, int], screen: Screen, *, header: bool = False) -> list[str]:
+        first, out = self.columns[0], []
+        texts = {name: screen.sign(row[name]) if name in self.states and not header else row[name] for name in widths}
+        if len(widths) > 1 and width_of(texts[first]) > widths[first]:
+            out, texts[first] = [texts[first]], ""
+        parts = {
+            name: [text] if width_of(text) <= widths[name] else folded(text, widths[name])
+            for name, text in texts.items()
+            if name != first
+        }
+        parts = {first: [texts[first]], **parts}
+        for index in range(max(map(len, parts.values()))):
+            line = ""
+            for name, pieces in parts.items():
+                piece = pieces[index] if index < len(pieces) else ""
+                code = "1" if header else colour_of(row[name]) if name in self.states else ""
+                pad = " " * (widths[name] - width_of(piece))
+                text = screen.paint(piece, code)
+                line += (pad + text if name in self.right else text + pad) + "  "
+            out.append(line.rstrip())
+        return out
+
+
+def _sum(widths: dict[str, int]) -> int:
+    return sum(widths.values()) + 2 * (len(widths) - 1)
+
+
+def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[str]:
+    """Return names and values as lines; a value that is too long for the screen is folded beside its name."""
+    wide = max((width_of(name) for name, _ in pairs), default=0) + 2
+    out = []
+    for name, value in pairs:
+        text = cell(value)
+        lines = [text] if screen.width is None else folded(text, screen.width - wide, whole=True)
+        out += [
+            screen.paint(name, "2") + " " * (wide - width_of(name)) + lines[0],
+            *(" " * wide + one for one in lines[1:]),
+        ]
+    return out
+
+
+# ---- times ----
 
 
 def minutes(value: float | None, missing: str = "-") -> str:
@@ -31,18 +210,22 @@ def minutes(value: float | None, missing: str = "-") -> str:
     return f"{value:.3f}" if abs(value) >= 1 else f"{value:.5f}"
 
 
-def duration(total_s: float) -> str:
-    """Return elapsed seconds as `0.8s`, `12s`, `3m20s`, `5h07m` or `2d04h`."""
+def train_time(value: float | None, digits: int = 3, missing: str = "-") -> str:
+    """Return minutes to train with their unit: `10.185 min`; below a minute in seconds, `0.840 s`."""
+    if value is None or not isfinite(value):
+        return missing
+    return f"{value:.{digits}f} min" if abs(value) >= 1 else f"{60 * value:.{digits}f} s"
+
+
+def duration(total_s: float, parts: int = 2) -> str:
+    """Return seconds in their largest unit and the next, `0.8s`, `12s`, `3m20s`, `5h07m`, `2d04h`; `40m` for even ones."""
     total = int(total_s)
     if total < 10:
         return f"{total_s:.1f}s"
-    if total < 60:
-        return f"{total}s"
-    if total < 3600:
-        return f"{total // 60}m{total % 60:02}s"
-    if total < 86_400:
-        return f"{total // 3600}h{total % 3600 // 60:02}m"
-    return f"{total // 86_400}d{total % 86_400 // 3600:02}h"
+    counts = (total // 86_400, total // 3600 % 24, total // 60 % 60, total % 60)
+    first = next(index for index, count in enumerate(counts) if count)
+    last = max(index for index in range(first, min(first + parts, 4)) if counts[index])
+    return "".join(f"{counts[k]:0{1 if k == first else 2}}{'dhms'[k]}" for k in range(first, last + 1))
 
 
 def seconds(value: float | None, missing: str = "-") -> str:

@@ -21,7 +21,7 @@ def add_set(parser: ArgumentParser) -> None:
         metavar="SET",
         nargs="?",
         default="",
-        help="a set's folder, its id, or the beginning of it (default: the newest set)",
+        help="a set's folder, its id, or the beginning or end of it (default: the newest set)",
     )
     add_site(parser)
 
@@ -58,7 +58,7 @@ def add_json(parser: ArgumentParser) -> None:
 def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
     """SYSTEM, WORKLOAD, --round and --systems-dir, as finding.load_named() takes them. `optional`: "" without them."""
     many = "?" if optional else None
-    text = "a name of `orchestrator systems`, or a YAML file"
+    text = "a name of `orchestrator systems`, the beginning of one, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
     parser.add_argument("workload", metavar="WORKLOAD", nargs=many, default="", help="a workload of that system")
     parser.add_argument("--round", metavar="R", help="round, such as 6.0 (default: the newest the system has)")

@@ -45,9 +45,10 @@ def run(args: Namespace) -> int:
         documents = [one.to_json() for one in comparisons]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, default=str))
     else:
+        from orchestrator.cli.output import screen
         from orchestrator.compare.table import comparison_text
 
-        print("\n\n".join(comparison_text(one) for one in comparisons))
+        print("\n\n".join(comparison_text(one, screen()) for one in comparisons))
     return ExitCode.OK if all(one.score_ratio is not None for one in comparisons) else ExitCode.NO_SCORE
 
 

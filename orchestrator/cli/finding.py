@@ -143,9 +143,14 @@ def load_named(args: Namespace, site: Path | Site | None, env: dict[str, str] | 
 def load_asked(args: Namespace) -> Entry:
     """The entry that the arguments of add_entry() describe; its warnings go to standard error."""
     entry = load_named(args, need_site(args.site), dict(args.env))
-    for warning in entry.warnings:
-        note(f"warning: {warning}")
+    tell_warnings(entry)
     return with_allocation(entry, args)
+
+
+def tell_warnings(entry: Entry) -> None:
+    """The warnings of an entry on standard error, each with the name by which the site's `acknowledged` silences it."""
+    for warning in entry.warnings:
+        note(f"warning: {warning} [{warning.name}]")
 
 
 def excluded(args: Namespace) -> list[str]:

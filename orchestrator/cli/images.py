@@ -34,6 +34,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.container.image import Look
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.transport import Transport
 
 NO_ANSWER = 3
+NODES = TextTable("NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",))
 """Exit code: a node did not answer, so nothing is known of it."""
 
 
@@ -225,9 +227,7 @@ def _show(task: _Task, report: SpreadReport) -> None:
         [node.node, node.state, short(node.image.id) if node.image else "-", _digest(node.image), node.problem]
         for node in report.nodes
     ]
-    if not report.silent:
-        rows = [row[:-1] for row in rows]
-    print_table(["node", "image", "id", "repository digest", *(["problem"] if report.silent else [])], rows)
+    print_table(NODES, rows)
     print(f"{report.reference}: {sentence(report)}")
     if report.odd and task.args.action == "check":
         note(

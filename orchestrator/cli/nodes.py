@@ -23,29 +23,26 @@ from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
-from orchestrator.words import duration, minutes
+from orchestrator.words import Screen, TextTable, cell, duration, train_time
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.evidence.nodes import NodeGroup, NodeHistory
     from orchestrator.evidence.startup import StartUp
 
-STARTUP = ("RUN", "NODE", "START-UP", "RUN", "SHUT-DOWN", "CACHES")
-GROUPS = ("NODES", "RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL")
-HEADER = (
-    "NODE",
-    "RANK",
-    "GOOD",
-    "FAILED",
-    "MEAN",
-    "LAST",
-    "VS OTHERS",
-    "WITH",
-    "WITHOUT",
-    "EXIT CODES",
-    "GB/S",
-    "PREFLIGHT",
-)
-RIGHT = ("RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "GB/S")
+STARTUP = TextTable(
+    "ATTEMPT", "NODE", "START-UP", "RUN", "SHUT-DOWN", "CACHES", right=("START-UP", "RUN", "SHUT-DOWN"), below=("CACHES",)
+)  # fmt: skip
+GROUPS = TextTable(
+    "NODES", "RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL", right=("RUNS", "MEAN", "FASTEST", "SLOWEST", "VS ALL")
+)  # fmt: skip
+NODES = TextTable(
+    "NODE", "RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "EXIT CODES", "GB/S", "PREFLIGHT",
+    right=("RANK", "GOOD", "FAILED", "MEAN", "LAST", "VS OTHERS", "WITH", "WITHOUT", "GB/S"),
+    states=("PREFLIGHT",),
+    leave=("LAST", "EXIT CODES", "WITHOUT", "WITH", "MEAN"),
+)  # fmt: skip
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -73,24 +70,34 @@ def run(args: Namespace) -> int:
         around = {**as_json(starts), "published": [one.to_json() for one in published]}
         print_json({"set": str(root), **told, "suspicions": pointers, "startup": around})
         return ExitCode.OK
+    from orchestrator.nodes.names import fold
+
     if not history:
         print(f"no job of {root.name} has had nodes yet")
         return ExitCode.OK
-    print_table(HEADER, [_row(one) for one in history], RIGHT)
+    print_table(NODES, [_row(one) for one in history])
     if groups:
         print()
-        print_table(GROUPS, _group_rows(groups), GROUPS[1:])
+        print_table(GROUPS, _group_rows(groups))
         print()
     for text, names in _remarks(history).items():
-        print(f"{text} ({', '.join(names)})")
+        print(f"{cell(text)} ({fold(names)})")
     for text in pointers:
-        print(f"slow: {text}")
+        print(f"slow: {cell(text)}")
     if starts:
         print()
-        print_table(STARTUP, [_start_row(one) for one in starts], STARTUP[2:5])
+        print_table(STARTUP, [_start_row(one) for one in starts])
     for entry in published:
         print(f"published: {entry.words}")
     return ExitCode.OK
+
+
+def table(root: Path, screen: Screen) -> list[str]:
+    """Return the table of a set's nodes as lines."""
+    from orchestrator.evidence.nodes import read_history
+    from orchestrator.evidence.sets import SetEvidence
+
+    return NODES.lines([_row(one) for one in read_history(SetEvidence(root))], screen)
 
 
 def _remarks(history: list[NodeHistory]) -> dict[str, list[str]]:
@@ -120,13 +127,15 @@ def _start_row(one: StartUp) -> list[str]:
 
 def _group_rows(groups: list[NodeGroup]) -> list[list[str]]:
     """Return minutes to train of the good runs per group of nodes, and their mean over that of all good runs."""
+    from orchestrator.nodes.names import fold
+
     everything = [value for one in groups for value in one.minutes]
     usual = sum(everything) / len(everything)
     return [
         [
-            ",".join(one.nodes),
+            fold(one.nodes),
             str(len(one.runs)),
-            *map(minutes, (one.mean, min(one.minutes), max(one.minutes))),
+            *map(train_time, (one.mean, min(one.minutes), max(one.minutes))),
             f"{one.mean / usual:.3f}" if usual else "-",
         ]
         for one in groups
@@ -144,8 +153,8 @@ def _row(one: NodeHistory) -> list[str]:
         _seconds(one.mean_s),
         _seconds(last),
         "-" if one.relative is None else f"{one.relative:.3f}",
-        minutes(one.minutes_with),
-        minutes(one.minutes_without),
+        train_time(one.minutes_with),
+        train_time(one.minutes_without),
         ",".join(map(str, one.exits)) or "-",
         "-" if one.gbps is None else f"{one.gbps:.1f}",
         one.preflight.verdict if one.preflight else "-",

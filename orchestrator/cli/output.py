@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from contextlib import suppress
 
-from orchestrator.words import aligned
+from orchestrator.words import PIPE, Screen, facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
+
+    from orchestrator.words import TextTable
 
 
 def print_json(value: Any) -> None:
@@ -29,20 +32,25 @@ def is_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """A table: drawn with rich on a terminal, aligned columns otherwise. `right` names the columns to align right."""
-    if is_terminal():
-        from rich.box import SIMPLE_HEAD
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+def screen() -> Screen:
+    """What standard output can show: on a terminal its width, signs, and colours unless NO_COLOR is set."""
+    if not is_terminal():
+        return PIPE
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return Screen(
+        shutil.get_terminal_size().columns,
+        colour=not os.environ.get("NO_COLOR"),
+        signs="unicode" if unicode else "ascii",
+    )
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name in header:
-            table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in row))
-        Console().print(table)
-        return
-    for line in aligned(header, rows, right):
+
+def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
+    """Print rows as wide as the terminal is; in a pipe with every column, one line each."""
+    for line in table.lines(rows, screen()):
+        print(line)
+
+
+def print_facts(pairs: Sequence[tuple[str, str]]) -> None:
+    """Names and values below one another; on a terminal long values are folded beside their names."""
+    for line in facts(pairs, screen()):
         print(line)

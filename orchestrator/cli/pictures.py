@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.words import duration, minutes
+from orchestrator.words import TextTable, duration, train_time
 
 if TYPE_CHECKING:
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
+    from orchestrator.published import PublishedResult
 
-SETS = ("SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "PROJECTED", "JOB", "REASON")
-SETS_RIGHT = ("RUNS", "ATTEMPTS", "ELAPSED", "PROJECTED")
-RUNS = ("RUN", "STATE", "ATTEMPTS", "MINUTES", "START-UP", "SHUT-DOWN", "WALL", "SEED", "REASON")
-RUNS_RIGHT = ("RUN", "ATTEMPTS", "MINUTES", "START-UP", "SHUT-DOWN", "WALL", "SEED")
+SETS = TextTable(
+    "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "LEFT", "SCORE SO FAR", "JOB", "REASON",
+    right=("RUNS", "ATTEMPTS", "ELAPSED", "LEFT", "SCORE SO FAR"),
+    below=("REASON",),
+    leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "NOW", "SCORE SO FAR", "LEFT"),
+)  # fmt: skip
+RUNS = TextTable(
+    "RUN", "STATE", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED", "REASON",
+    right=("RUN", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED"),
+    below=("REASON",),
+    leave=("SEED", "SHUT-DOWN", "START-UP", "ATTEMPTS"),
+)  # fmt: skip
 
 
 def set_row(one: SetPicture) -> list[str]:
     nexp = one.record.nexp if one.record else 0
     runs = f"{one.done}/{nexp}" + (f" ({one.failed} failed)" if one.failed else "")
+    left = left_s(one)
     return [
         one.set_id,
         one.state,
@@ -28,10 +39,39 @@ def set_row(one: SetPicture) -> list[str]:
         now_text(one),
         evaluation_text(one),
         duration(one.elapsed_s) if one.started_ms else "-",
-        minutes(one.projected),
+        "-" if left is None else duration(left),
+        train_time(one.score_so_far),
         job_text(one),
         one.reason,
     ]
+
+
+def published(one: SetPicture) -> list[PublishedResult]:
+    """The published results of what the set runs."""
+    record = one.record
+    if record is None or not (record.benchmark and record.system):
+        return []
+    from orchestrator.published import find
+
+    return find(benchmark=record.benchmark, round=record.round, system=record.system)
+
+
+def left_s(one: SetPicture) -> float | None:
+    """The seconds until the set ends; before its first run has, from the published time of the same system."""
+    left = one.left_s()
+    if left is None and one.state == "running" and (known := published(one)):
+        left = one.left_s(60 * known[0].minutes)
+    return left
+
+
+def left_text(one: SetPicture, now_s: float | None = None) -> str:
+    """`about 9h07m, until Sun 14:20`; "" where it is not known."""
+    left = left_s(one)
+    if left is None:
+        return ""
+    now = time.time() if now_s is None else now_s
+    day = "" if left < 43_200 else "%a " if left < 518_400 else "%Y-%m-%d "
+    return f"about {duration(left)}, until {time.strftime(f'{day}%H:%M', time.localtime(now + left))}"
 
 
 def now_text(one: SetPicture) -> str:
@@ -71,7 +111,7 @@ def run_row(run: RunPicture) -> list[str]:
         str(run.run),
         state,
         str(run.attempt or "-"),
-        minutes(run.minutes),
+        train_time(run.minutes),
         startup_text(run.startup_s, run.cold),
         startup_text(run.shutdown_s, None),
         "-" if run.seconds is None else duration(run.seconds),
@@ -88,7 +128,7 @@ def headline(one: SetPicture) -> str:
     parts += [one.pulling] if one.pulling else []
     parts += [now_text(one)] if one.current else []
     parts += [f"eval {evaluation_text(one)}"] if evaluation_text(one) != "-" else []
-    parts += [f"projected {minutes(one.projected)} min"] if one.projected is not None else []
+    parts += [f"score so far {train_time(one.score_so_far)}"] if one.score_so_far is not None else []
     return "  ".join(parts) + (f"  ({one.reason})" if one.reason else "")
 
 
@@ -100,6 +140,7 @@ def aside_text(aside: SetAside) -> str:
 def describe(one: SetPicture) -> list[tuple[str, str]]:
     """Name and value pairs of a set, for its detail view."""
     from orchestrator.evidence.state import STATES
+    from orchestrator.nodes.names import fold
 
     record = one.record
     pairs = [("set", str(one.root)), ("state", f"{one.state}: {one.reason or STATES[one.state]}")]
@@ -116,14 +157,19 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
     alone = len(one.going) < 2
     for run in one.going:
         each = replace(one, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation)
-        where = "" if alone else f" on {', '.join(run.nodes)}"
+        where = "" if alone else f" on {fold(run.nodes)}"
         pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}"))
     if one.started_ms:
         pairs.append(("elapsed", duration(one.elapsed_s)))
-    if one.projected is not None:
-        pairs.append(("projected", f"{minutes(one.projected)} min: good runs so far, without fastest and slowest"))
+    if left := left_text(one):
+        pairs.append(("left", left))
+    if one.score_so_far is not None:
+        pairs.append(
+            ("score", f"{train_time(one.score_so_far)} so far: mean of the good runs without fastest and slowest")
+        )
+    pairs += [("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})") for each in published(one)]
     if one.spares:
-        pairs.append(("spares", f"{', '.join(one.spares)} ({len(one.spares)} waiting)"))
+        pairs.append(("spares", f"{fold(one.spares)} ({len(one.spares)} waiting)"))
     pairs += [("set aside", aside_text(aside)) for aside in one.set_aside]
     pairs += [("warning", warning) for warning in one.warnings]
     pairs += [("damaged", str(finding)) for finding in one.findings]

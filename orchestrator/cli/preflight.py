@@ -29,6 +29,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, SetError, UsageError
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.onnode.policy.verdict import Verdicts
     from orchestrator.preflight.places import Request
 
-HEADER = ("NODE", "VERDICT", "REASON", "REMEDY")
+TABLE = TextTable("NODE", "VERDICT", "REASON", "REMEDY", states=("VERDICT",), below=("REASON", "REMEDY"))
 EXAMPLE = "orchestrator preflight MI325X_08x08x32 flux1"
 
 
@@ -184,6 +185,7 @@ def _of_allocation(names: list[str]) -> list[str]:
 
 def _print(verdicts: Verdicts) -> None:
     from orchestrator.evidence.checks import coverage
+    from orchestrator.nodes.names import fold
 
     told = {one.node: one.reasons for one in verdicts.nodes}
     tested = [told[one.node] for one in verdicts.nodes if one.verdict != "untested"]
@@ -196,7 +198,7 @@ def _print(verdicts: Verdicts) -> None:
         cells = own or [("", "")]
         rows += [(*((one.node, one.verdict) if index == 0 else ("", "")), *texts) for index, texts in enumerate(cells)]
     rows += [("all tested" if index == 0 else "", *reason) for index, reason in enumerate(alike)]
-    print_table(HEADER, rows)
+    print_table(TABLE, rows)
     for row in verdicts.together:
         print(f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else ""))
     # A measurement is told also where nothing is wrong with it.
@@ -206,7 +208,7 @@ def _print(verdicts: Verdicts) -> None:
         print(f"deep: {text}")
     print(coverage(verdicts))
     if verdicts.exclude:
-        print(f"exclude: {','.join(verdicts.exclude)}")
+        print(f"exclude: {fold(verdicts.exclude)}")
 
 
 def _write_excluded(path: Path, verdicts: Verdicts) -> None:

@@ -25,9 +25,12 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, InputError
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.prepare.plan import Plan
+
+PARTS = TextTable("PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",))
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -92,20 +95,17 @@ def _check(plan: Plan, args: Namespace) -> int:
             }
         )
     else:
-        print_table(
-            ["state", "size", "published", "path", "what"],
-            [
-                [
-                    one.state,
-                    gigabytes(one.bytes) if one.bytes >= 0 else "-",
-                    gigabytes(one.expected) if one.expected else "-",
-                    str(one.full),
-                    one.what,
-                ]
-                for one in found
-            ],
-            right=("size", "published"),
-        )
+        rows = [
+            (
+                str(one.full),
+                one.state,
+                gigabytes(one.bytes) if one.bytes >= 0 else "-",
+                gigabytes(one.expected) if one.expected else "-",
+                one.what,
+            )
+            for one in found
+        ]
+        print_table(PARTS, rows)
         print(
             f"{plan.workload} {plan.round}: "
             + (

@@ -16,9 +16,19 @@ from orchestrator.cli.arguments import add_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json, print_table
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
+
+RESULTS = TextTable(
+    "ROUND", "BENCHMARK", "MINUTES", "GPUS", "ACCELERATOR", "SUBMITTER", "PUBLISHED NAME", "SYSTEM",
+    right=("MINUTES", "GPUS"), leave=("PUBLISHED NAME", "SUBMITTER"),
+)  # fmt: skip
+OTHERS = TextTable(
+    "ROUND", "BENCHMARK", "MINUTES", "GPUS", "ACCELERATOR", "ENTRY", "SOURCE",
+    right=("MINUTES", "GPUS"), below=("SOURCE",),
+)  # fmt: skip
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -61,11 +71,7 @@ def run(args: Namespace) -> int:
         for one in results:
             print(f"{one.round}  {one.submitter} {one.name}: {compare(args.minutes, one)}")
         return ExitCode.OK
-    print_table(
-        ["round", "benchmark", "minutes", "gpus", "accelerator", "submitter", "published name", "system"],
-        [_row(one) for one in results],
-        right=("minutes", "gpus"),
-    )
+    print_table(RESULTS, [_row(one) for one in results])
     if any(one.basis == "computed" for one in results):
         print("* computed from the published logs: mean of the middle runs, times the factor of the RCP check")
     for one in results if args.sources else ():
@@ -86,22 +92,11 @@ def _others(args: Namespace) -> int:
     if args.json:
         print_json([asdict(one) for one in found])
         return ExitCode.OK
-    print_table(
-        ["round", "benchmark", "minutes", "gpus", "accelerator", "entry", "source"],
-        [
-            [
-                one.round,
-                one.benchmark,
-                f"{one.minutes:.2f}",
-                str(one.gpus),
-                one.accelerator,
-                one.entry or "-",
-                one.source,
-            ]
-            for one in found
-        ],
-        right=("minutes", "gpus"),
-    )
+    rows = [
+        (one.round, one.benchmark, f"{one.minutes:.2f}", one.gpus, one.accelerator, one.entry or "-", one.source)
+        for one in found
+    ]
+    print_table(OTHERS, rows)
     return ExitCode.OK
 
 

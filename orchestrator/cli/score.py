@@ -75,11 +75,10 @@ def show(
         if as_json:
             documents.append(score.to_json())
         else:
+            from orchestrator.cli.output import screen
             from orchestrator.mllog.table import score_text
 
-            print(score_text(score))
-            for line in against_published(folder, None if score.own else score.minutes):
-                print(line)
+            print(score_text(score, screen(), against_published(folder, None if score.own else score.minutes)))
     if as_json:
         print(json.dumps(documents[0] if single else documents, indent=2))
     return worst

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.output import note, print_facts, print_json, print_table
 from orchestrator.errors import ExitCode, SetError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
 
 
 def _one(args: Namespace) -> int:
-    from orchestrator.cli.pictures import RUNS, RUNS_RIGHT, describe, run_row
+    from orchestrator.cli.pictures import RUNS, describe, run_row
     from orchestrator.evidence.picture import as_json, look
 
     run_set = chosen_set(args)
@@ -47,15 +47,14 @@ def _one(args: Namespace) -> int:
     if args.json:
         print_json(as_json(picture))
         return ExitCode.OK
-    for name, value in describe(picture):
-        print(f"{name:<10} {value}")
+    print_facts(describe(picture))
     print()
-    print_table(RUNS, [run_row(one) for one in picture.runs], RUNS_RIGHT)
+    print_table(RUNS, [run_row(one) for one in picture.runs])
     return ExitCode.OK
 
 
 def _all(args: Namespace) -> int:
-    from orchestrator.cli.pictures import SETS, SETS_RIGHT, set_row
+    from orchestrator.cli.pictures import SETS, set_row
     from orchestrator.evidence.picture import as_json
     from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled
 
@@ -68,7 +67,7 @@ def _all(args: Namespace) -> int:
     if args.json:
         print_json([as_json(picture) for picture in pictures])
     elif pictures:
-        print_table(SETS, [set_row(picture) for picture in pictures], SETS_RIGHT)
+        print_table(SETS, [set_row(picture) for picture in pictures])
         hidden = len(folders) - len(wanted) + len(sets) - len(shown)
         if hidden:
             note(f"{hidden} older sets are not shown; --all shows them")

@@ -1,6 +1,6 @@
 """List, show, compare and check systems and the other descriptors.
 
-  orchestrator systems                                          the catalogue
+  orchestrator systems [--gpu G --workload W --round R ...]      the catalogue, or what fits all that is given
   orchestrator systems show NAME [--workload W --round R --why] one system, or what composition makes of it
   orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
   orchestrator systems validate FILE...                         check systems, workloads and site files
@@ -21,15 +21,26 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.arguments import SITE_HELP, add_systems_dir, assignment, positive
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import find_site
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.finding import find_site, tell_warnings
+from orchestrator.cli.output import note, print_facts, print_json, print_table
 from orchestrator.errors import DescriptorError, ExitCode, UsageError
+from orchestrator.resources import data_dir
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Entry, System
     from orchestrator.model.documents import SystemRound
+    from orchestrator.model.entry import Origin
     from orchestrator.published import PublishedResult
 
+LIST = TextTable("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)", right=("NODES",))
+FACTS = TextTable("FACT", "VALUE")
+VARIABLES = TextTable("VARIABLE", "VALUE")
+WHY = TextTable("VARIABLE", "VALUE", "FROM")
+ROUNDS = TextTable(
+    "WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "RESULT", "VARIABLES FROM",
+    right=("MICRO", "GLOBAL"), leave=("VARIABLES FROM",),
+)  # fmt: skip
 ENV_FROM = {"config": "published config", "logs": "logs, the rest assumed", "assumed": "assumed"}
 """What `env_from` of a descriptor means, for people."""
 
@@ -37,6 +48,7 @@ ENV_FROM = {"config": "published config", "logs": "logs, the rest assumed", "ass
 def add_arguments(parser: ArgumentParser) -> None:
     """Define the command line of `systems`."""
     _add_common(parser)
+    _add_filters(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     show = _action(actions, "show", "one system, or its composed result for a workload")
     show.add_argument("name", metavar="NAME")
@@ -52,6 +64,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add_new(_action(actions, "new", "write a commented descriptor"))
     schema = _action(actions, "schema", "JSON Schema of a kind of descriptor")
     schema.add_argument("kind", choices=("system", "workload", "site"))
+
+
+def _add_filters(parser: ArgumentParser) -> None:
+    # Their own names: an action has a --workload and a --round too, and its defaults would be these.
+    for option, metavar, text in (
+        ("--gpu", "GPU", "with this accelerator, such as MI355X"),
+        ("--workload", "W", "that can run this workload"),
+        ("--round", "R", "in this round"),
+        ("--submitter", "NAME", "that this submitter published; the beginning of the name is enough"),
+    ):
+        names = [option, "--accelerator"] if option == "--gpu" else [option]
+        parser.add_argument(*names, dest=f"only_{option[2:]}", metavar=metavar, default="", help=f"list: {text}")
+    parser.add_argument("--nodes", dest="only_nodes", metavar="N", type=positive, help="list: with so many nodes")
 
 
 def _action(actions: Any, name: str, text: str) -> ArgumentParser:
@@ -84,6 +109,12 @@ def _add_new(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Do what the command line asks for."""
+    given = [name for name, value in vars(args).items() if name.startswith("only_") and value]
+    if args.action and given:
+        raise UsageError(
+            f"--{given[0].removeprefix('only_')} before `{args.action}` chooses among the catalogue's systems",
+            hint=f"orchestrator systems {args.action} --help tells what it takes",
+        )
     actions = {None: _list, "show": _show, "diff": _diff, "validate": _validate, "new": _new, "schema": _schema}
     return int(actions[args.action](args))
 
@@ -97,16 +128,35 @@ def _catalogue(args: Namespace) -> Catalogue:
 
 
 def _list(args: Namespace) -> ExitCode:
-    systems = _catalogue(args).systems()
+    everything = _catalogue(args).systems()
+    systems = [system for system in everything if _wanted(system, args)]
     if args.json:
         print_json([_system_json(system) for system in systems])
+        return ExitCode.OK
+    if not systems:
+        note(f"none of the {len(everything)} systems is like that; orchestrator systems lists them")
         return ExitCode.OK
     rows = [
         (system.name, _gpu(system), f"{system.nodes} x {system.gpus_per_node}", _workloads_text(system))
         for system in systems
     ]
-    print_table(("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)"), rows, right=("NODES",))
+    print_table(LIST, rows)
     return ExitCode.OK
+
+
+def _wanted(system: System, args: Namespace) -> bool:
+    """Whether a system is what the filters ask for: one of its rounds has to fit them all."""
+    if args.only_gpu and args.only_gpu.lower() not in _gpu(system).lower().split():
+        return False
+    if args.only_nodes and args.only_nodes != system.nodes:
+        return False
+    return any(
+        args.only_workload in ("", workload)
+        and args.only_round in ("", name)
+        and (part.submitter or "").lower().startswith(args.only_submitter.lower())
+        for workload, rounds in system.workloads.items()
+        for name, part in rounds.items()
+    )
 
 
 def _gpu(system: System) -> str:
@@ -146,12 +196,13 @@ def _show(args: Namespace) -> ExitCode:
     if args.json:
         print_json(entry_json(entry))
         return ExitCode.OK
-    print_table(("FACT", "VALUE"), [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)])
-    print()
-    header = ("VARIABLE", "VALUE", "FROM", "SOURCE") if args.why else ("VARIABLE", "VALUE")
-    print_table(header, _env_rows(entry, why=args.why))
-    for warning in entry.warnings:
-        note(f"warning: {warning}")
+    if args.why:
+        _print_why(entry)
+    else:
+        print_table(FACTS, [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)])
+        print()
+        print_table(VARIABLES, [(name, str(value)) for name, value in entry.whole_env.items()])
+    tell_warnings(entry)
     return ExitCode.OK
 
 
@@ -175,8 +226,7 @@ def _show_system(args: Namespace) -> ExitCode:
         )
         for workload, name, part in rounds
     ]
-    header = ("WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "RESULT", "VARIABLES FROM")
-    print_table(header, rows, right=("MICRO", "GLOBAL"))
+    print_table(ROUNDS, rows)
     for workload, name, part in rounds:
         if part.note:
             print(f"{workload} {name}: {part.note}")
@@ -236,14 +286,24 @@ def _facts(entry: Entry) -> list[tuple[str, object]]:
     return facts + [("devices", " ".join(entry.container.devices)), ("privileged", entry.container.privileged)]
 
 
-def _env_rows(entry: Entry, *, why: bool) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for name, value in entry.whole_env.items():
-        origin = entry.origins[name]
-        rows.append((name, str(value), str(origin), origin.source) if why else (name, str(value)))
-    if why:
-        rows += [(name, "(removed)", str(origin), origin.source) for name, origin in entry.removed.items()]
-    return rows
+def _print_why(entry: Entry) -> None:
+    """Every variable with the line that it is from; the documents are numbered and told once, with what they go back to."""
+    rows: list[tuple[str, str, Origin]] = [
+        *((name, str(value), entry.origins[name]) for name, value in entry.whole_env.items()),
+        *((name, "(removed)", origin) for name, origin in entry.removed.items()),
+    ]
+    homes = dict.fromkeys((one.layer, one.file, one.source) for *_, one in rows if one.line)
+    numbers = {home: f"[{number}]" for number, home in enumerate(homes, 1)}
+
+    def place(one: Origin) -> str:
+        return f"{Path(one.file).stem}:{one.line} {numbers[one.layer, one.file, one.source]}" if one.line else one.layer
+
+    print_table(WHY, [(name, value, place(origin)) for name, value, origin in rows])
+    print()
+    ours = f"{data_dir('systems').parent}/"
+    print_facts(
+        [(number, f"{file.removeprefix(ours)}: {source or layer}") for (layer, file, source), number in numbers.items()]
+    )
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
@@ -282,7 +342,8 @@ def _diff(args: Namespace) -> ExitCode:
         print_json({"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]})
     elif found:
         print_table(
-            ("WHAT", "NAME", *names), [(one.kind, one.name, one.left or "-", one.right or "-") for one in found]
+            TextTable("NAME", "WHAT", *names),
+            [(one.name, one.kind, one.left or "-", one.right or "-") for one in found],
         )
     else:
         print(f"{names[0]} and {names[1]} do not differ")

@@ -26,6 +26,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.nodes.names import NamedNode
@@ -33,12 +34,18 @@ if TYPE_CHECKING:
     from orchestrator.tuning.hosts import HostAnswer, Root
     from orchestrator.tuning.profile import TuningProfile
 
-HEADERS = {
-    "plan": ("KNOB", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE"),
-    "apply": ("KNOB", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED"),
-    "verify": ("KNOB", "WANTED", "FOUND", "RESULT", "NEED"),
-    "revert": ("KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE"),
+_KNOBS = {"states": ("RESULT",), "below": ("PURPOSE",), "leave": ("NEED",)}
+TABLES = {
+    "plan": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE", **_KNOBS),
+    "apply": TextTable("KNOB", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED", **_KNOBS),
+    "verify": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", **_KNOBS),
+    "revert": TextTable("KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)),
+    "status": TextTable("WHAT", "NAME", "STATE", "DETAIL", below=("DETAIL",)),
 }
+FACTS = TextTable("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RUN", "ATTEMPT"))
+DRIFT = TextTable("RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT"))
+BOOT = frozenset({"cmdline", "acs", "numa_per_socket"})
+"""Kinds of settings that only a boot or the BIOS changes: they are looked at, and no run can mend them."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -225,15 +232,17 @@ def _document(action: str, profile: TuningProfile, answers: list[HostAnswer]) ->
 
 def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> None:
     """A table for all hosts that say the same; hosts without an answer last."""
-    alike: dict[object, list[HostAnswer]] = {}
+    from orchestrator.nodes.names import fold
+
+    alike: dict[tuple[tuple[str, ...], ...], list[HostAnswer]] = {}
     for answer in answers:
         if not answer.problem:
             alike.setdefault(_cells(action, profile, answer), []).append(answer)
     for cells, group in alike.items():
-        names = ",".join(answer.node for answer in group)
+        names = fold([answer.node for answer in group])
         print(f"{names} ({len(group)} hosts)" if len(group) > 1 else names)
         if cells:
-            print_table(HEADERS.get(action, ("WHAT", "NAME", "STATE", "DETAIL")), cells)  # type: ignore[arg-type]
+            print_table(TABLES[action], cells)
         else:
             print("  nothing is held" if action == "status" else "  nothing to put back")
         for text in dict.fromkeys(answer.note for answer in group if answer.note):
@@ -255,14 +264,16 @@ def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> tuple[tup
                 for one in state.remembered
             ),
         )
-    purposes = {one.name: one.purpose for one in profile.tunables}
+    known = {one.name: one for one in profile.tunables}
     made = []
     for row in answer.rows:
+        tunable = known.get(row.knob)
+        result = "boot" if row.result == "failed" and tunable and tunable.kind in BOOT else row.result
         middle = {
-            "plan": (row.before, row.result, row.need, purposes.get(row.knob, "")),
-            "apply": (row.before, row.after, row.result, row.need),
-            "verify": (row.after, row.result, row.need),
-            "revert": (row.before, row.after, row.result, row.target),
+            "plan": (row.before, result, row.need, tunable.purpose if tunable else ""),
+            "apply": (row.before, row.after, result, row.need),
+            "verify": (row.after, result, row.need),
+            "revert": (row.before, row.after, result, row.target),
         }[action]
         made.append((row.knob, row.wanted, *middle))
     return tuple(made)
@@ -307,15 +318,10 @@ def _facts(args: Namespace) -> int:
     else:
         print(f"{len(starts)} attempts of {root.name} told their facts")
         if different:
-            print_table(
-                ("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL"),
-                [(str(one.run), str(one.attempt), one.node, one.field, one.value, one.usual) for one in different],
-            )
+            rows = [(one.run, one.attempt, one.node, one.field, one.value, one.usual) for one in different]
+            print_table(FACTS, rows)
         if drifted:
-            print_table(
-                ("RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END"),
-                [(str(one.run), str(one.attempt), one.node, one.knob, one.wanted, one.found) for one in drifted],
-            )
+            print_table(DRIFT, [(one.run, one.attempt, one.node, one.knob, one.wanted, one.found) for one in drifted])
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no knob drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK

@@ -1,35 +1,50 @@
-"""A live view of a set until it ends: a table on a terminal, otherwise one line per change.
+"""A live view of a set until it ends: the whole screen on a terminal, otherwise one line per change.
 
-Ctrl-C ends the view, never the job. Exit code 0 when every run of the set is final, 5 when it ended before that.
+The screen shows how far the set and its runs are, when they end, evaluations against the target and samples per second as
+small curves, the published time to beat, how long ago the log grew, the nodes and what was warned of. Keys: l logs,
+n nodes, w warnings, q detach. What is left on the terminal afterwards is one summary. --json prints an object per line
+whenever something changes. --all shows every set of the site's log directory that goes on, until none does.
+
+q and Ctrl-C end the view, never the job. Exit code 0 when every run of the set is final, 5 when it ended before that.
 
 example:
   orchestrator watch                                 # the newest set
   orchestrator watch MI325X_08x08x32-flux1-20261121 --interval 10
+  orchestrator watch --all
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.cli.arguments import add_json, add_set, seconds
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import chosen_set, scheduler_of
-from orchestrator.cli.output import is_terminal, note, print_json
-from orchestrator.errors import ExitCode
+from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
+from orchestrator.cli.output import is_terminal, note, print_facts, print_table, screen
+from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.cli.fullscreen import FullScreen
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import RunSet
+
+VIEWS = {"l": "logs", "n": "nodes", "w": "warnings"}
+LOG_BYTES = 32 * 1024
+"""Read from the end of a log for the view of it."""
+VOLATILE = ("elapsed_s", "left_s")
+"""Members of a picture that change with the clock alone."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
     add_interval(parser)
+    parser.add_argument("--all", action="store_true", help="every set that goes on, not a single one")
 
 
 def add_interval(parser: ArgumentParser) -> None:
@@ -42,30 +57,36 @@ def add_interval(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    if args.all:
+        return _all(args)
     run_set = chosen_set(args)
     try:
-        picture = watch(run_set, args.interval, silent=args.json)
+        if args.json:
+            for picture in _looks(run_set, args.interval)(time.sleep):
+                _stream(picture)
+        else:
+            picture = watch(run_set, args.interval, summary=True)
     except KeyboardInterrupt:
         come_back(run_set)
         return ExitCode.INTERRUPTED
-    if args.json:
-        from orchestrator.evidence.picture import as_json
-
-        print_json(as_json(picture))
     return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
 
 
-def watch(run_set: RunSet, interval_s: float | None, *, silent: bool = False, out: TextIO | None = None) -> SetPicture:
-    """Show the set until it ends and return its last picture. `out` is where lines go when that is no terminal."""
+def watch(run_set: RunSet, interval_s: float | None, *, out: TextIO | None = None, summary: bool = False) -> SetPicture:
+    """Show the set until it ends and return its last picture. `out` is where lines go when that is no terminal.
+
+    `summary`: what the screen showed last stays on the terminal, as `orchestrator status` has it; else one line of it.
+    """
+    looks = _looks(run_set, interval_s)
+    if is_terminal() and out is None:
+        return _live(run_set, looks, summary)
+    return _lines(looks(time.sleep), out or sys.stdout)
+
+
+def _looks(run_set: RunSet, interval_s: float | None) -> Callable[[Callable[[float], None]], Iterator[SetPicture]]:
     from orchestrator.evidence.watch import Watch
 
-    pictures = Watch(run_set, scheduler_of(run_set), interval_s).pictures()
-    if silent:
-        *_, last = pictures
-        return last
-    if is_terminal() and out is None:
-        return _live(pictures)
-    return _lines(pictures, out or sys.stdout)
+    return Watch(run_set, scheduler_of(run_set), interval_s).pictures
 
 
 def come_back(run_set: RunSet) -> None:
@@ -75,49 +96,190 @@ def come_back(run_set: RunSet) -> None:
     )
 
 
+# ---- lines and objects ----
+
+
 def _lines(pictures: Iterator[SetPicture], out: TextIO) -> SetPicture:
-    from orchestrator.cli.pictures import aside_text, headline
+    from orchestrator.cli.pictures import aside_text, headline, left_text
+    from orchestrator.words import cell
 
     before, aside = "", 0
     for picture in pictures:
         for one in picture.set_aside[aside:]:
-            print(f"{time.strftime('%H:%M:%S')}  set aside {aside_text(one)}", file=out, flush=True)
+            print(f"{time.strftime('%H:%M:%S')}  set aside {cell(aside_text(one))}", file=out, flush=True)
         aside = len(picture.set_aside)
         line = headline(picture)
         if line != before:
-            print(f"{time.strftime('%H:%M:%S')}  {line}", file=out, flush=True)
+            left = left_text(picture)
+            print(f"{time.strftime('%H:%M:%S')}  {cell(line)}" + (f"  {left}" if left else ""), file=out, flush=True)
             before = line
     return picture
 
 
-def _live(pictures: Iterator[SetPicture]) -> SetPicture:
-    from rich.live import Live
-
-    with Live(auto_refresh=False, vertical_overflow="visible") as live:
-        for picture in pictures:
-            live.update(_panel(picture), refresh=True)
-    return picture
+_streamed: dict[str, dict[str, Any]] = {}
 
 
-def _panel(picture: SetPicture) -> Any:
-    """The rich view: the facts of the set above the table of its runs."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+def _stream(picture: SetPicture) -> None:
+    """Print the picture as one line of JSON, unless it is as it was."""
+    from orchestrator.evidence.picture import as_json
 
-    from orchestrator.cli.pictures import RUNS, RUNS_RIGHT, describe, run_row
+    document = as_json(picture)
+    lasting = {name: value for name, value in document.items() if name not in VOLATILE}
+    for _one in lasting["runs"] if isinstance(lasting["runs"], list) else ():
+        lasting["runs"] = [{**run, "silent_s": None, "seconds": None} for run in lasting["runs"]]
+        break
+    if _streamed.get(picture.set_id) != lasting:
+        _streamed[picture.set_id] = lasting
+        print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
 
-    facts = Table.grid(padding=(0, 2))
-    for name, value in describe(picture):
-        facts.add_row(Text(name, style="dim"), Text(value))
-    runs = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in RUNS:
-        runs.add_column(name, justify="right" if name in RUNS_RIGHT else "left")
-    styles = {"success": "green", "running": "bold", "failed": "red", "queued": "dim"}
-    for one in picture.runs:
-        runs.add_row(*(Text(cell) for cell in run_row(one)), style=styles.get(one.state, ""))
-    return Group(facts, runs)
+
+# ---- the screen ----
+
+
+class View:
+    """The screen, the last picture, and what the keys have chosen to see below its facts."""
+
+    def __init__(self, full: FullScreen, draw: Callable[[View], list[str]], keys: str) -> None:
+        self.full, self.draw, self.keys, self.chosen = full, draw, keys, ""
+
+    def show(self) -> None:
+        from orchestrator.cli.frame import cropped
+
+        width, height = self.full.size
+        lines = self.draw(self)[: height - 1]
+        lines += [""] * (height - 1 - len(lines))
+        self.full.show([*lines, cropped(screen().paint(self.keys, "2"), width)])
+
+    def pause(self, seconds: float) -> None:
+        self.full.wait(seconds, self._told)
+
+    def _told(self, key: str) -> None:
+        if key in ("q", "\x04"):
+            raise KeyboardInterrupt
+        if key in VIEWS:
+            self.chosen = "" if self.chosen == key else key
+        self.show()
+
+
+def _live(
+    run_set: RunSet, looks: Callable[[Callable[[float], None]], Iterator[SetPicture]], summary: bool
+) -> SetPicture:
+    from orchestrator.cli.frame import one_set
+    from orchestrator.cli.fullscreen import full_screen
+
+    last: list[SetPicture] = []
+
+    def draw(view: View) -> list[str]:
+        return one_set(last[-1], screen(), view.full.size[1] - 1, _below(run_set, last[-1], view))
+
+    try:
+        with full_screen() as full:
+            view = View(full, draw, "l logs   n nodes   w warnings   q detach")
+            for picture in looks(view.pause):
+                last[:] = [picture]
+                view.show()
+    finally:
+        if last:
+            _sum_up(last[-1], summary)
+    return last[-1]
+
+
+def _below(run_set: RunSet, picture: SetPicture, view: View) -> list[str] | None:
+    """Return what is to be seen in place of the runs; None for the runs."""
+    if view.chosen == "l":
+        return _log_lines(run_set, picture, view.full.size[1])
+    if view.chosen == "n":
+        from orchestrator.cli.nodes import table
+
+        return table(run_set.layout.root, screen())
+    if view.chosen == "w":
+        from orchestrator.words import folded
+
+        told = [*picture.warnings, *map(str, picture.findings)] or ["nothing was warned of"]
+        return [line for text in told for line in folded(text, view.full.size[0])]
+    return None
+
+
+def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
+    from orchestrator.evidence.progress import read_end
+    from orchestrator.onnode.mllog_tail import telling_log
+    from orchestrator.words import cell
+
+    if picture.going:
+        path = telling_log(run_set.layout, picture.current, picture.attempt)
+    else:
+        path = run_set.layout.job_output(picture.job_id)
+    lines = read_end(path, LOG_BYTES).decode("utf-8", "replace").splitlines()
+    # The facts take some of the screen; what is still too much is cut at the end, which is the newest.
+    return [str(path), *(cell(line) for line in lines[-max(1, most - 14) :])]
+
+
+def _sum_up(picture: SetPicture, whole: bool) -> None:
+    from orchestrator.cli.pictures import RUNS, describe, headline, run_row
+    from orchestrator.words import cell
+
+    if not whole:
+        print(cell(headline(picture)))
+        return
+    print_facts(describe(picture))
+    print()
+    print_table(RUNS, [run_row(one) for one in picture.runs])
+
+
+# ---- several sets ----
+
+
+def _all(args: Namespace) -> int:
+    from orchestrator.evidence.watch import WatchAll
+
+    if args.set:
+        raise UsageError("--all is every set that goes on: it takes no SET")
+    looks = WatchAll(log_dir_of(need_site(args.site)), args.interval).pictures
+    last: list[SetPicture] = []
+    try:
+        if args.json or not is_terminal():
+            for last in looks(time.sleep):
+                for picture in last:
+                    _stream(picture) if args.json else _line_of(picture)
+        else:
+            last = _live_all(looks)
+    except KeyboardInterrupt:
+        note("\nthe jobs go on; come back with: orchestrator watch --all")
+        return ExitCode.INTERRUPTED
+    if not last:
+        note("no set goes on; orchestrator status lists all")
+    return ExitCode.OK if all(one.state == "complete" for one in last) else ExitCode.SET_STATE
+
+
+_told: dict[str, str] = {}
+
+
+def _line_of(picture: SetPicture) -> None:
+    from orchestrator.cli.pictures import headline
+    from orchestrator.words import cell
+
+    line = cell(headline(picture))
+    if _told.get(picture.set_id) != line:
+        _told[picture.set_id] = line
+        print(f"{time.strftime('%H:%M:%S')}  {picture.set_id}  {line}", flush=True)
+
+
+def _live_all(looks: Callable[[Callable[[float], None]], Iterator[list[SetPicture]]]) -> list[SetPicture]:
+    from orchestrator.cli.frame import many_sets
+    from orchestrator.cli.fullscreen import full_screen
+    from orchestrator.cli.pictures import SETS, set_row
+
+    last: list[SetPicture] = []
+    try:
+        with full_screen() as full:
+            view = View(full, lambda view: many_sets(last, screen(), view.full.size[1] - 1), "q detach")
+            for found in looks(view.pause):
+                last[:] = found
+                view.show()
+    finally:
+        if last:
+            print_table(SETS, [set_row(one) for one in last])
+    return last
 
 
 COMMAND = Command(

@@ -6,19 +6,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.compare.sides import Side
-from orchestrator.compare.trimmed import METHOD, Interval, interval
+from orchestrator.compare.trimmed import METHOD, Interval, interval, runs_to_settle
+from orchestrator.errors import UsageError
 from orchestrator.mllog.own import OWN
 
 NEAR = 0.01
 VERDICTS = {
-    "equal": "equal within 1 %, and the interval says so too",
-    "near": "within 1 %, but the interval reaches further: more runs would be needed to be sure",
-    "apart": "more than 1 % apart, and the interval says so too",
-    "unsure": "more than 1 % apart, but the interval reaches into 1 %: more runs would be needed to be sure",
-    "near_unknown": "within 1 % (no interval: one side has no runs)",
-    "apart_unknown": "more than 1 % apart (no interval: one side has no runs)",
-    "none": "cannot be compared: a side has no time",
+    "equal": ("reproduced", "sure: the whole 95 % interval lies within 1 %"),
+    "near": ("reproduced", "not sure: the 95 % interval reaches beyond 1 %"),
+    "apart": ("not reproduced", "sure: the whole 95 % interval is more than 1 % away"),
+    "unsure": ("not reproduced", "not sure: the 95 % interval reaches into 1 %"),
+    "near_unknown": ("reproduced", "no interval: one side has no runs"),
+    "apart_unknown": ("not reproduced", "no interval: one side has no runs"),
+    "none": ("cannot be compared: a side has no time", ""),
 }
+"""What a comparison comes to, and how sure that is. Reproduced: within 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,13 @@ class Comparison:
     notes: tuple[str, ...]
 
     @property
+    def runs_to_settle(self) -> int | None:
+        """How many more runs make it sure, of B; of each side where A can have more. None: not known, or too many."""
+        if self.interval is None or self.a.times is None or self.b.times is None:
+            return None
+        return runs_to_settle(self.a.times, self.b.times, NEAR, both=self.a.kind != "published")
+
+    @property
     def within_1_percent(self) -> bool | None:
         return None if self.score_ratio is None else abs(self.score_ratio - 1) <= NEAR
 
@@ -60,6 +69,7 @@ class Comparison:
             "within_1_percent": self.within_1_percent,
             "verdict": self.verdict,
             "confidence": {"method": METHOD, **asdict(self.interval)} if self.interval else None,
+            "runs_to_settle": self.runs_to_settle,
             "differences": [asdict(one) for one in self.differences],
             "notes": list(self.notes),
         }
@@ -82,7 +92,12 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare `b` with `a`."""
+    """Compare `b` with `a`. Raises UsageError when they are different benchmarks."""
+    if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as a log without a name of one is read
+        raise UsageError(
+            f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different benchmarks say nothing of each other",
+            hint="orchestrator published --benchmark lists what a set can be compared with",
+        )
     found = interval(a.times, b.times) if a.times and b.times else None
     both = a.score is not None and b.score is not None
     # One side without a valid score: both by their plain means, or a factor would be on one side only.
@@ -138,11 +153,9 @@ def differences(a: Side, b: Side) -> list[SideDifference]:
 
 def _notes(a: Side, b: Side) -> list[str]:
     notes = [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
-    if a.benchmark != b.benchmark:
-        notes.append(f"different benchmarks: {a.benchmark} and {b.benchmark}; the ratio means little")
     if own := [side for side in (a, b) if side.ruleset == OWN]:
         notes += _own_notes(a, b, own)
-    elif a.benchmark == b.benchmark and a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
+    elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
         notes.append(f"different rounds: {a.ruleset} and {b.ruleset}; their reference points may differ")
     for side in (a, b):
         if not side.environment:

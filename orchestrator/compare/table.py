@@ -5,34 +5,31 @@ from __future__ import annotations
 from orchestrator.compare.comparison import VERDICTS, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.compare.trimmed import METHOD
-from orchestrator.mllog.table import columns
 from orchestrator.report.markup import clean
+from orchestrator.words import PIPE, Screen, TextTable, train_time
 
-_HEADINGS = {"setting": "settings", "environment": "environment", "tunable": "tunables"}
+SIDES = TextTable(
+    "SIDE", "SCORE", "SAMPLES/S", "SAMPLES", "RUNS", "NAME",
+    right=("SCORE", "SAMPLES/S", "SAMPLES", "RUNS"), below=("NAME",),
+)  # fmt: skip
+_HEADINGS = {"setting": "SETTINGS", "environment": "ENVIRONMENT", "tunable": "TUNABLES"}
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """Return the whole comparison of two sides."""
+def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
+    """Return the whole comparison of two sides: is it reproduced, how sure, how many runs would settle it, the rest."""
     a, b = comparison.a, comparison.b
+    lines = [*_verdict(comparison, screen), ""]
     rows = [
-        [f"A  {clean(a.name)}", *_numbers(a)],
-        [f"B  {clean(b.name)}", *_numbers(b)],
+        ["A", *_numbers(a), a.name],
+        ["B", *_numbers(b), b.name],
         [
             "B / A",
-            _ratio(comparison.score_ratio),
-            _ratio(comparison.throughput_ratio),
-            _ratio(comparison.samples_ratio),
+            *map(_ratio, (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio)),
+            "",
             "",
         ],
     ]
-    lines = columns(["", "score, min", "samples/s", "samples", "runs"], rows)
-    lines += ["", f"{VERDICTS[comparison.verdict]}"]
-    if found := comparison.interval:
-        lines.append(
-            f"B takes {_percent(found.ratio)} of A's time, 95 % interval {_percent(found.low)} "
-            f"to {_percent(found.high)} "
-            f"({_chance(found.p)}; {METHOD}, on the runs that count)"
-        )
+    lines += SIDES.lines(rows, screen)
     lines += [f"note: {clean(note)}" for note in comparison.notes]
     for kind, heading in _HEADINGS.items():
         found_here = [one for one in comparison.differences if one.kind == kind]
@@ -41,13 +38,39 @@ def comparison_text(comparison: Comparison) -> str:
                 [clean(one.name, 60), clean(one.a, 60) or "(not set)", clean(one.b, 60) or "(not set)"]
                 for one in found_here
             ]
-            lines += ["", *columns([f"{heading} that differ", "A", "B"], rows)]
+            lines += ["", *TextTable(f"{heading} THAT DIFFER", "A", "B").lines(rows, screen)]
     return "\n".join(lines)
+
+
+def _verdict(comparison: Comparison, screen: Screen) -> list[str]:
+    what, sure = VERDICTS[comparison.verdict]
+    a, b, ratio = comparison.a.scored, comparison.b.scored, comparison.score_ratio
+    if ratio is None:
+        return [screen.paint(what, "1;31")]
+    difference = f"{ratio - 1:+.2%}".replace("%", " %") if ratio < 10 else f"{ratio:.0f} times"
+    colour = "1;32" if what == "reproduced" else "1;33"
+    lines = [screen.paint(f"{what}: {train_time(b, 2)} against {train_time(a, 2)} ({difference})", colour)]
+    found = comparison.interval
+    if found is None:
+        return [*lines, sure]
+    lines.append(sure)
+    if sure.startswith("not"):
+        more, whose = comparison.runs_to_settle, "of B" if comparison.a.kind == "published" else "of each"
+        lines.append(
+            f"about {more} more runs {whose} would settle it, if they spread as these do"
+            if more
+            else f"more runs {whose} alone would not settle it, not even a thousand"
+        )
+    lines.append(
+        f"B takes {_percent(found.ratio)} of A's time, 95 % interval {_percent(found.low)} to {_percent(found.high)} "
+        f"({_chance(found.p)}; {METHOD}, on the runs that count)"
+    )
+    return lines
 
 
 def _numbers(side: Side) -> list[str]:
     value = side.scored
-    score = "-" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.5f}"
+    score = train_time(value, 2)
     if side.score is None and value is not None:
         score += " (mean)"
     return [

@@ -9,6 +9,7 @@ h - 1 degrees of freedom for h kept runs. Source: K. K. Yuen, Biometrika 61 (197
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from orchestrator.compare.student import cdf, quantile
 from orchestrator.mllog.olympic import kept
 
 METHOD = "Welch t interval for trimmed means (Yuen 1974), 95 %"
+MOST_RUNS = 1000
+"""As many more runs are thought of to settle a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,30 @@ def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | Non
     log = math.log(ratio)
     p = 2 * (1 - cdf(abs(log) / relative, degrees))
     return Interval(ratio, ratio * math.exp(-t * relative), ratio * math.exp(t * relative), p, degrees)
+
+
+def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | None:
+    """Return how many more runs of b (of each side where `both`) put the whole interval inside or outside 1 +- `near`.
+
+    0 when it lies so already; None when a thousand do not. The runs to come are taken to spread as those so far, with one
+    dropped at each end.
+    """
+
+    def settled(more: int) -> bool:
+        found = interval(_longer(a, more) if both else a, _longer(b, more))
+        return found is not None and (
+            (found.low >= 1 - near and found.high <= 1 + near) or found.high < 1 - near or found.low > 1 + near
+        )
+
+    counts = range(MOST_RUNS + 1)
+    count = bisect_left(counts, True, key=settled)
+    return count if count < len(counts) else None
+
+
+def _longer(one: Trimmed, more: int) -> Trimmed:
+    kept = one.kept + more
+    variance = one.error2 * one.kept * (one.kept - 1) / (one.kept + 1)
+    return Trimmed(one.mean, variance * (kept + 1) / (kept * (kept - 1)), kept)
 
 
 def _degrees(a: float, kept_a: int, b: float, kept_b: int) -> float:

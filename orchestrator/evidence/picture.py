@@ -6,6 +6,7 @@ When it does not answer, the picture is what the files say, and says so.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import SchedulerError
 from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
-from orchestrator.evidence.progress import Evaluation, Logs, projected
+from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.startup import read_startup
 from orchestrator.evidence.state import LIVE, judge
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, JobRecord, SetRecord
@@ -47,6 +47,11 @@ class RunPicture:
     nodes: tuple[str, ...] = ()
     evaluation: Evaluation | None = None
     """The last one, while the run goes on."""
+    evaluations: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
+    """Samples per second as logged; both the last ones, while the run goes on."""
+    silent_s: float | None = None
+    """How long ago its log was written to, while the run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ class SetPicture:
     evaluation: Evaluation | None = None
     started_ms: int = 0
     ended_ms: int = 0
-    projected: float | None = None
+    score_so_far: float | None = None
     """Mean of the finished runs as the score takes it (mllog/olympic.py), while or until the set is scored."""
     findings: tuple[Finding, ...] = ()
     spares: tuple[str, ...] = ()
@@ -95,6 +100,23 @@ class SetPicture:
         if not self.started_ms:
             return 0.0
         return max(0.0, ((self.ended_ms or time.time() * 1000) - self.started_ms) / 1000)
+
+    @property
+    def usual_s(self) -> float | None:
+        """Mean wall time of the runs that are done; None before the first one is."""
+        ended = [run.seconds for run in self.runs if run.done and run.seconds is not None]
+        return sum(ended) / len(ended) if ended else None
+
+    def left_s(self, usual_s: float | None = None) -> float | None:
+        """Return the seconds until the last run of a running set ends; None where that cannot be told.
+
+        The runs to come are taken to be as long as those so far; `usual_s` is for a set where none has ended.
+        """
+        usual = self.usual_s or usual_s
+        if self.state != "running" or usual is None:
+            return None
+        open_runs = sum(not run.done for run in self.runs)
+        return time_left(usual, [run.seconds or 0.0 for run in self.going], open_runs - len(self.going))
 
 
 def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job] | None:
@@ -149,7 +171,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         evaluation=running[-1].evaluation if running else None,
         started_ms=files.jobs[0].started_ms if files.jobs else 0,
         ended_ms=ended,
-        projected=projected(files.record.benchmark, times_known, misses),
+        score_so_far=score_so_far(files.record.benchmark, times_known, misses),
         spares=tuple(filter(is_node_name, working.spares)) if working else (),
         set_aside=tuple(told.aside),
         warnings=tuple(files.job.warnings) if files.job else (),
@@ -173,7 +195,11 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         return RunPicture(run, "queued")
     end_ms = found.end_ms or (int(time.time() * 1000) if found.state == "running" else 0)
     key = run, found.attempt
-    around = logs.once(key, lambda: read_startup(files, *key)) if found.end_ms and not logs.brief else None
+    around = None
+    if found.end_ms and not logs.brief:
+        from orchestrator.evidence.startup import read_startup  # with statistics, a tenth of a cold `status`
+
+        around = logs.once(key, lambda: read_startup(files, *key))
     return RunPicture(
         run,
         found.state,
@@ -192,7 +218,15 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
 
 
 def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
-    return replace(run, evaluation=logs.evaluation(telling_log(files.layout, run.run, run.attempt)))
+    log = telling_log(files.layout, run.run, run.attempt)
+    tail, age = logs.tail(log), age_s(log)
+    return replace(
+        run,
+        evaluation=tail.evaluation,
+        evaluations=tuple(tail.evaluations),
+        rates=tuple(tail.rates),
+        silent_s=age if age < math.inf else None,
+    )
 
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
@@ -237,11 +271,19 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "started_ms": one.started_ms,
         "ended_ms": one.ended_ms,
         "elapsed_s": round(one.elapsed_s, 1),
-        "projected_minutes": one.projected,
-        "runs": [asdict(run) for run in one.runs],
+        "score_so_far_minutes": one.score_so_far,
+        "left_s": None if (left := one.left_s()) is None else round(left, 1),
+        "runs": [_run_json(run) for run in one.runs],
         "findings": [str(finding) for finding in one.findings],
         "spares": list(one.spares),
         "set_aside": [asdict(aside) for aside in one.set_aside],
         "warnings": list(one.warnings),
         "pulling": one.pulling,
     }
+
+
+def _run_json(run: RunPicture) -> dict[str, Any]:
+    """The last rate for all of them: what the curves of `watch` are drawn from would make a stream of pictures long."""
+    members = asdict(run)
+    del members["evaluations"], members["rates"]
+    return {**members, "rate": run.rates[-1] if run.rates else None}

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +24,8 @@ TAIL_BYTES = 64 * 1024
 """Read at the end of a log at the first look; also what is kept of a line that has no end."""
 WHOLE_BYTES = 1024 * 1024
 """Logs up to this size are read as a whole for their times; of larger ones the first and the last TAIL_BYTES."""
+MOST_POINTS = 200
+"""Evaluations and rates that are kept of a growing log, for its curves."""
 _MOST = 1 << 53
 
 
@@ -37,11 +42,15 @@ class Tail:
     """What a log has said so far. Fed with its bytes as they come; or, made with a path, it looks at what was added.
 
     `start_ms` is the last run_start before the first run_stop, `stop_ms` the first run_stop (0: none yet), as with the referee;
-    `status` is the last run_stop's. `rate` is the last throughput that was logged, in samples per second.
+    `status` is the last run_stop's. `rate` is the last throughput that was logged, in samples per second; `evaluations` and `rates`
+    are the last of each, at most MOST_POINTS. `first_bytes`: so much of the file's end is read at the first look.
     """
 
-    def __init__(self, path: PathLike = "") -> None:
+    def __init__(self, path: PathLike = "", first_bytes: int = TAIL_BYTES) -> None:
         self.path = path
+        self.evaluations: deque[float] = deque(maxlen=MOST_POINTS)
+        self.rates: deque[float] = deque(maxlen=MOST_POINTS)
+        self._first_bytes = first_bytes
         self.start_ms = self.stop_ms = 0
         self.stopped = False
         self.status = ""
@@ -67,14 +76,15 @@ class Tail:
         self._rest = rest[-TAIL_BYTES:]
 
     def look(self) -> Evaluation | None:
-        """Read what was added to the file, at the first look or after a jump its last TAIL_BYTES; return the last evaluation."""
+        """Read what was added to the file, at the first look or after a jump its last part; return the last evaluation."""
+        most = TAIL_BYTES if self._offset >= 0 else self._first_bytes
         try:
             with open_regular(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
-                if not 0 <= self._offset <= size or size - self._offset > TAIL_BYTES:
-                    self._offset, self._rest = max(0, size - TAIL_BYTES), b""
+                if not 0 <= self._offset <= size or size - self._offset > most:
+                    self._offset, self._rest = max(0, size - most), b""
                 file.seek(self._offset)
-                chunk = file.read(TAIL_BYTES)
+                chunk = file.read(most)
         except OSError:
             return self.evaluation
         self._offset += len(chunk)
@@ -89,9 +99,11 @@ class Tail:
             self.stopped, self.stop_ms, self.status = True, self.stop_ms or time_ms, status_of(record)
         elif key in EVALUATIONS and (number := _finite(value)) is not None:
             self.evaluation = Evaluation(number, _whole(record["metadata"].get("samples_count")), time_ms)
+            self.evaluations.append(number)
         elif key == "tracked_stats" and isinstance(value, dict):
             rate = _finite(value.get("throughput"))
             self.rate = self.rate if rate is None else rate
+            self.rates.extend([] if rate is None else [rate])
 
 
 def tail_of(chunk: bytes) -> Tail:
@@ -99,6 +111,14 @@ def tail_of(chunk: bytes) -> Tail:
     tail = Tail()
     tail.feed(chunk + b"\n")
     return tail
+
+
+def age_s(path: PathLike) -> float:
+    """Return how long ago a file was changed, in seconds; for ever where there is none."""
+    try:
+        return max(0.0, time.time() - os.stat(path).st_mtime)
+    except OSError:
+        return math.inf
 
 
 def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
@@ -141,9 +161,21 @@ def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def projected(benchmark: str, times: list[float], misses: int) -> float | None:
+def score_so_far(benchmark: str, times: list[float], misses: int) -> float | None:
     """Return the mean that counts of the runs so far, in minutes as `times` are; None while nothing is left of them."""
     return olympic_mean(times, misses, dropped_per_side(benchmark))
+
+
+def time_left(usual_s: float, going_s: Sequence[float], waiting: int) -> float:
+    """Return the seconds until the last run ends, when each takes `usual_s`.
+
+    `going_s`: for how long each of those has gone on that do so side by side; `waiting` runs follow as places get free.
+    """
+    free = [max(0.0, usual_s - spent) for spent in going_s] or [0.0]
+    heapify(free)
+    for _ in range(waiting):
+        heapreplace(free, free[0] + usual_s)
+    return max(free)
 
 
 T = TypeVar("T")
@@ -163,9 +195,11 @@ class Logs:
         """Return the time to train of a published result."""
         return minutes(result)
 
-    def evaluation(self, log: Path) -> Evaluation | None:
-        """Return the last evaluation of a log that grows."""
-        return Tail(log).look()
+    def tail(self, log: Path) -> Tail:
+        """Return what a log that grows has said so far."""
+        tail = Tail(log)
+        tail.look()
+        return tail
 
 
 class KeptLogs(Logs):
@@ -188,5 +222,7 @@ class KeptLogs(Logs):
             self._minutes[result] = minutes(result)
         return self._minutes[result]
 
-    def evaluation(self, log: Path) -> Evaluation | None:
-        return self._tails.setdefault(log, Tail(log)).look()
+    def tail(self, log: Path) -> Tail:
+        tail = self._tails.setdefault(log, Tail(log, 4 * WHOLE_BYTES))
+        tail.look()
+        return tail

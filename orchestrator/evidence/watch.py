@@ -1,9 +1,7 @@
-"""Looking at one set again and again, cheaply: its small files, of logs only what is new, the scheduler rarely."""
+"""Looking at sets again and again, cheaply: their small files, of logs only what is new, the scheduler rarely."""
 
 from __future__ import annotations
 
-import math
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
-from orchestrator.evidence.progress import KeptLogs
-from orchestrator.evidence.sets import RunSet, SetEvidence, going
+from orchestrator.evidence.progress import KeptLogs, age_s
+from orchestrator.evidence.sets import RunSet, SetEvidence, going, read_set_record, set_folders, surely_settled
+from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.mllog_tail import telling_log
+from orchestrator.onnode.records import SetRecord
+from orchestrator.scheduler import open_scheduler
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
@@ -47,10 +48,13 @@ class Watch:
     def look(self) -> SetPicture:
         """Return the set as it is now."""
         files = SetEvidence(self.run_set.layout.root)
-        if not files.settled and self._due(files):
-            self._ask(files)
-            files = SetEvidence(self.run_set.layout.root)  # so that the files are newer than the answer
-        return picture(files, self._answer, self.logs)
+        if self.due(files):
+            self.take(ask_all([files], self.scheduler))
+        return self.draw()  # from files that are newer than the answer
+
+    def draw(self) -> SetPicture:
+        """Return the set as its files are now, with what the scheduler said last."""
+        return picture(SetEvidence(self.run_set.layout.root), self._answer, self.logs)
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
         """Yield looks until the set no longer changes by itself; the last one is its final state."""
@@ -59,9 +63,12 @@ class Watch:
             yield one
             if not one.live and not self._may_reappear(one):
                 return
-            pause(self._interval(one))
+            pause(self.pause_s(one))
 
-    def _due(self, files: SetEvidence) -> bool:
+    def due(self, files: SetEvidence) -> bool:
+        """Return whether the scheduler has to be asked about the set now."""
+        if files.settled:
+            return False
         if self.scheduler.name == "local":  # a look at /proc
             return True
         about = (files.job_id, files.awaited)
@@ -70,8 +77,9 @@ class Watch:
             return True
         return time.monotonic() >= self._next_query and not self._growing(files)
 
-    def _ask(self, files: SetEvidence) -> None:
-        self._answer = ask_all([files], self.scheduler)
+    def take(self, answer: dict[str, Job] | None) -> None:
+        """Take the scheduler's answer, and wait longer before the next question."""
+        self._answer = answer
         self.queries += 1
         # Jitter: the watchers of a whole lab should not ask in step.
         self._next_query = time.monotonic() + self._pause_s * random.uniform(0.9, 1.1)
@@ -82,7 +90,7 @@ class Watch:
         if job is None or files.awaited:
             return False
         return any(
-            _age_s(telling_log(files.layout, run, attempt)) < QUIET_S for run, attempt in going(job) if run and attempt
+            age_s(telling_log(files.layout, run, attempt)) < QUIET_S for run, attempt in going(job) if run and attempt
         )
 
     def _may_reappear(self, one: SetPicture) -> bool:
@@ -91,7 +99,7 @@ class Watch:
         self._lost_since = self._lost_since or time.monotonic()
         return time.monotonic() - self._lost_since < LOST_S
 
-    def _interval(self, one: SetPicture) -> float:
+    def pause_s(self, one: SetPicture) -> float:
         """Return a fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
         if self.interval_s is not None:
             return self.interval_s
@@ -99,9 +107,54 @@ class Watch:
         return min(LONGEST_S, max(SHORTEST_S, max(walls, default=0.0) / 50))
 
 
-def _age_s(path: Path) -> float:
-    """Return how long ago a file was changed; for ever where there is none."""
-    try:
-        return time.time() - os.stat(path).st_mtime
-    except OSError:
-        return math.inf
+class WatchAll:
+    """Repeated looks at every set of a log directory that goes on, or did at an earlier look."""
+
+    def __init__(self, log_dir: Path, interval_s: float | None = None) -> None:
+        self.log_dir = log_dir
+        self.interval_s = interval_s
+        self._watches: dict[Path, Watch] = {}
+        self._over: set[Path] = set()
+
+    def look(self) -> list[SetPicture]:
+        """Return the sets as they are now, newest first, with at most one question to each scheduler."""
+        fresh = self._find()
+        files = {root: SetEvidence(root) for root in self._watches}
+        by_scheduler: dict[str, list[Path]] = {}
+        for root, watch in self._watches.items():
+            by_scheduler.setdefault(watch.scheduler.name, []).append(root)
+        for roots in by_scheduler.values():
+            if any(self._watches[root].due(files[root]) for root in roots):
+                answer = ask_all([files[root] for root in roots], self._watches[roots[0]].scheduler)
+                for root in roots:
+                    self._watches[root].take(answer)
+        found = {root: watch.draw() for root, watch in self._watches.items()}
+        for root in [root for root in fresh if not found[root].live]:
+            one = found.pop(root)
+            del self._watches[root]
+            if one.state != "new":  # which may be submitted yet
+                self._over.add(root)
+        return list(found.values())
+
+    def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[list[SetPicture]]:
+        """Yield looks until none of the sets goes on any more."""
+        while True:
+            found = self.look()
+            yield found
+            if not any(one.live for one in found):
+                return
+            pause(min(self._watches[one.root].pause_s(one) for one in found if one.live))
+
+    def _find(self) -> list[Path]:
+        """Take up the sets that may go on and are not known yet; return them."""
+        fresh = []
+        for root in set_folders(self.log_dir):
+            if root in self._over or root in self._watches:
+                continue
+            record = None if surely_settled(root) else read_set_record(Layout(root))
+            if not isinstance(record, SetRecord) or record.scheduler not in ("local", "slurm"):
+                self._over.add(root)
+                continue
+            self._watches[root] = Watch(RunSet(Layout(root), record), open_scheduler(record.scheduler), self.interval_s)
+            fresh.append(root)
+        return fresh

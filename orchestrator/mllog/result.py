@@ -6,6 +6,7 @@ import math
 
 from orchestrator.mllog.compliance import WARNING, LogFinding
 from orchestrator.mllog.olympic import dropped_per_side
+from orchestrator.words import train_time
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -168,7 +169,7 @@ class Score(Frozen):
     def verdict(self) -> str:
         if self.valid:
             what = "valid score by the workload's own rules, not an MLPerf score" if self.own else "valid score"
-            return f"{what}: {self.minutes:.2f} minutes"
+            return f"{what}: {train_time(self.minutes, 2)}"
         unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
         what = "no valid score yet" if unfinished else "no valid score"
         return f"{what}{' by the workload' + chr(39) + 's own rules' if self.own else ''}: {'; '.join(self.reasons)}"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from orchestrator.words import duration
+
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +125,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
                     "ratio": slow / usual,
                     "minutes": minutes,
                     "text": f"{run.file}: the stretch up to {samples} samples took {slow / usual:.2f} x "
-                    f"the usual time ({minutes:.2f} minutes)",
+                    f"the usual time ({duration(60 * minutes)})",
                 }
             )
     return sorted(found, key=lambda item: -item["ratio"])[:5]
@@ -146,7 +148,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
         {
             "kind": "gaps",
             "median_minutes": usual,
-            "text": f"between runs: {usual:.1f} minutes in the median "
+            "text": f"between runs: {duration(60 * usual)} in the median "
             "(container, caches, initialisation; not part of the score)",
         }
     ]
@@ -158,7 +160,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
                     "after": earlier,
                     "before": later,
                     "minutes": gap,
-                    "text": f"{gap:.0f} minutes between {earlier} and {later}",
+                    "text": f"{duration(60 * gap)} between {earlier} and {later}",
                 }
             )
     return found
@@ -178,7 +180,7 @@ def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
             "kind": "initialisation",
             "median_minutes": usual,
             "runs": times,
-            "text": f"initialisation: {usual:.2f} minutes in the median (not part of the score)",
+            "text": f"initialisation: {duration(60 * usual)} in the median (not part of the score)",
         }
     ]
     for name, minutes in times.items():
@@ -188,7 +190,7 @@ def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
                     "kind": "slow_initialisation",
                     "run": name,
                     "minutes": minutes,
-                    "text": f"{name}: initialisation took {minutes:.1f} minutes",
+                    "text": f"{name}: initialisation took {duration(60 * minutes)}",
                 }
             )
     return found

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from orchestrator.mllog.result import RunScore, Score
+from orchestrator.words import PIPE, Screen, TextTable, cell, train_time
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
+RUNS = TextTable(
+    "FILE", "STATUS", "TIME TO TRAIN", "SAMPLES", "SEED", "USE",
+    right=("TIME TO TRAIN", "SAMPLES", "SEED"), states=("STATUS",), leave=("SEED",),
+)  # fmt: skip
 _USE = {
     "counted": "",
     "fastest": "dropped: fastest",
@@ -18,20 +24,6 @@ _USE = {
 }
 
 
-def columns(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Return rows in aligned columns; the first column to the left, the others to the right but the last."""
-    widths = [max(len(row[index]) for row in [header, *rows]) for index in range(len(header))]
-    last = len(header) - 1
-    lines = []
-    for row in [header, *rows]:
-        cells = [
-            cell.ljust(width) if index in (0, last) else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
 def number(value: Any, digits: int = 0) -> str:
     """Return a number for a table; a dash when there is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -39,15 +31,18 @@ def number(value: Any, digits: int = 0) -> str:
     return f"{value:.{digits}f}" if digits else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def score_text(score: Score) -> str:
-    """Return the whole report of one set."""
+def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) -> str:
+    """Return the whole report of one set: the verdict, what stands `beside` it, and how it came about."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
     what = [str(score.benchmark), score.rules_text, f"{score.division} division" if score.division else ""]
-    lines = [score.directory, " · ".join([*filter(None, what), f"batch size {batch}"]), ""]
-    lines += columns(["file", "minutes", "samples", "seed", "status", ""], [_row(run) for run in score.runs])
+    lines = [screen.paint(cell(score.verdict), "1;32" if score.valid else "1;31")]
+    lines += [*beside, score.directory, " · ".join([*filter(None, what), f"batch size {batch}"]), ""]
+    lines += RUNS.lines(map(_row, score.runs), screen)
     lines.append("")
     lines += [
-        f"{attempt['outcome']}: run {attempt['run']}, attempt {attempt['attempt']}: {attempt['reason']} (not scored)"
+        cell(
+            f"{attempt['outcome']}: run {attempt['run']}, attempt {attempt['attempt']}: {attempt['reason']} (not scored)"
+        )
         for attempt in score.unscored
     ]
     lines += _arithmetic(score)
@@ -57,7 +52,6 @@ def score_text(score: Score) -> str:
     if score.why:
         lines += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
     lines += [f"note: {note}" for note in score.notes]
-    lines += ["", score.verdict]
     return "\n".join(lines)
 
 
@@ -66,14 +60,14 @@ def _row(run: RunScore) -> list[str]:
     remark = _USE.get(run.use, run.use)
     if not run.compliant and run.use != "bad":
         remark = "not compliant"
-    return [run.file, number(run.minutes, 3), number(run.samples), number(run.seed), status, remark]
+    return [run.file, status, train_time(run.minutes), number(run.samples), number(run.seed), remark]
 
 
 def _arithmetic(score: Score) -> list[str]:
     lines = []
     if score.olympic_mean is not None:
         counted = sum(run.use == "counted" for run in score.runs)
-        lines.append(f"olympic mean of {counted} runs: {score.olympic_mean:.4f} minutes")
+        lines.append(f"olympic mean of {counted} runs: {train_time(score.olympic_mean, 4)}")
     if result := score.rcp:
         lines.append(f"RCP test: {'passed' if result.passed else 'failed'}: {result.message}")
         if result.point and result.submission_mean is not None:

@@ -61,7 +61,7 @@ class Catalogue:
         return [self.workload(name)[1] for name in self.workload_names()]
 
     def system(self, name: str) -> tuple[Document, System]:
-        """Return the system `name` (or in the file `name`) with its document.
+        """Return the system `name` (or the only one that begins so, or in the file `name`) with its document.
 
         Raises UsageError when there is none, DescriptorError when it is wrong.
         """
@@ -150,6 +150,12 @@ def _find(name: str, files: dict[str, Path], what: str, hint: str) -> Path:
         return files[name]
     if "/" in name or name.endswith((".yaml", ".yml")):
         return Path(name)
+    begun = sorted(one for one in files if name and one.startswith(name)) if what == "system" else []
+    if len(begun) == 1:
+        return files[begun[0]]
+    if begun:
+        shown = "".join(f"\n    {one}" for one in begun[:8]) + ("\n    ..." if len(begun) > 8 else "")
+        raise UsageError(f"`{name}` is the beginning of {len(begun)} systems:{shown}", hint="type more of it")
     raise UsageError(f"there is no {what} {name!r}{did_you_mean(name, list(files))}", hint=hint)
 
 

@@ -16,7 +16,7 @@ from orchestrator.model import values
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning, launch_problem
 from orchestrator.model.documents import ContainerPart, Site, System, Workload
-from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, Origin, fact_of
+from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, NamedWarning, Origin, fact_of
 from orchestrator.model.fields import NAME
 from orchestrator.model.sites import check_data_variables, folders_in, site_of
 from orchestrator.model.source import Document, Key, read, shown
@@ -130,16 +130,20 @@ class _Composition:
     origins: dict[str, Origin] = field(default_factory=dict)
     removed: dict[str, Origin] = field(default_factory=dict)
     network: set[str] = field(default_factory=set)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[NamedWarning] = field(default_factory=list)
+
+    def _warn(self, name: str, text: str) -> None:
+        if name not in self.site.acknowledged:
+            self.warnings.append(NamedWarning(name, text))
 
     def entry(self) -> Entry:
         """Return the composed entry."""
         chosen = self.chosen
         self._compose_env()
         if warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round):
-            self.warnings.append(warning)
+            self._warn("label", warning)
         if problem := launch_problem(chosen.system, chosen.mine, chosen.workload, chosen.round, self.site.code):
-            self.warnings.append(problem)
+            self._warn("launch", problem)
         self._check_network()
         return Entry(
             chosen,
@@ -240,7 +244,7 @@ class _Composition:
     def _check_network(self) -> None:
         kind, nodes = self.chosen.fabric.kind, self.chosen.system.nodes
         if kind == "none" and nodes > 1 and self.chosen.accelerator.gfx:
-            self.warnings.append(f"{self.chosen.system.name} has {nodes} nodes but its fabric is none")
+            self._warn("fabric", f"{self.chosen.system.name} has {nodes} nodes but its fabric is none")
         if self.site_document is None or kind == "none" or nodes == 1:
             return
         missing = [
@@ -249,7 +253,9 @@ class _Composition:
             if name not in self.env and not (key == "ib_hca" and kind == "ethernet")
         ]
         for key in missing:
-            self.warnings.append(f"the site gives no network.{key}; each of the {nodes} nodes will detect its own")
+            self._warn(
+                f"network.{key}", f"the site gives no network.{key}; each of the {nodes} nodes will detect its own"
+            )
 
     def _mounts(self) -> tuple[Mount, ...]:
         shared = self.chosen.stack
@@ -274,8 +280,9 @@ class _Composition:
         document.check()
         missing = sorted(set(variables) - set(given))
         if missing and self.site_document is not None:
-            self.warnings.append(
-                f"the site gives no data.{name}.{missing[0]}; it must be in the environment when the bundle starts"
+            self._warn(
+                "data",
+                f"the site gives no data.{name}.{missing[0]}; it must be in the environment when the bundle starts",
             )
         return given
 

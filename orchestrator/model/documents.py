@@ -423,6 +423,10 @@ class SitePreflight(DocumentPart):
     """Bus bandwidth in GB/s that the nodes should reach."""
 
 
+EntryWarning = Literal["label", "launch", "fabric", "network.socket_ifname", "network.ib_hca", "data"]
+"""What composing an entry warns of, by the names that stand behind the warnings."""
+
+
 class Site(DocumentPart):
     """Where things are on one cluster."""
 
@@ -461,6 +465,8 @@ class Site(DocumentPart):
     """Nodes that a job asks for beyond those that the system needs: one takes the place of a node that fails."""
     side_by_side: Annotated[int, Field(ge=1, le=999)] = 1
     """Runs of a set that go on at once, each on nodes of its own."""
+    acknowledged: list[EntryWarning] = []
+    """Warnings that are known here and not told again."""
 
 
 class Accelerators(DocumentPart):

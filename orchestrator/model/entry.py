@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class NamedWarning(str):
+    """A warning in words. A site that lists its `name` in `acknowledged` is not told it again."""
+
+    name: str
+
+    def __new__(cls, name: str, text: str) -> NamedWarning:
+        told = super().__new__(cls, text)
+        told.name = name
+        return told
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where a value comes from. `line` is 0 for the command line; `source` is the published source of the fact."""
@@ -218,7 +229,7 @@ class Entry(Facts):
     mounts: tuple[Mount, ...]
     container: Container
     site: Site
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[NamedWarning, ...] = field(default=())
     files: tuple[str, ...] = field(default=())
     """Every document that was read, for the manifest."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ MAX_NODES = 10_000
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"(unix:///[^\s,]+|(ssh|tcp)://[^\s,/]+)")
+_NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
+"""What is before the last number of a name, that number, and what is behind it."""
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -49,6 +51,32 @@ def expand(text: str) -> list[str]:
 def expand_all(texts: Iterable[str]) -> list[str]:
     """Return the names of several such texts, each name once."""
     return list(dict.fromkeys(name for text in texts for name in expand(text)))
+
+
+def fold(names: Collection[str]) -> str:
+    """Return names in Slurm's short form, which expand() takes: n1 n2 n3 m gives `n[1-3],m`. Sorted where numbers are."""
+    parts = {name: found.groups() for name in names if (found := _NUMBERED.fullmatch(name))}
+    # `n08` says that numbers have two digits, n12 beside it then is one of them; n8, n9, n10 are one range as they are.
+    padded = {(head, tail, len(number)) for head, number, tail in parts.values() if number[0] == "0"}
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for name in dict.fromkeys(names):
+        head, number, tail = parts.get(name, (name, "", ""))
+        digits = len(number) if (head, tail, len(number)) in padded else 0
+        groups.setdefault((head, tail, digits), []).extend([int(number)] if number else [])
+    return ",".join(_folded(*key, sorted(numbers)) for key, numbers in groups.items())
+
+
+def _folded(head: str, tail: str, digits: int, numbers: list[int]) -> str:
+    if not numbers:
+        return head
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    texts = ["-".join(str(end).zfill(digits) for end in dict.fromkeys(one)) for one in ranges]
+    return f"{head}{texts[0]}{tail}" if len(numbers) == 1 else f"{head}[{','.join(texts)}]{tail}"
 
 
 def names_given(text: str, option: str) -> list[str]:

@@ -9,7 +9,7 @@ from orchestrator.evidence.sets import set_folders
 
 
 def find_set(name: str, log_dir: Path | None) -> Path:
-    """The folder of the set called `name`: a path, a set id, the unambiguous beginning of one, or "" for the newest.
+    """The folder of the set called `name`: a path, a set id, the beginning or the last part of one, or "" for the newest.
 
     `log_dir` is where ids are looked up, None without a site. Raises UsageError when there is no such set or several,
     SetError when the log directory is not there.
@@ -25,14 +25,17 @@ def find_set(name: str, log_dir: Path | None) -> Path:
             f"there is no site file, so {said}",
             hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)",
         )
-    folders = [folder for folder in _listed(log_dir) if folder.name.startswith(name)]
+    listed = _listed(log_dir)
+    folders = [folder for folder in listed if folder.name.startswith(name)]
+    folders = folders or [folder for folder in listed if folder.name.endswith(f"-{name}")]
     exact = [folder for folder in folders if folder.name == name]
     if exact or len(folders) == 1 or (folders and not name):
         return (exact or folders)[0]
     if folders:
         shown = "".join(f"\n    {folder.name}" for folder in folders[:8])
         more = f"\n    and {len(folders) - 8} more" if len(folders) > 8 else ""
-        raise UsageError(f"`{name}` is the beginning of {len(folders)} sets:{shown}{more}", hint="type more of it")
+        part = "beginning" if folders[0].name.startswith(name) else "end"
+        raise UsageError(f"`{name}` is the {part} of {len(folders)} sets:{shown}{more}", hint="type more of it")
     raise _no_set_called(name, log_dir)
 
 

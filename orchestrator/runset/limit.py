@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import SchedulerError, UsageError
 from orchestrator.scheduler.slurm_nodes import minutes_of, partition_limits
+from orchestrator.words import duration
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
@@ -34,11 +35,11 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
     longest = max(known)
     names = " and ".join(limits)
     raise UsageError(
-        f"partition {names} allows a job {spoken(longest)} at most, and "
+        f"partition {names} allows a job {duration(60 * longest, 3)} at most, and "
         + (
-            f"the site's time_limit asks for {spoken(asked)}"
+            f"the site's time_limit asks for {duration(60 * asked, 3)}"
             if site.time_limit
-            else f"{nexp} runs of {entry.workload} need {spoken(asked)} (5 min and {entry.minutes_per_run + 5} for each)"
+            else f"{nexp} runs of {entry.workload} need {duration(60 * asked, 3)} (5 min and {entry.minutes_per_run + 5} for each)"
         ),
         hint=_way_out(entry, site, nexp, longest),
     )
@@ -56,10 +57,3 @@ def _way_out(entry: Entry, site: Site, nexp: int, longest: int) -> str:
         f"{line}: the job does the runs that fit (surely {fit} of {nexp}), then `orchestrator resume` does the others; "
         f"or {elsewhere}"
     )
-
-
-def spoken(minutes: int) -> str:
-    """Return minutes as `2 days 10 h`, `3 h 5 min`, `40 min`."""
-    days, rest = divmod(minutes, 24 * 60)
-    parts = [(days, "day" if days == 1 else "days"), (rest // 60, "h"), (rest % 60, "min")]
-    return " ".join(f"{count} {name}" for count, name in parts if count) or "0 min"

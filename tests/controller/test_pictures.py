@@ -19,7 +19,7 @@ from orchestrator.cli.pictures import describe, headline, now_text
 from orchestrator.errors import SchedulerUnknown
 from orchestrator.evidence.logs import follow, run_logs
 from orchestrator.evidence.picture import as_json, ask_all, look, picture
-from orchestrator.evidence.progress import TAIL_BYTES, KeptLogs, Logs, Tail, minutes, projected, tail_of
+from orchestrator.evidence.progress import TAIL_BYTES, KeptLogs, Logs, Tail, minutes, score_so_far, tail_of
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set, set_folders
 from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
@@ -127,7 +127,7 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
     assert one.evaluation is not None
     assert (one.evaluation.value, one.evaluation.samples) == (0.75, 64)
     # run_stop - run_start is 61, 62 and 63 s: the middle one is left
-    assert one.projected == pytest.approx(62 / 60)
+    assert one.score_so_far == pytest.approx(62 / 60)
 
 
 def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
@@ -317,7 +317,7 @@ def test_a_huge_log_costs_its_tail(tmp_path: Path) -> None:
         end = mllog("eval_accuracy", 1, 0.5) + mllog("run_stop", 61_000, None, status="success")
         file.write(b"\n" + end.encode())
     before = os.times().user
-    assert KeptLogs().evaluation(path) is not None
+    assert KeptLogs().tail(path).evaluation is not None
     assert minutes(path) == 1.0
     assert os.times().user - before < 2  # reading all of it takes more than ten times as long
     assert TAIL_BYTES <= 64 * 1024
@@ -337,9 +337,9 @@ def test_times_of_a_log(tmp_path: Path) -> None:
 
 
 def test_what_a_score_is_going_to_be() -> None:
-    assert projected("flux1", [3.0, 1.0, 2.0, 9.0], 0) == 2.5
-    assert projected("flux1", [3.0, 1.0, 2.0], 1) == 2.5
-    assert projected("flux1", [1.0, 2.0], 0) is None
-    assert projected("flux1", [1.0, 2.0, 3.0, 4.0], 2) is None
-    assert projected("unet3d", [float(k) for k in range(9)], 0) == 4.0  # the rules drop four on each side of it
-    assert projected("unet3d", [1.0, 2.0, 3.0], 0) is None
+    assert score_so_far("flux1", [3.0, 1.0, 2.0, 9.0], 0) == 2.5
+    assert score_so_far("flux1", [3.0, 1.0, 2.0], 1) == 2.5
+    assert score_so_far("flux1", [1.0, 2.0], 0) is None
+    assert score_so_far("flux1", [1.0, 2.0, 3.0, 4.0], 2) is None
+    assert score_so_far("unet3d", [float(k) for k in range(9)], 0) == 4.0  # the rules drop four on each side of it
+    assert score_so_far("unet3d", [1.0, 2.0, 3.0], 0) is None

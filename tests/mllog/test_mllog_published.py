@@ -271,7 +271,7 @@ def test_the_commands_and_their_exit_codes(published: dict[str, Path], tmp_path:
     )
     assert {"pass", "message", "batch_size", "mean", "min_acceptable_mean", "submission_mean"} <= set(document["rcp"])
     text = command("score", str(published[DELL]))
-    assert text.returncode == 0 and text.stdout.rstrip().endswith("valid score: 3.00 minutes")
+    assert text.returncode == 0 and text.stdout.startswith("valid score: 3.00 min\n")
     two = command("score", str(published[DELL]), str(published[MI355X]), "--json")
     assert two.returncode == 0 and [len(item["runs"]) for item in json.loads(two.stdout)] == [10, 10]
     assert command("check", str(published[MI355X])).returncode == 0

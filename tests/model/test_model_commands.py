@@ -45,7 +45,10 @@ def test_show_with_origins(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = systems(capsys, "show", "MI325X_08x08x32", "--workload", "flux1", "--why", "--env", "MODEL=dev")
     assert code == 0
     row = next(line for line in out.splitlines() if line.startswith("LEARNING_RATE "))
-    assert "0.00025" in row and "MI325X_08x08x32.yaml:" in row and "training_results_v6.0: AMD" in row
+    number = row.split()[-1]
+    assert row.split()[1] == "0.00025" and row.split()[2].startswith("MI325X_08x08x32:")
+    [source] = [line for line in out.splitlines() if line.startswith(f"{number} ")]
+    assert "systems/MI325X_08x08x32.yaml: training_results_v6.0: AMD" in source
     model = next(line for line in out.splitlines() if line.startswith("MODEL "))
     assert model.split()[1:] == ["dev", "command", "line"]
 

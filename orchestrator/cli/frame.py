@@ -1,0 +1,160 @@
+"""What the live view shows: one screen of lines about one set or several, as functions of their pictures alone."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.pictures import (
+    RUNS,
+    SETS,
+    aside_text,
+    evaluation_text,
+    job_text,
+    left_s,
+    left_text,
+    now_text,
+    published,
+    run_row,
+    set_row,
+)
+from orchestrator.words import Screen, cell, duration, facts, train_time, width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.evidence.picture import RunPicture, SetPicture
+
+BLOCKS = {"unicode": "▁▂▃▄▅▆▇█", "ascii": "_.-=+*#%", "": "_.-=+*#%"}
+BARS = {"unicode": ("█", "░"), "ascii": ("#", "-"), "": ("#", "-")}
+SILENT_S = 180.0
+"""A run's log that has not grown for so long is worth a look."""
+_PARTS = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
+
+
+def cropped(line: str, width: int) -> str:
+    """Return the beginning of a painted line that takes at most `width` columns, colours ended."""
+    parts = _PARTS.findall(line)
+    if sum(width_of(part) for part in parts if len(part) == 1) <= width:
+        return line
+    out, room = [], width
+    for part in parts:
+        room -= 0 if len(part) > 1 else width_of(part)
+        if room < 0:
+            break
+        out.append(part)
+    return "".join(out) + ("\x1b[0m" if "\x1b" in line else "")
+
+
+def bar(share: float, screen: Screen, width: int = 20) -> str:
+    """Return how much of a whole is done, as a bar."""
+    full, empty = BARS[screen.signs]
+    count = min(width, int(max(0.0, share) * width))
+    return full * count + empty * (width - count)
+
+
+def curve(values: Sequence[float], screen: Screen, width: int, also: float | None = None) -> str:
+    """Return the last values as a small curve; `also` is a level that its height reaches to, such as the target."""
+    blocks, shown = BLOCKS[screen.signs], list(values)[-width:]
+    if not shown:
+        return ""
+    scale = shown if also is None else [*shown, also]
+    low, high = min(scale), max(scale)
+    top = len(blocks) - 1
+    return "".join(blocks[round((one - low) / (high - low) * top) if high > low else top // 2] for one in shown)
+
+
+def one_set(one: SetPicture, screen: Screen, height: int, below: Sequence[str] | None = None) -> list[str]:
+    """Return at most `height` lines: the facts of a set, and under them `below`, or its runs without it."""
+    width = screen.width or 80
+    head = [cropped(screen.paint(cell(one.set_id), "1"), width)]
+    head += facts(_facts(one, screen), screen)
+    if below is None:
+        below = RUNS.lines([run_row(run) for run in _shown(one, height - len(head) - 2)], screen)
+    lines = [*head, "", *below]
+    return [cropped(line, width) for line in lines[:height]]
+
+
+def _shown(one: SetPicture, most: int) -> Sequence[RunPicture]:
+    """Return the runs that there is room for: up to the one after those that go on."""
+    if len(one.runs) <= most:
+        return one.runs
+    last = next((k for k, run in enumerate(one.runs) if not run.done and run.state != "running"), len(one.runs) - 1)
+    begin = max(0, min(last + 1, len(one.runs)) - max(most, 1))
+    return one.runs[begin : begin + max(most, 1)]
+
+
+def _facts(one: SetPicture, screen: Screen) -> list[tuple[str, str]]:
+    from orchestrator.evidence.state import STATES
+    from orchestrator.nodes.names import fold
+
+    record, nexp = one.record, len(one.runs)
+    pairs = [("state", f"{screen.sign(one.state)}: {one.reason or STATES[one.state]}")]
+    if nexp:
+        failed = f", {one.failed} failed" if one.failed else ""
+        pairs.append(("runs", f"{bar(one.done / nexp, screen)} {one.done} of {nexp} done{failed}"))
+    if one.pulling:
+        pairs.append(("image", one.pulling))
+    for run in one.going:
+        pairs += _run_facts(one, run, screen)
+    best = published(one)
+    if one.score_so_far is not None or best:
+        beat = "".join(f"; to beat {each.minutes:.2f} min ({each.submitter}, round {each.round})" for each in best[:1])
+        pairs.append(("score", f"{train_time(one.score_so_far)} so far{beat}"))
+    if one.started_ms:
+        left = left_text(one)
+        pairs.append(("time", f"{duration(one.elapsed_s)} so far" + (f"; {left}" if left else "")))
+    if record is not None:
+        nodes = list(dict.fromkeys(node for run in one.going for node in run.nodes))
+        names = f": {fold(nodes)}" if nodes else ""
+        spares = f"; {len(one.spares)} spare: {fold(one.spares)}" if one.spares else ""
+        pairs.append(("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs{names}{spares}; job {job_text(one)}"))
+    if one.set_aside:
+        more = f" (and {len(one.set_aside) - 1} before)" if len(one.set_aside) > 1 else ""
+        pairs.append(("set aside", aside_text(one.set_aside[-1]) + more))
+    told = [*one.warnings, *map(str, one.findings)]
+    if told:
+        more = f" (and {len(told) - 1} more: w)" if len(told) > 1 else ""
+        pairs.append(("warning", cropped(cell(told[0]), 60) + more))
+    return pairs
+
+
+def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[str, str]]:
+    """One run that goes on: how far, its evaluations against the target, its speed, its silence."""
+    alone, spent = len(one.going) == 1, run.seconds or 0.0
+    usual = one.usual_s or (60 * best[0].minutes if (best := published(one)) else None)
+    again = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    far = f"{bar(spent / usual, screen)} {duration(spent)} of about {duration(usual)}" if usual else duration(spent)
+    silent = run.silent_s if run.silent_s is not None and run.silent_s > 1 else None
+    age = "" if silent is None else f"; last line {duration(silent)} ago" + (" !" if silent > SILENT_S else "")
+    pairs = [(f"run {run.run}", f"{far}{again}{age}")]
+    target = one.record.target if one.record else None
+    room = 20 if alone else 10
+    said = []
+    if run.evaluation:
+        aim = "" if target is None else f", target {target:g}"
+        said.append(f"{curve(run.evaluations, screen, room, target)} {run.evaluation.value:.4g}{aim}")
+    if run.rates:
+        said.append(f"{curve(run.rates, screen, room)} {run.rates[-1]:.4g} samples/s")
+    return [*pairs, *([("", "   ".join(said))] if said else [])]
+
+
+def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
+    """Return at most `height` lines: a table of sets, and how far the runs are that go on."""
+    width = screen.width or 80
+    lines = SETS.lines([set_row(one) for one in sets], screen)
+    going = [(one, run) for one in sets for run in one.going]
+    if going:
+        lines += ["", *facts([(f"…{one.set_id[-4:]}", _far(one, run, screen)) for one, run in going], screen)]
+    if len(lines) > height:
+        lines = [*lines[: height - 1], f"and {len(lines) - height + 1} more lines"]
+    return [cropped(line, width) for line in lines]
+
+
+def _far(one: SetPicture, run: RunPicture, screen: Screen) -> str:
+    left = left_s(one)
+    until = f", {left_text(one)}" if left is not None else ""
+    points = (
+        f" {curve(run.evaluations, screen, 16, one.record.target if one.record else None)}" if run.evaluations else ""
+    )
+    return f"{bar(one.done / max(1, len(one.runs)), screen, 10)} {now_text(one)}, {evaluation_text(one)}{points}{until}"

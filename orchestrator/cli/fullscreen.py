@@ -1,0 +1,91 @@
+"""The whole terminal for a while: the alternate screen, which leaves nothing in the scroll-back, and single keys."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+SLICE_S = 0.25
+"""How soon a change of the window's size is seen."""
+
+
+class FullScreen:
+    """`show` draws lines in place of all others; `wait` lets time pass and calls back for keys and new sizes."""
+
+    def __init__(self, keys: bool) -> None:
+        self._keys = keys
+
+    @property
+    def size(self) -> tuple[int, int]:
+        found = shutil.get_terminal_size()
+        return found.columns, found.lines
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Draw `lines`, none of them wider than the screen; what does not fit below is left out."""
+        # No line end behind the last one: at the bottom of the screen it would scroll.
+        body = "\x1b[K\r\n".join(lines[: self.size[1]])
+        sys.stdout.write(f"\x1b[H{body}\x1b[K\x1b[J")
+        sys.stdout.flush()
+
+    def wait(self, seconds: float, told: Callable[[str], None]) -> None:
+        """Wait `seconds`; call `told` with each key that is pressed, with "" when the window has another size."""
+        end, size = time.monotonic() + seconds, self.size
+        while (left := end - time.monotonic()) > 0:
+            key = self._key(min(left, SLICE_S))
+            if key or self.size != size:
+                size = self.size
+                told(key)
+
+    def _key(self, seconds: float) -> str:
+        if not self._keys:
+            time.sleep(seconds)
+            return ""
+        if not select.select([sys.stdin], [], [], seconds)[0]:
+            return ""
+        typed = os.read(sys.stdin.fileno(), 64).decode("ascii", "ignore")
+        self._keys = bool(typed)  # the terminal is gone
+        return typed[:1]
+
+
+@contextmanager
+def full_screen() -> Iterator[FullScreen]:
+    """Take the terminal's whole screen, and give it back as it was whatever ends the block, SIGTERM and SIGHUP too."""
+    keys = sys.stdin.isatty()
+    before = _single_keys() if keys else None
+    handlers = {one: signal.signal(one, _ended) for one in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        sys.stdout.write(ENTER)
+        yield FullScreen(keys)
+    finally:
+        sys.stdout.write(LEAVE)
+        sys.stdout.flush()
+        if before is not None:
+            import termios
+
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _single_keys() -> list[Any]:
+    """Have keys come one by one and unseen; return what was set before. Ctrl-C stays, Ctrl-Z would leave a strange screen."""
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    now = termios.tcgetattr(sys.stdin)
+    now[3] &= ~(termios.ICANON | termios.ECHO)
+    now[6][termios.VSUSP] = b"\0"
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, now)
+    return before
+
+
+def _ended(number: int, _: object) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,334 @@
+"""What every command that prints a table looks like on terminals of 80, 100 and 160 columns, compared with tests/data/tables/.
+
+The commands run in one process on a real pseudo-terminal. After a change that is meant: `GOLDEN=write pytest tests/controller/test_tables.py`,
+and read the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import set_of_logs
+from controller_parts import Commands, mllog, write_set
+
+from orchestrator.nodes.names import expand, fold
+from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord, SetRecord, read, write
+from orchestrator.words import PIPE, Screen, TextTable, duration, facts, train_time, width_of
+
+GOLDEN = set_of_logs.DATA.parent / "tables"
+WIDTHS = (80, 100, 160)
+GOOD = "MI325X_08x08x32-flux1-20261121-101500-9f3c"
+FAILED = "MI355X_1x8x1_Supermicro_MangoBoost-llama2_70b_lora-20261121-120000-77aa"
+PAUSED = "MI325X_08x08x32-flux1-20261122-080000-1b2d"
+NODES = [f"node{number:02}" for number in range(1, 9)]
+LOGS = set_of_logs.MI355X.relative_to(set_of_logs.DATA)
+SITE = "kind: site\nscheduler: local\nlog_dir: {}/sets\ncontainer: {{engine: none}}\ndata: {{flux1: {{DATADIR: /nowhere/flux1}}}}\n"
+COMMANDS = (
+    "systems --gpu MI325X",
+    "systems show MI355X_1x8x1",
+    "systems show MI325X_08x08x32 --workload flux1",
+    "systems show MI325X_08x08x32 --workload flux1 --why",
+    "systems diff MI300X_08x08x32 MI325X_08x08x32",
+    "status",
+    f"status {GOOD}",
+    "status 1b2d",
+    f"nodes {GOOD}",
+    f"tune facts {GOOD}",
+    "tune plan --nodes n1 --via local",
+    f"score {LOGS}",
+    f"compare 5.1/llama2_70b_lora/MI355X_1x8x1 {LOGS}",
+    "prepare flux1 --check",
+    "published --round 6.0 --benchmark flux1",
+    "published --others --benchmark llama2_70b_lora",
+)
+RUN = """
+import fcntl, json, os, shlex, struct, sys, termios
+from orchestrator.cli import main
+for width in json.loads(sys.argv[1]):
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    for line in json.loads(sys.argv[2]):
+        print(f"$ orchestrator {line}   # {width} columns", flush=True)
+        main(shlex.split(line))
+        print(flush=True)
+"""
+
+
+def record(root: Path, **members: object) -> None:
+    known = read(SetRecord, root / "set.json")
+    assert isinstance(known, SetRecord)
+    write(replace(known, **members), root / "set.json")  # type: ignore[arg-type]
+
+
+def make_sets(log_dir: Path) -> None:
+    """A complete set of ten runs on eight nodes, one that failed, and one that paused."""
+    mi325x = {"system": "MI325X_08x08x32", "workload": "flux1", "benchmark": "flux1", "round": "6.0.0", "target": 0.586}
+    mi325x |= {"metric": "eval_error", "target_is_upper_bound": True, "nodes": 8, "engine": "docker"}
+    first = JobRecord(job_id="4711", state="complete", started_ms=1_000, ended_ms=61_000_000, nodes=NODES)
+    good = write_set(log_dir, GOOD, nexp=10, done=10, scheduler="local", job=first)
+    record(good, **mi325x)
+    for run in range(1, 11):
+        attempt, minutes = good / f"runs/{run}/attempt_1", 92 + run / 7
+        start = run * 6_000_000
+        one = RunRecord(
+            run=run, attempt=1, state="success", outcome="success", seed=1000 + run, nodes=NODES,
+            start_ms=start, end_ms=start + int(60_000 * (minutes + 4)), exit_codes=dict.fromkeys(NODES, 0),
+        )  # fmt: skip
+        write(one, attempt / "state.json")
+        write(one, attempt.parent / "state.json")
+        begin, end = start + 120_000, start + 120_000 + int(60_000 * minutes)
+        log = mllog("run_start", begin, None) + mllog("run_stop", end, None, status="success")
+        (attempt.parent / f"result_{run}.txt").write_text(log)
+        (attempt / "node_0.log").write_text(log)
+        for rank, node in enumerate(NODES):
+            late = 200_000 if node == "node07" else 0
+            write(
+                NodeRunRecord(node=node, rank=rank, exit=0, start_ms=start, end_ms=one.end_ms + late),
+                attempt / f"node_{rank}.json",
+            )
+    (good / "preflight").mkdir()
+    rows = [f"{node}\tclock\tpass\t1\t\t\n" for node in NODES[1:]]
+    rows.append("node01\tclock\twarn\t1\tits clock is 3.1 s off the others'\tsynchronise it: chronyc makestep\n")
+    (good / "preflight/4711.tsv").write_text("node\tcheck\tverdict\tms\ttext\tremedy\n" + "".join(rows))
+
+    words = "no node is left: node01 has no image rocm/amd-mlperf:llama2_70b_training_5.1, and the registry said \x1b[31mdenied\x1b[0m"
+    gone = JobRecord(job_id="4712", state="failed", reason=words, started_ms=1_000, ended_ms=95_000, nodes=["node01"])
+    lora = {
+        "system": "MI355X_1x8x1_Supermicro_MangoBoost",
+        "workload": "llama2_70b_lora",
+        "benchmark": "llama2_70b_lora",
+    }
+    record(write_set(log_dir, FAILED, nexp=10, scheduler="local", job=gone), **lora, round="5.1.0", target=0.925)
+
+    words = "8 nodes are needed and 7 can be used: node03 was set aside (its container ended 3 times in run 4)"
+    aside = [{"node": "node03", "reason": "its container ended 3 times", "run": 4, "attempt": 3, "time_ms": 9}]
+    held = JobRecord(
+        job_id="4713", state="paused", reason=words, started_ms=1_000, ended_ms=20_000_000, nodes=NODES, set_aside=aside,
+        warnings=["the nodes' kernels differ: 5.15.0-91 on node08, 5.15.0-94 on the others"],
+    )  # fmt: skip
+    record(write_set(log_dir, PAUSED, nexp=10, done=3, scheduler="local", job=held), **mi325x)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tables")
+    make_sets(folder / "sets")
+    (folder / "site.yaml").write_text(SITE.format(folder))
+    (folder / "v5.1").symlink_to(set_of_logs.DATA / "v5.1")
+    for name in ("root", "state"):
+        (folder / name).mkdir()
+    return folder
+
+
+def on_terminal(place: Path, widths: tuple[int, ...], commands: tuple[str, ...], **env: str) -> str:
+    """What the commands print, one after the other, on a terminal of each width."""
+    ours, theirs = pty.openpty()
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    kept |= {
+        "TERM": "xterm-256color", "TZ": "UTC", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2]),
+        "HOME": str(place), "XDG_CONFIG_HOME": str(place), "ORCH_TUNABLES_ROOT": str(place / "root"),
+        "ORCH_TUNABLES_STATE": str(place / "state"),
+    }  # fmt: skip
+    argv = [sys.executable, "-c", RUN, json.dumps(widths), json.dumps(commands)]
+    with subprocess.Popen(
+        argv, cwd=place, env=kept | env, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL
+    ) as child:
+        os.close(theirs)
+        text = b"".join(iter(lambda: _read(ours), b""))
+    os.close(ours)
+    assert child.returncode == 0
+    return text.decode().replace("\r\n", "\n").replace(str(place), "PLACE")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""
+
+
+@pytest.fixture(scope="module")
+def screens(place: Path) -> dict[int, str]:
+    text = on_terminal(place, WIDTHS, COMMANDS, NO_COLOR="1")
+    found: dict[int, str] = dict.fromkeys(WIDTHS, "")
+    for part in re.split(r"(?=^\$ orchestrator )", text, flags=re.MULTILINE)[1:]:
+        found[int(part.partition("\n")[0].split()[-2])] += part
+    return found
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_table_is_as_it_was(screens: dict[int, str], width: int) -> None:
+    path = GOLDEN / f"{width}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(screens[width])
+    assert screens[width] == path.read_text()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_longer_than_the_terminal_but_a_word_that_is_copied(screens: dict[int, str], width: int) -> None:
+    said = ("Welch t", "note: ", "$ orch", "samples to converge", "more runs of")  # sentences, which the terminal folds
+    long = [
+        line for line in screens[width].splitlines() if width_of(line) > width and not any(one in line for one in said)
+    ]
+    rest = [line for line in long if len(line.split()) > 2 and " · " not in line and "; " not in line]
+    assert rest == []
+    assert "\x1b" not in screens[width].replace("\x1b[?25l", "").replace("\x1b[?25h", "")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_ids_and_headers_never_break(screens: dict[int, str], width: int) -> None:
+    shown = screens[width].partition("$ orchestrator status ")[2].partition("$ orchestrator")[0]
+    for name in (GOOD, FAILED, PAUSED):
+        assert sum(re.match(rf"{name}(\s|$)", line) is not None for line in shown.splitlines()) == 1
+
+
+def test_why_is_short(screens: dict[int, str]) -> None:
+    part = screens[80].partition("--why ")[2].partition("$ orchestrator")[0]
+    assert 70 < len(part.splitlines()) < 100 and part.count(": training_results_v6.0:") == 3
+
+
+def test_states_have_a_sign_and_a_colour(place: Path) -> None:
+    told = on_terminal(place, (100,), ("status",))
+    assert (
+        "\x1b[32m✓ complete\x1b[0m" in told and "\x1b[31m✗ failed\x1b[0m" in told and "\x1b[33m! paused\x1b[0m" in told
+    )
+    assert "\x1b[31mdenied" not in told
+    plain = on_terminal(place, (100,), ("status",), NO_COLOR="1")
+    assert "✓ complete" in plain and "\x1b" not in plain
+    ascii_only = on_terminal(place, (100,), ("status",), NO_COLOR="1", PYTHONIOENCODING="ascii:replace")
+    assert "+ complete" in ascii_only and "x failed" in ascii_only
+    dumb = on_terminal(place, (100,), ("status",), TERM="dumb")
+    assert "complete" in dumb and "✓" not in dumb and "\x1b" not in dumb
+    assert any(FAILED in line and "the registry said" in line for line in dumb.splitlines())
+
+
+def test_a_pipe_gets_every_column_in_one_line(place: Path, cli: Commands) -> None:
+    lines = cli("status", "--site", place / "site.yaml").out.splitlines()
+    assert lines[0].split() == (
+        [
+            "SET",
+            "STATE",
+            "RUNS",
+            "ATTEMPTS",
+            "NOW",
+            "LAST",
+            "EVAL",
+            "ELAPSED",
+            "LEFT",
+            "SCORE",
+            "SO",
+            "FAR",
+            "JOB",
+            "REASON",
+        ]
+    )
+    assert len(lines) == 4 and "\x1b" not in cli.out
+    assert lines[1].split()[:3] == [PAUSED, "paused", "3/10"] and lines[1].endswith("3 times in run 4)")
+
+
+def test_a_short_name_is_enough(place: Path, cli: Commands) -> None:
+    site = place / "site.yaml"
+    for name in ("9f3c", "101500-9f3c", "MI325X_08x08x32-flux1-20261121", GOOD):
+        assert cli.json("status", name, "--site", site)["set_id"] == GOOD
+    cli("status", "MI325X", "--site", site)
+    assert cli.code == 2 and "is the beginning of 2 sets" in cli.err and GOOD in cli.err and PAUSED in cli.err
+    assert cli.json("systems", "show", "MI325X_08x08x32_D", "--workload", "flux1")["system"] == "MI325X_08x08x32_Dell"
+    cli("systems", "show", "MI300X_1x")
+    assert cli.code == 2 and "is the beginning of" in cli.err and "\n    MI300X_1x8x1\n" in cli.err
+
+
+def test_systems_are_chosen(cli: Commands) -> None:
+    def names(*words: str) -> set[str]:
+        return {one["name"] for one in cli.json("systems", *words)}
+
+    everything, mine = names(), names("--gpu", "mi325x")
+    assert mine == names("--accelerator", "MI325X") and "MI325X_08x08x32" in mine < everything
+    assert names("--gpu", "MI325X", "--workload", "flux1", "--round", "6.0", "--nodes", "8") == {
+        "MI325X_08x08x32",
+        "MI325X_08x08x32_Dell",
+    }
+    assert "MI355X_1x8x1_Supermicro_MangoBoost" not in names("--submitter", "AMD")
+    assert names("--submitter", "oracle") and names("--submitter", "oracle") < everything
+    assert names("--round", "0.1") == set()
+    assert cli("systems", "--gpu", "MI325X", "show", "MI325X_08x08x32").code == 2 and "--help" in cli.err
+
+
+def test_acknowledged_warnings_are_not_told_again(place: Path, cli: Commands) -> None:
+    path = place / "known.yaml"
+    words = ("systems", "show", "MI325X_08x08x32", "--workload", "flux1", "--site", path)
+    path.write_text("kind: site\nlog_dir: /x\n")
+    names = re.findall(r"^warning: .* \[([\w.]+)\]$", cli(*words).err, re.MULTILINE)
+    assert names == ["network.socket_ifname", "network.ib_hca", "data"]
+    path.write_text(f"kind: site\nlog_dir: /x\nacknowledged: [{', '.join(names[:2])}]\n")
+    assert re.findall(r"\[([\w.]+)\]$", cli(*words).err, re.MULTILINE) == ["data"]
+    path.write_text("kind: site\nlog_dir: /x\nacknowledged: [dat]\n")
+    assert cli(*words).code == 2 and "site.yaml" not in cli.err and 'did you mean "data"' in cli.err
+
+
+# ---- the printer itself ----
+
+
+def lines(table: TextTable, width: int | None, *rows: tuple[str, ...]) -> list[str]:
+    return table.lines(rows, PIPE if width is None else Screen(width))
+
+
+def test_columns_leave_by_priority_and_reasons_stand_below() -> None:
+    table = TextTable("ID", "STATE", "NOTE", "JOB", "REASON", below=("REASON",), leave=("JOB", "NOTE"))
+    name, reason = "n" * 12, "it broke, and this is why it did so"
+    row = (name, "failed", "a note", "4711", reason)
+    assert len(lines(table, 90, row)) == 2
+    assert lines(table, 60, row)[1:] == [f"{name}  failed  a note  4711", f"    {reason}"]
+    assert lines(table, 30, row)[0].split() == ["ID", "STATE", "NOTE"]
+    assert lines(table, 24, row)[0].split() == ["ID", "STATE"]
+    assert lines(table, 24, row)[2:] == ["    it broke, and this", "    is why it did so"]
+    assert lines(table, 12, row)[:3] == ["ID  STATE", name, "    failed"]  # the id as it is, alone
+    # What says nothing goes first, even what would stay longest.
+    silent = (name, "failed", "-", "4711", "")
+    assert lines(table, 30, silent)[0].split() == ["ID", "STATE", "JOB"]
+
+
+def test_cells_are_one_line_without_control_characters() -> None:
+    [_, row] = lines(TextTable("A", "B"), None, ("x\x1b[2Jy", "one\ntwo\tthree\r\x07\u202e"))
+    assert row.isprintable() and row.startswith("x\ufffd[2Jy  one two three")
+    [fact] = facts([("name", "a\nb\x1b]0;title\x07")])
+    assert "\n" not in fact and "\x1b" not in fact
+    [_, wide, _] = lines(TextTable("A", "B"), None, ("日本", "x"), ("abcdef", "y"))
+    assert wide == "日本    x"
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([f"node{one}" for one in range(1, 65)], "node[1-64]"),
+        ([f"node{one:02}" for one in (1, 2, 3, 9, 10, 11, 20)], "node[01-03,09-11,20]"),
+        (["n9", "n10", "n11", "gpu-a"], "n[9-11],gpu-a"),
+        (["rack1-ib0", "rack2-ib0"], "rack1-ib0,rack2-ib0"),
+        (["n098", "n099", "n100"], "n[098-100]"),
+        (["b1"], "b1"),
+        ([], ""),
+    ],
+)
+def test_node_lists_are_folded(names: list[str], text: str) -> None:
+    assert fold(names) == text
+    assert sorted(expand(text)) == sorted(names)
+
+
+def test_one_unit_per_size() -> None:
+    said = [duration(one) for one in (0.84, 12, 60, 200, 18_420, 86_400, 187_200)]
+    assert said == ["0.8s", "12s", "1m", "3m20s", "5h07m", "1d", "2d04h"]
+    assert duration(1450 * 60, 3) == "1d00h10m"
+    assert [train_time(one) for one in (0.014, 10.1847, None)] == ["0.840 s", "10.185 min", "-"]
+
+
+@pytest.fixture(autouse=True)
+def no_terminal_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return

@@ -1,0 +1,322 @@
+"""The live view: on a real pseudo-terminal of 80x24, as lines, as a stream of objects, and of several sets."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands, mllog, until, write_set
+
+from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
+from orchestrator.cli.pictures import left_text
+from orchestrator.evidence.picture import RunPicture, SetPicture, picture
+from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
+from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
+from orchestrator.evidence.watch import WatchAll
+from orchestrator.onnode.records import JobRecord, RunRecord, SetRecord, read, write
+from orchestrator.words import PIPE, Screen, width_of
+
+WIDE, HIGH = 80, 24
+SCREEN = Screen(WIDE, signs="unicode")
+
+
+class Terminal:
+    """What a terminal makes of what is written to it, as far as the view uses one: two screens, and what scrolled away."""
+
+    def __init__(self) -> None:
+        self.main, self.other = [""], [""]
+        self.alternate = self.cursor_hidden = False
+        self.scrolled: list[str] = []
+        self.row = self.column = 0
+        self.written = ""
+
+    @property
+    def lines(self) -> list[str]:
+        return self.other if self.alternate else self.main
+
+    def feed(self, text: str) -> None:
+        self.written += text
+        for part in re.findall(r"\x1b\[\??[0-9;]*[A-Za-z]|[^\x1b]", text):
+            if len(part) > 1:
+                self._command(part)
+            elif part == "\r":
+                self.column = 0
+            elif part == "\n":
+                self._down()
+            else:
+                self._put(part)
+
+    def _put(self, letter: str) -> None:
+        if self.column >= WIDE:
+            self._down()
+            self.column = 0
+        line = self.lines[self.row].ljust(self.column)
+        self.lines[self.row] = line[: self.column] + letter + line[self.column + 1 :]
+        self.column += 1
+
+    def _down(self) -> None:
+        if self.row == HIGH - 1:
+            gone = self.lines.pop(0)
+            if not self.alternate:
+                self.scrolled.append(gone)
+        else:
+            self.row += 1
+        if len(self.lines) <= self.row:
+            self.lines.append("")
+
+    def _command(self, code: str) -> None:
+        match code[2:]:
+            case "?1049h" | "?1049l":
+                self.alternate = code.endswith("h")
+                self.row, self.column = (0, 0) if self.alternate else (len(self.main) - 1, 0)
+                if self.alternate:
+                    self.other[:] = [""]
+            case "?25h" | "?25l":
+                self.cursor_hidden = code.endswith("l")
+            case "H":
+                self.row = self.column = 0
+            case "K":
+                self.lines[self.row] = self.lines[self.row][: self.column]
+            case "J":
+                self.lines[self.row] = self.lines[self.row][: self.column]
+                del self.lines[self.row + 1 :]
+            case code_ if code_.endswith("m"):
+                pass
+            case _:
+                raise AssertionError(f"the view wrote {code!r}")
+
+
+class Viewer:
+    """`orchestrator watch` on a terminal of its own."""
+
+    def __init__(self, *argv: str | Path, height: int = HIGH) -> None:
+        self.terminal = Terminal()
+        self.ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, WIDE, 0, 0))
+        self.before = termios.tcgetattr(theirs)
+        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        env |= {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(__file__).parents[2])}
+        words = [sys.executable, "-m", "orchestrator", *map(str, argv)]
+        self.child = subprocess.Popen(
+            words, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        )
+        self.theirs = theirs
+
+    def sees(self, text: str, limit_s: float = 60) -> None:
+        until(lambda: self.look() and any(text in line for line in self.terminal.lines), limit_s)
+
+    def look(self) -> bool:
+        while select.select([self.ours], [], [], 0.01)[0]:
+            self.terminal.feed(os.read(self.ours, 1 << 16).decode())
+        return True
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+    def end(self) -> int:
+        until(lambda: self.look() and self.child.poll() is not None)
+        self.look()
+        assert termios.tcgetattr(self.theirs) == self.before, "the terminal is not as it was"
+        os.close(self.ours)
+        os.close(self.theirs)
+        return self.child.returncode
+
+
+@contextmanager
+def growing(tmp_path: Path, name: str = "S-w-20261121-101500-9f3c") -> Iterator[Path]:
+    """A set whose fourth run goes on: its job is this test, as its files say on another host."""
+    job = JobRecord(
+        job_id="local-1", state="running", host="far", started_ms=int(time.time() * 1000) - 400_000, run=4, attempt=2,
+        nodes=["n1", "n2"], warnings=["clock: off (n1)", "limits: few files (n2)"],
+    )  # fmt: skip
+    sent = SubmissionRecord(number=1, state="submitted", job_id="local-1", requested_ms=1)
+    root = write_set(tmp_path, name, nexp=30, done=3, scheduler="local", submission=sent, job=job)
+    attempt = root / "runs/4/attempt_2"
+    attempt.mkdir()
+    going = RunRecord(run=4, attempt=2, state="running", start_ms=int(time.time() * 1000) - 30_000, nodes=["n1", "n2"])
+    write(going, attempt / "state.json")
+    write(going, attempt.parent / "state.json")
+    text = "".join(mllog("eval_error", k, 0.9 - k / 20, samples_count=k) for k in range(1, 7))
+    text += "".join(mllog("tracked_stats", k, {"throughput": 100.0 + k}) for k in range(1, 7))
+    (attempt / "node_0.log").write_text(f"step 1 \x1b[31mred\x1b[0m\n{text}last words of the log\n")
+    yield root
+
+
+def finish(root: Path, state: str = "complete") -> None:
+    job = read(JobRecord, root / "jobs/local-1.json")
+    assert isinstance(job, JobRecord)
+    write(replace(job, state=state, ended_ms=int(time.time() * 1000)), root / "jobs/local-1.json")
+
+
+def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
+    with growing(tmp_path) as root:
+        viewer = Viewer("watch", root, "--interval", "0.1")
+        viewer.sees("q detach")
+        shown = viewer.terminal
+        assert shown.alternate and shown.cursor_hidden and len(shown.lines) <= HIGH
+        text = "\n".join(shown.lines)
+        assert "3 of 30 done" in text and "run 4" in text and "attempt 2" in text and "0.6, target 0.5" in text
+        assert "106 samples/s" in text and "until" in text and "so far" in text and "(and 1 more: w)" in text
+        assert shown.lines[0].rstrip() == root.name and shown.lines[-1].rstrip().endswith("q detach")
+        viewer.press("l")
+        viewer.sees("last words of the log")
+        assert "\x1b[31mred" not in shown.written
+        viewer.press("n")
+        viewer.sees("RANK")
+        viewer.press("w")
+        viewer.sees("limits: few files (n2)")
+        viewer.press("w")
+        viewer.sees("TIME TO TRAIN")
+        fcntl.ioctl(viewer.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 12, WIDE, 0, 0))
+        viewer.sees("q detach")
+        time.sleep(0.5)
+        finish(root)
+        assert viewer.end() == 0
+    assert not shown.alternate and not shown.cursor_hidden
+    kept = [*shown.scrolled, *shown.main]
+    assert (
+        sum("every run is final" in line for line in kept) == 1 and sum("TIME TO TRAIN" in line for line in kept) == 1
+    )
+    assert not any("q detach" in line for line in kept) and "elapsed" in "\n".join(kept)
+
+
+@pytest.mark.parametrize(("keys", "code"), [("q", 130), ("\x03", 130)])
+def test_detaching_leaves_the_job(tmp_path: Path, keys: str, code: int) -> None:
+    with growing(tmp_path) as root:
+        viewer = Viewer("watch", root)
+        viewer.sees("q detach")
+        if keys == "\x03":
+            viewer.child.send_signal(2)
+        else:
+            viewer.press(keys)
+        assert viewer.end() == code
+    kept = "\n".join([*viewer.terminal.scrolled, *viewer.terminal.main])
+    assert "come back with: orchestrator watch" in kept and not viewer.terminal.alternate
+
+
+def test_a_killed_view_gives_the_terminal_back(tmp_path: Path) -> None:
+    with growing(tmp_path) as root:
+        viewer = Viewer("watch", root)
+        viewer.sees("q detach")
+        viewer.child.terminate()
+        assert viewer.end() == 128 + 15
+    assert not viewer.terminal.alternate and not viewer.terminal.cursor_hidden
+
+
+def test_objects_come_when_something_changes(tmp_path: Path) -> None:
+    with growing(tmp_path) as root:
+        argv = [sys.executable, "-m", "orchestrator", "watch", root, "--json", "--interval", "0.1"]
+        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            first = json.loads(child.stdout.readline())
+            assert first["state"] == "running" and first["current_run"] == 4 and first["left_s"] > 0
+            [going] = [run for run in first["runs"] if run["state"] == "running"]
+            assert going["rate"] == 106.0 and going["silent_s"] >= 0 and "rates" not in going
+            with (root / "runs/4/attempt_2/node_0.log").open("a") as log:
+                log.write(mllog("eval_error", 9, 0.55, samples_count=9))
+            second = json.loads(child.stdout.readline())
+            assert second["evaluation"]["value"] == 0.55
+            finish(root, "paused")
+            rest = child.stdout.readlines()
+        assert [json.loads(line)["state"] for line in rest] == ["paused"] and child.returncode == 5
+
+
+def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(f"kind: site\nscheduler: local\nlog_dir: {tmp_path}/sets\n")
+    (tmp_path / "sets").mkdir()
+    assert cli("watch", "--all", "--site", site).code == 0 and "no set goes on" in cli.err
+    assert cli("watch", "x", "--all", "--site", site).code == 2
+    with growing(tmp_path / "sets") as one, growing(tmp_path / "sets", "S-w-20261122-101500-77aa") as other:
+        write_set(tmp_path / "sets", "done", job=JobRecord(job_id="1", state="complete", started_ms=1))
+        seen: list[list[str]] = []
+        looks = WatchAll(tmp_path / "sets", 0.1).pictures(lambda _: finish((one, other)[len(seen) - 1]))
+        for found in looks:
+            seen.append([f"{each.set_id[-4:]} {each.state}" for each in found])
+        assert seen == [
+            ["77aa running", "9f3c running"],
+            ["77aa running", "9f3c complete"],
+            ["77aa complete", "9f3c complete"],
+        ]
+    with (
+        growing(tmp_path / "sets", "S-w-20261123-101500-0001") as one,
+        growing(tmp_path / "sets", "S-w-20261123-101500-0002") as two,
+    ):
+        viewer = Viewer("watch", "--all", "--site", site, "--interval", "0.1")
+        viewer.sees("q detach")
+        text = "\n".join(viewer.terminal.lines)
+        assert one.name in text and two.name in text and "…0001" in text and "run 4 of 30" in text
+        finish(one)
+        finish(two)
+        assert viewer.end() == 0
+    kept = [*viewer.terminal.scrolled, *viewer.terminal.main]
+    assert sum(one.name in line for line in kept) == 1 and not viewer.terminal.alternate
+
+
+# ---- the frame alone ----
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10), (160, 50), (20, 3)])
+def test_a_frame_fits(tmp_path: Path, width: int, height: int) -> None:
+    with growing(tmp_path) as root:
+        one = picture(SetEvidence(root), {}, KeptLogs())
+    for colour in (False, True):
+        screen = Screen(width, colour=colour, signs="unicode")
+        lines = one_set(one, screen, height)
+        assert len(lines) <= height
+        assert max(width_of(re.sub(r"\x1b\[\d*m", "", line)) for line in lines) <= width
+        assert len(many_sets([one] * 40, screen, height)) <= height
+    if height >= 24:
+        assert any(line.startswith("  4  ▸ running") for line in one_set(one, Screen(width, signs="unicode"), height))
+
+
+def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
+    record = SetRecord(set_id="s", system="MI325X_08x08x32", benchmark="flux1", round="6.0.0", nexp=2, nodes=8)
+    run = RunPicture(1, "running", attempt=1, seconds=60.0, evaluation=Evaluation(0.7, 5, 9), silent_s=400.0)
+    one = SetPicture(
+        Path("s"),
+        "s",
+        "running",
+        record=record,
+        runs=(run, RunPicture(2, "queued")),
+        going=(run,),
+        current=1,
+        started_ms=1,
+    )
+    assert one.left_s() is None
+    assert left_text(one, 1_000_000.0).startswith("about 3h03m, until ")
+    text = "\n".join(one_set(one, SCREEN, 24))
+    assert "1m of about 1h32m" in text and "to beat 92.36 min (AMD, round 6.0)" in text
+    assert "last line 6m40s ago !" in text
+
+
+def test_time_left() -> None:
+    assert time_left(100, [30], 2) == 270
+    assert time_left(100, [30, 50], 3) == 250
+    assert time_left(100, [130], 0) == 0
+    assert time_left(100, [], 2) == 200
+
+
+def test_bars_curves_and_cuts() -> None:
+    assert bar(0.5, SCREEN, 4) == "██░░" and bar(7, SCREEN, 4) == "████" and bar(-1, PIPE, 4) == "----"
+    assert curve([], SCREEN, 9) == "" and curve([3, 2, 1], SCREEN, 9) == "█▅▁" and curve([1, 1], SCREEN, 9) == "▄▄"
+    assert curve([3, 2], SCREEN, 9, also=1) == "█▅" and curve(range(100), SCREEN, 5)[-1] == "█"
+    assert (
+        cropped("\x1b[32mabcdef\x1b[0m", 3) == "\x1b[32mabc\x1b[0m"
+        and cropped("\x1b[32mabc\x1b[0m", 3) == "\x1b[32mabc\x1b[0m"
+    )
