@@ -14,9 +14,9 @@ from own_logs import own_log, own_set
 from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
 from orchestrator.compare.sides import Side, find_side
-from orchestrator.compare.student import cdf, quantile
-from orchestrator.compare.trimmed import Interval, interval, trimmed
 from orchestrator.mllog.score import score_dir
+from orchestrator.mllog.student import cdf, quantile
+from orchestrator.mllog.trimmed import Interval, interval, trimmed
 
 
 def test_quantiles_are_those_of_scipy() -> None:
