@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,37 @@ def side(folder: Path) -> Side:
     found = find_side(str(folder))
     assert found is not None
     return found
+
+
+def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = sets.make_set(tmp_path / "a", sets.logs(sets.MI355X))
+    b = sets.make_set(tmp_path / "b", sets.logs(sets.MI355X), nodes=("node-c",))
+    (b / "environment.sh").write_text('declare -x LR="<script>alert(1)</script>"\n')
+    published = "5.1/llama2_70b_lora/MI355X_1x8x1"
+    out = tmp_path / "x.html"
+    assert main(["compare", str(a), str(b), "-o", str(out)]) == 0
+    assert f"written: {out}" in capsys.readouterr().out
+    text = out.read_text()
+    for words in (
+        "llama2_70b_lora: B against A",
+        "+0.0 %",
+        "reproduced: 10.18 min against 10.18 min",
+        "Environment that differ",
+        "&lt;script&gt;alert(1)",
+        "Welch t interval",
+        'id="chart-runs"',
+        'id="chart-ratios-narrow"',
+    ):
+        assert words in text, words
+    assert "<script" not in text and "default-src 'none'" in text
+    # A dot per run, in minutes of the score: as they are read, times the factor.
+    told = re.findall(r'aria-label="B: a run of ([0-9.]+) min"', text)
+    score = score_dir(str(b))
+    assert told == 2 * [f"{run.minutes * score.factor:.3f}" for run in score.runs]
+    assert main(["compare", published, str(a), str(sets.MI325X), "--format", "html", "-o", "-"]) == 0
+    several = capsys.readouterr().out
+    assert "llama2_70b_lora: B, C against A" in several and "C: not reproduced: 21.05 min" in several
+    assert main(["compare", published, str(a), "-o", str(tmp_path / "x.txt")]) == 0
+    capsys.readouterr()
+    assert main(["compare", published, str(a)]) == 0
+    assert (tmp_path / "x.txt").read_text() == capsys.readouterr().out
