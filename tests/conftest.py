@@ -155,7 +155,7 @@ WHOLE = (
 )
 
 # Files whose tests share something that takes seconds to make: one worker makes it once.
-TOGETHER = ("test_wheel.py", "render/test_render_catalogue.py")
+TOGETHER = ("test_wheel.py", "render/test_render_catalogue.py", "report/test_report_browser.py")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

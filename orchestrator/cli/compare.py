@@ -7,6 +7,7 @@ their number.
 example:
   orchestrator compare 6.0/flux1/MI325X_08x08x32 MI325X_08x08x32-flux1-20260501
   orchestrator compare results/before results/after --json
+  orchestrator compare results/before results/after --format html -o compare.html
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
+    from orchestrator.words import Screen
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,27 +32,48 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--ruleset", metavar="ROUND", default="", help=RULESET_HELP)
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
+    parser.add_argument(
+        "--format", choices=("text", "json", "html"), default="", help="default: by the ending of FILE, else text"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", default="", help="file to write (html: compare.html)")
     parser.add_argument("--json", action="store_true", help="one JSON object, or a list for more than two")
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.cli.output import draw, screen
+    from orchestrator.cli.report import write_file
     from orchestrator.compare.comparison import compare
+    from orchestrator.compare.table import verdict_lines
     from orchestrator.report.working import working
+    from orchestrator.words import PIPE
 
     if len(args.sides) < 2:
         raise UsageError("two sides are needed", hint="orchestrator compare A B")
     with working("reading the logs"):
         first, *others = [_side(name, args.ruleset, args.site) for name in args.sides]
     comparisons = [compare(first, other) for other in others]
-    if args.json:
-        documents = [one.to_json() for one in comparisons]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, default=str))
+    chosen = "json" if args.json else args.format or ("html" if args.output.endswith((".html", ".htm")) else "text")
+    output = args.output or ("compare.html" if chosen == "html" else "-")
+    if output == "-":
+        text = _text(comparisons, chosen, screen())
+        draw([text]) if chosen == "text" else print(text)
     else:
-        from orchestrator.cli.output import draw, screen
-        from orchestrator.compare.table import comparison_text
-
-        draw(["\n\n".join(comparison_text(one, screen()) for one in comparisons)])
+        size = write_file(output, _text(comparisons, chosen, PIPE) + "\n")
+        print(f"{verdict_lines(comparisons[0])[0]}\nwritten: {output} ({size / 1000:.0f} kB)")
     return ExitCode.OK if all(one.score_ratio is not None for one in comparisons) else ExitCode.NO_SCORE
+
+
+def _text(comparisons: list[Comparison], chosen: str, where: Screen) -> str:
+    if chosen == "json":
+        documents = [one.to_json() for one in comparisons]
+        return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, default=str)
+    if chosen == "html":
+        from orchestrator.compare.page import page
+
+        return page(comparisons)
+    from orchestrator.compare.table import comparison_text
+
+    return "\n\n".join(comparison_text(one, where) for one in comparisons)
 
 
 def _side(name: str, ruleset: str, site: str | None) -> Side:

@@ -1,11 +1,13 @@
 """Write everything about a set into one self-contained HTML file: score and verdict, every run, the arithmetic step by
 step, charts, nodes, attempts, tunables and environment. Also as Markdown, CSV or JSON.
 
-Takes set folders (finished or not) and any folder with result_*.txt or *.log files.
+Takes set folders (finished or not) and any folder with result_*.txt or *.log files. With --all a page for every set of a
+log directory, and an index of them with the history of the scores per system and workload.
 
 example:
   orchestrator report MI355X_1x8x1-flux1-20260501 -o report.html
   orchestrator report results/MI355X_1x8x1/llama2_70b_lora --format md
+  orchestrator report --all -o reports/
 """
 
 from __future__ import annotations
@@ -41,6 +43,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="file to write; - is standard output (default for html: report.html; for the others standard output)",
     )
     parser.add_argument("--format", choices=FORMATS, default="", help="default: by the ending of FILE, else html")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="every set of a log directory (SET|DIR, default: the site's), into the folder FILE (default: reports)",
+    )
     add_rules(parser)
     parser.add_argument(
         "--window", action="store_true", help="more runs than needed: report the median window of consecutive runs"
@@ -53,19 +60,59 @@ def run(args: Namespace) -> int:
     from orchestrator.report.reading import read_report
     from orchestrator.report.working import working
 
+    if args.all:
+        return _run_all(args)
     chosen = args.format or _by_ending(args.output)
     output = args.output or ("report.html" if chosen == "html" else "-")
     own = own_rules(args.workload, args.ruleset, args.site)
     (folder,) = folders([args.folder] if args.folder else [], args.site)
     with working(f"reading {folder}", folder):
         report = read_report(folder, ruleset=args.ruleset, window=args.window, own=own)
-        content = _text(report, chosen).encode("utf-8", "replace")
+        content = _text(report, chosen)
     if output == "-":
-        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.write(content.encode("utf-8", "replace"))
         sys.stdout.flush()
     else:
-        _write(Path(output), content)
-        print(f"{report.score.verdict}\nwritten: {output} ({len(content) / 1000:.0f} kB)")
+        size = write_file(output, content)
+        print(f"{report.score.verdict}\nwritten: {output} ({size / 1000:.0f} kB)")
+    return ExitCode.OK
+
+
+def _run_all(args: Namespace) -> int:
+    """Write a page for every set of a log directory, and index.html."""
+    from orchestrator.cli.finding import log_dir_of, need_site, own_rules
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.evidence.sets import set_folders
+    from orchestrator.report.history import IndexedSet, history_page, indexed
+    from orchestrator.report.page import page
+    from orchestrator.report.reading import read_report
+    from orchestrator.report.working import working
+
+    if args.format not in ("", "html"):
+        raise UsageError(f"--all writes pages, not {args.format}", hint="orchestrator status --json lists all sets")
+    log_dir = Path(args.folder).expanduser() if args.folder else log_dir_of(need_site(args.site))
+    own = own_rules(args.workload, args.ruleset, args.site)
+    folders = [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
+    if not folders:
+        raise UsageError(f"there is no set in {log_dir}", hint="give the log directory: orchestrator report --all DIR")
+    place, found = Path(args.output or "reports"), list[IndexedSet]()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the folder {place}: {error.strerror}", hint="give another one with -o"
+        ) from error
+    with working(f"reading {len(folders)} sets"):
+        for folder in folders:
+            try:
+                report = read_report(str(folder), ruleset=args.ruleset, window=args.window, own=own)
+            except OrchestratorError as error:
+                found.append(IndexedSet(folder.name, problem=error.message))
+                continue
+            write_file(place / f"{folder.name}.html", page(report))
+            found.append(indexed(folder.name, report))
+    write_file(place / "index.html", history_page(str(log_dir), found))
+    print(f"{len(folders)} sets\nwritten: {place / 'index.html'}")
     return ExitCode.OK
 
 
@@ -92,14 +139,17 @@ def _text(report: Report, chosen: str) -> str:
     return document(report)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_file(path: str | Path, content: str) -> int:
+    """Write a file at once and return its bytes. Raises UsageError when it cannot be written, SetError on a full disk."""
     from orchestrator.onnode.records import write_bytes
 
+    data = content.encode("utf-8", "replace")
     try:
-        write_bytes(path, content)
+        write_bytes(Path(path), data)
     except OSError as error:
         kind = SetError if is_full(error) else UsageError
         raise kind(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error
+    return len(data)
 
 
 COMMAND = Command(

@@ -91,13 +91,11 @@ def against_published(folder: str, minutes: float | None) -> list[str]:
 
     from orchestrator.mllog.source import read_json
 
-    record = read_json(join(folder, "set.json"))
-    named = {key: value for key in ("benchmark", "round", "system") if isinstance(value := record.get(key), str)}
-    if minutes is None or len(named) < 3:
+    if minutes is None or not (record := read_json(join(folder, "set.json"))):
         return []
-    from orchestrator.published import compare, find
+    from orchestrator.published import compare, of_set
 
-    return [f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in find(**named) if one.minutes]
+    return [f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in of_set(record)]
 
 
 COMMAND = Command(

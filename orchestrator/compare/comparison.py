@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.compare.sides import Side
-from orchestrator.compare.trimmed import METHOD, Interval, interval, runs_to_settle
 from orchestrator.errors import UsageError
 from orchestrator.mllog.own import OWN
+from orchestrator.mllog.trimmed import METHOD, Interval, interval, runs_to_settle
 
 NEAR = 0.01
 VERDICTS = {

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.compare.trimmed import Trimmed, trimmed
 from orchestrator.errors import UsageError
 from orchestrator.mllog.olympic import kept
 from orchestrator.mllog.slowness import median
+from orchestrator.mllog.trimmed import Trimmed, scale_of, trimmed, trimmed_score
 
 if TYPE_CHECKING:
     from orchestrator.mllog.reader import Log
@@ -53,6 +53,8 @@ class Side:
     samples: float | None
     times: Trimmed | None
     runs: int
+    minutes: tuple[float, ...] = ()
+    """Minutes of the runs as `times` takes them, in the order of their logs, without runs that failed."""
     goal: str = ""
     """The target in words, of a workload that is scored by its own rules."""
     problem: str = ""
@@ -97,8 +99,9 @@ def _folder(directory: str, ruleset: str) -> Side:
         factor=score.factor,
         rate=_rate(score),
         samples=_samples(score),
-        times=_times(score),
+        times=trimmed_score(score),
         runs=len(score.runs),
+        minutes=tuple(run.minutes * scale_of(score) for run in _in_window(score) if run.use != "bad" and run.minutes),
         goal=score.own.goal if score.own else "",
         problem="" if score.valid else "; ".join(score.reasons),
         settings=_logged(log) if log else {},
@@ -114,14 +117,6 @@ def _short(directory: str) -> str:
 
 def _in_window(score: Score) -> list[Any]:
     return [run for run in score.runs if run.use != "outside"]
-
-
-def _times(score: Score) -> Trimmed | None:
-    """Return the kept times, as minutes of the score: the normalisation factor is a number of the set, not of a run."""
-    runs = _in_window(score)
-    good = [run.minutes for run in runs if run.use != "bad" and run.minutes is not None]
-    scale = score.factor if score.valid and score.factor is not None else 1.0
-    return trimmed([minutes * scale for minutes in good], len(runs) - len(good), score.dropped)
 
 
 def _rate(score: Score) -> float | None:
@@ -200,9 +195,7 @@ def _published(name: str) -> Side | None:
 
 def _entry(entry: PublishedResult) -> Side:
     scale = entry.factor if entry.factor is not None else 1.0
-    times = (
-        trimmed([minutes * scale for minutes in entry.run_minutes]) if len(entry.run_minutes) == entry.runs else None
-    )
+    minutes = tuple(one * scale for one in entry.run_minutes)
     return Side(
         name=f"{entry.submitter} {entry.round}/{entry.benchmark}/{entry.system or entry.name}",
         kind="published",
@@ -213,7 +206,8 @@ def _entry(entry: PublishedResult) -> Side:
         factor=entry.factor,
         rate=None,
         samples=None,
-        times=times,
+        times=trimmed(minutes) if len(minutes) == entry.runs else None,
         runs=entry.runs,
+        minutes=minutes,
         settings={"set.nodes": str(entry.nodes), "set.accelerator": entry.accelerator},
     )

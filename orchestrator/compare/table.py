@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.compare.comparison import VERDICTS, Comparison
 from orchestrator.compare.sides import Side
-from orchestrator.compare.trimmed import METHOD
+from orchestrator.mllog.trimmed import METHOD
 from orchestrator.report.markup import clean
 from orchestrator.words import PIPE, Screen, TextTable, train_time
 
@@ -42,29 +42,33 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
     return "\n".join(lines)
 
 
-def _verdict(comparison: Comparison, screen: Screen) -> list[str]:
+def verdict_lines(comparison: Comparison) -> list[str]:
+    """Return what the comparison comes to, how sure that is, and how many more runs would settle it."""
     what, sure = VERDICTS[comparison.verdict]
     a, b, ratio = comparison.a.scored, comparison.b.scored, comparison.score_ratio
     if ratio is None:
-        return [screen.paint(what, "1;31")]
+        return [what]
     difference = f"{ratio - 1:+.2%}".replace("%", " %") if ratio < 10 else f"{ratio:.0f} times"
-    colour = "1;32" if what == "reproduced" else "1;33"
-    lines = [screen.paint(f"{what}: {train_time(b, 2)} against {train_time(a, 2)} ({difference})", colour)]
-    found = comparison.interval
-    if found is None:
-        return [*lines, sure]
-    lines.append(sure)
-    if sure.startswith("not"):
+    lines = [f"{what}: {train_time(b, 2)} against {train_time(a, 2)} ({difference})", sure]
+    if comparison.interval is not None and sure.startswith("not"):
         more, whose = comparison.runs_to_settle, "of B" if comparison.a.kind == "published" else "of each"
         lines.append(
             f"about {more} more runs {whose} would settle it, if they spread as these do"
             if more
             else f"more runs {whose} alone would not settle it, not even a thousand"
         )
-    lines.append(
-        f"B takes {_percent(found.ratio)} of A's time, 95 % interval {_percent(found.low)} to {_percent(found.high)} "
-        f"({_chance(found.p)}; {METHOD}, on the runs that count)"
-    )
+    return lines
+
+
+def _verdict(comparison: Comparison, screen: Screen) -> list[str]:
+    first, *rest = verdict_lines(comparison)
+    colour = "1;32" if comparison.within_1_percent else "1;31" if comparison.score_ratio is None else "1;33"
+    lines = [screen.paint(first, colour), *rest]
+    if found := comparison.interval:
+        lines.append(
+            f"B takes {_percent(found.ratio)} of A's time, 95 % interval {_percent(found.low)} "
+            f"to {_percent(found.high)} ({_chance(found.p)}; {METHOD}, on the runs that count)"
+        )
     return lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from .records import PathLike, open_regular
+from .regular import PathLike, open_regular
 
 HEAD_BYTES, TAIL_BYTES = 64 << 10, 256 << 10
 COUNT_BYTES = 64 << 20

@@ -13,8 +13,11 @@ from orchestrator.published.results import (
     difference,
     find,
     known_names,
+    label,
     load,
+    of_set,
     others,
+    sentence,
     wording,
 )
 
@@ -25,7 +28,10 @@ __all__ = [
     "difference",
     "find",
     "known_names",
+    "label",
     "load",
+    "of_set",
     "others",
+    "sentence",
     "wording",
 ]

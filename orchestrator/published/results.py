@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -120,6 +121,26 @@ def compare(minutes: float, published: PublishedResult) -> str:
         f"{minutes:.2f} min, {wording(difference(minutes, published))[0]} against the published "
         f"{published.minutes:.2f}; {wording(difference(minutes, published))[1]}"
     )
+
+
+def sentence(minutes: float, published: PublishedResult) -> str:
+    """Say where `minutes` stands: `+0.4 % against 92.36 of AMD, round 6.0: within 1 %`."""
+    signed, words = wording(difference(minutes, published))
+    return f"{signed} against {label(published)}: {words}"
+
+
+def label(published: PublishedResult) -> str:
+    """Return `92.36 of AMD, round 6.0`; times are minutes."""
+    return f"{published.minutes:.2f} of {published.submitter}, round {published.round}"
+
+
+def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
+    """Return the results for the benchmark, round and system that a set.json (or what stands for it) names."""
+    named = {key: value for key in ("benchmark", "round", "system") if isinstance(value := described.get(key), str)}
+    if len(named) < 3 or not all(named.values()):
+        return []
+    system = named["system"].lower()
+    return [one for one in find(**named) if one.minutes and system in (one.system.lower(), one.name.lower())]
 
 
 def wording(percent: float) -> tuple[str, str]:

@@ -1,17 +1,20 @@
 """A small SVG chart: scales, axes, lines, marks, bars and bands. Colours are the page's CSS classes.
 
 Marks can be reached by keyboard; what a mark says is shown in the strip above the plot when it is pointed at or has
-the focus, so that no tooltip ever covers another mark. Series differ in colour, dash and shape.
+the focus, so that no tooltip ever covers another mark. Series differ in colour, dash and shape; the one that is pointed
+at, or whose entry in the legend is, stays while the others fade.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from textwrap import wrap
 
-from orchestrator.report.markup import Safe, tag, void
+from orchestrator.report.markup import Safe, clean, join, tag, void
 
-WIDTH = 900
+WIDE, NARROW = 900, 350
+"""Widths of a chart in SVG units, which are about CSS pixels: in the page's column, and on a telephone."""
 COLOURS = 7
 DASHES = (None, "7 4", "2 3", "9 3 2 3")
 Point = tuple[float, float]
@@ -51,8 +54,21 @@ def widened(values: Sequence[float], share: float = 0.06) -> tuple[float, float]
     return low - pad, high + pad
 
 
+def zoomed(values: Sequence[float], others: Sequence[float], far: float = 2.0) -> tuple[float, float]:
+    """The range of `values`, and of those of `others` that are not farther from them than `far` of their spans.
+
+    What is farther would squeeze the values: it is cut, or only told.
+    """
+    low, high = min(values), max(values)
+    reach = far * max(high - low, abs(high) * 0.01)
+    return widened([low, high, *(min(max(one, low - reach), high + reach) for one in others)])
+
+
 class Chart:
-    """One chart. `x` and `y` are the ranges of the data; positions are in SVG units, 900 wide."""
+    """One chart. `x` and `y` are the ranges of the data; positions are in SVG units, `width` wide, the plot `plot` high.
+
+    What stands in the plot are lines and marks; every text stands beside it, so that none is ever crossed by a line.
+    """
 
     def __init__(
         self,
@@ -62,15 +78,17 @@ class Chart:
         x: Point,
         y: Point,
         *,
-        height: int = 340,
+        width: int = WIDE,
+        plot: int = 240,
         left: int = 70,
-        top: int = 52,
-        bottom: int = 46,
+        right: int = 18,
     ) -> None:
         self.name, self.title, self.description = name, title, description
         self.x_range, self.y_range = x, y
-        self.height = height
-        self.box = (left, top, WIDTH - 18, height - bottom)
+        self.width, self.narrow = width, width < WIDE
+        self.strip = 38 if self.narrow else 22
+        top = self.strip + 30
+        self.box = (left, top, width - right, top + plot)
         self.parts: list[Safe] = []
 
     def x(self, value: float) -> float:
@@ -86,106 +104,132 @@ class Chart:
     def x_axis(self, label: str, texts: Sequence[tuple[float, str]] | None = None) -> None:
         """Ticks and the axis label below the plot; `texts` are ticks with names of their own."""
         left, top, right, bottom = self.box
-        marks = list(texts) if texts is not None else self._numbers(self.x_range, 8)
+        marks = self._numbers(self.x_range, 3 if self.narrow else 8) if texts is None else texts
         for value, text in marks:
             at = self.x(value)
-            if texts is None:
-                self.parts.append(void("line", class_="grid", x1=_n(at), x2=_n(at), y1=top, y2=bottom))
+            self.parts.append(void("line", class_="grid", x1=_n(at), x2=_n(at), y1=top, y2=bottom))
             self.parts.append(tag("text", text, class_="tick", x=_n(at), y=bottom + 17, text_anchor="middle"))
         self.parts.append(void("line", class_="axis", x1=left, x2=right, y1=bottom, y2=bottom))
+        middle = self.width / 2 if self.narrow else (left + right) / 2
         self.parts.append(
-            tag("text", label, class_="label", x=_n((left + right) / 2), y=bottom + 38, text_anchor="middle")
+            tag("text", self._cut(label), class_="label", x=_n(middle), y=bottom + 38, text_anchor="middle")
         )
 
-    def y_axis(self, label: str, texts: Sequence[tuple[float, str]] | None = None) -> None:
+    def y_axis(self, label: str) -> None:
         """Ticks to the left, and the axis label above them."""
-        left, top, right, _ = self.box
-        marks = list(texts) if texts is not None else self._numbers(self.y_range, 5)
-        for value, text in marks:
+        left, _, right, _ = self.box
+        for value, text in self._numbers(self.y_range, 5):
             at = self.y(value)
-            if texts is None:
-                self.parts.append(void("line", class_="grid", x1=left, x2=right, y1=_n(at), y2=_n(at)))
-            self.parts.append(tag("text", text, class_="tick", x=left - 8, y=_n(at + 4), text_anchor="end"))
-        self.parts.append(tag("text", label, class_="label", x=6, y=top - 10))
+            self.parts.append(void("line", class_="grid", x1=left, x2=right, y1=_n(at), y2=_n(at)))
+            self._beside(at, text)
+        self._above(label)
+
+    def rows(self, label: str, names: Sequence[str]) -> None:
+        """Names to the left instead of numbers, the first one on top: row `i` of n has y = n - 1 - i."""
+        for index, name in enumerate(names):
+            self._beside(self.y(len(names) - 1 - index), clean(name, letters(self.box[0] - 12)))
+        self._above(label)
+
+    def _beside(self, at: float, text: str) -> None:
+        self.parts.append(tag("text", text, class_="tick", x=self.box[0] - 8, y=_n(at + 4), text_anchor="end"))
+
+    def _above(self, label: str) -> None:
+        self.parts.append(tag("text", self._cut(label), class_="label", x=6, y=self.box[1] - 12))
+
+    def _cut(self, text: str) -> str:
+        return clean(text, letters(self.width))
+
+    def column_head(self, text: str) -> None:
+        self.parts.append(tag("text", text, class_="label", x=self.width - 4, y=self.box[1] - 12, text_anchor="end"))
+
+    def column(self, at: float, text: str, class_: str = "value") -> None:
+        """A text to the right of the plot, at the height of y = `at`."""
+        self.parts.append(tag("text", text, class_=class_, x=self.width - 4, y=_n(self.y(at) + 4), text_anchor="end"))
 
     def _numbers(self, span: Point, wanted: int) -> list[tuple[float, str]]:
-        values = ticks(*span, wanted)
+        values = next((found for more in (1, 2, 4) if len(found := ticks(*span, wanted * more)) > 1), [span[0]])
         step = values[1] - values[0] if len(values) > 1 else span[1] - span[0]
         return [(value, tick_text(value, step)) for value in values]
 
-    def band(self, low: float, high: float, class_: str) -> None:
+    def band(self, low: float, high: float) -> None:
         """A vertical band from x = low to x = high, cut to the plot."""
         _, top, _, bottom = self.box
         left, right = (self.x(min(max(value, self.x_range[0]), self.x_range[1])) for value in (low, high))
         self.parts.append(
-            void("rect", class_=class_, x=_n(left), y=top, width=_n(max(0.0, right - left)), height=bottom - top)
+            void("rect", class_="band", x=_n(left), y=top, width=_n(max(0.0, right - left)), height=bottom - top)
         )
 
-    def level(self, value: float, text: str, class_: str) -> None:
-        """A horizontal line; its text stands above the plot to the right, where it covers nothing."""
-        left, top, right, _ = self.box
-        at, width = self.y(value), 7.2 * len(text)
+    def level(self, value: float, class_: str) -> None:
+        """A horizontal line through the plot; what it is says the legend."""
+        left, _, right, _ = self.box
+        at = self.y(value)
         self.parts.append(void("line", class_=class_, x1=left, x2=right, y1=_n(at), y2=_n(at)))
-        self.parts.append(
-            void("line", class_=class_, x1=_n(right - width - 34), x2=_n(right - width - 6), y1=top - 15, y2=top - 15)
-        )
-        self.parts.append(tag("text", text, class_="note", x=right, y=top - 11, text_anchor="end"))
 
-    def text(self, x: float, y: float, text: str) -> None:
-        """Text centred at a place of the SVG, readable on anything."""
-        self.parts.append(tag("text", text, class_="value halo", x=_n(x), y=_n(y), text_anchor="middle"))
-
-    def upright(self, value: float, text: str, class_: str, row: int) -> None:
-        """A vertical line with its text above the plot, in a row of its own so that texts never meet."""
+    def upright(self, value: float, class_: str) -> None:
+        """A vertical line through the plot; what it is says the legend. Nothing where it is not in the plot."""
         _, top, _, bottom = self.box
-        at, height = self.x(value), top - 8 - 17 * row
-        side = "end" if at > WIDTH / 2 else "start"
-        self.parts.append(void("line", class_=class_, x1=_n(at), x2=_n(at), y1=height - 10, y2=bottom))
-        self.parts.append(
-            tag("text", text, class_="note", x=_n(at + (6 if side == "start" else -6)), y=height, text_anchor=side)
-        )
+        if self.x_range[0] <= value <= self.x_range[1]:
+            at = _n(self.x(value))
+            self.parts.append(void("line", class_=class_, x1=at, x2=at, y1=top, y2=bottom))
 
-    def line(self, points: Sequence[Point], index: int, says: str, *, shapes: bool = True) -> None:
+    def line(self, points: Sequence[Point], index: int, says: str) -> None:
         """A series; every point gets its shape when there are few, else only the last one."""
         places = [(self.x(x), self.y(y)) for x, y in points]
         path = Safe(" ".join(f"{_n(x)},{_n(y)}" for x, y in places))
-        marked = places if shapes and len(places) <= 24 else places[-1:]
+        marked = places if len(places) <= 24 else places[-1:]
         colour = f"c{index % COLOURS}"
         self.mark(
             says,
             void("polyline", class_="hit", points=path),
             void("polyline", class_=f"line {colour}", points=path, stroke_dasharray=dash(index)),
             *(shape(index, x, y, colour) for x, y in marked),
+            class_=f"mark one s{index}",
         )
 
-    def mark(self, says: str, *children: Safe) -> None:
+    def mark(self, says: str, *children: Safe, class_: str = "mark") -> None:
         """Something that can be pointed at and focused; `says` is what it is."""
         self.parts.append(
-            tag("g", *children, self._tip(says), class_="mark", tabindex="0", role="img", aria_label=says)
+            tag("g", *children, self._tip(says), class_=class_, tabindex="0", role="img", aria_label=says)
         )
 
     def _tip(self, says: str) -> Safe:
+        lines = wrap(clean(says), letters(self.width - 12), max_lines=2 if self.narrow else 1, placeholder=" …")
         return tag(
             "g",
-            void("rect", class_="tipbox", x=0, y=0, width=WIDTH, height=22),
-            tag("text", says, class_="tiptext", x=6, y=15),
+            void("rect", class_="tipbox", x=0, y=0, width=self.width, height=self.strip),
+            *(tag("text", line, class_="tiptext", x=6, y=15 + 16 * index) for index, line in enumerate(lines)),
             class_="tip",
             aria_hidden="true",
         )
 
     def svg(self) -> Safe:
-        labels = (f"chart-{self.name}-title", f"chart-{self.name}-desc")
+        name = f"chart-{self.name}{'-narrow' if self.narrow else ''}"
         return tag(
             "svg",
-            tag("title", self.title, id=labels[0]),
-            tag("desc", self.description, id=labels[1]),
+            tag("title", self.title, id=f"{name}-title"),
+            tag("desc", self.description, id=f"{name}-desc"),
             *self.parts,
-            viewBox=f"0 0 {WIDTH} {self.height}",
+            viewBox=f"0 0 {self.width} {self.box[3] + 46}",
             role="group",
-            aria_labelledby=" ".join(labels),
-            class_="chart",
-            id=f"chart-{self.name}",
+            aria_labelledby=f"{name}-title {name}-desc",
+            class_=f"chart {'narrow' if self.narrow else 'wide'}",
+            id=name,
         )
+
+
+def both(draw: Callable[[int], Chart]) -> Safe:
+    """A chart for wide and one for narrow screens, of which the page shows one: letters keep their size on both."""
+    return join(*(draw(width).svg() for width in (WIDE, NARROW)))
+
+
+def letters(room: float) -> int:
+    """How many letters of a chart's text fit into so many SVG units, in the wide letters of DejaVu Sans."""
+    return max(4, int(room / 7.6))
+
+
+def room_for(names: Iterable[str], width: int) -> int:
+    """The margin that names beside a chart need, at most a third of its width."""
+    return int(min(width / 3, max(40, 20 + 7.6 * max((len(name) for name in names), default=0))))
 
 
 def dash(index: int) -> str | None:
@@ -215,12 +259,24 @@ def swatch(*inner: Safe, width: int, height: int) -> Safe:
     return tag("svg", *inner, viewBox=box, width=width, height=height, aria_hidden="true", class_="swatch")
 
 
-def legend(*items: tuple[Safe | str, str]) -> Safe:
-    """What the marks of a chart mean: (swatch, text) each."""
-    return tag("ul", *(tag("li", mark, text) for mark, text in items), class_="legend")
+def stroke(class_: str) -> Safe:
+    """The swatch of a line."""
+    return swatch(void("line", class_=class_, x1=1, x2=33, y1=8, y2=8), width=34, height=16)
 
 
-def series(index: int) -> Safe:
+def patch(class_: str) -> Safe:
+    """The swatch of an area."""
+    return swatch(void("rect", class_=class_, x=1, y=2, width=32, height=12), width=34, height=16)
+
+
+def legend(*items: tuple[Safe | str, str], series: int = 0) -> Safe:
+    """What the marks of a chart mean: (swatch, text) each; the first `series` entries light up the line of their number."""
+    lit: list[dict[str, object]] = [{"class_": f"one s{index}", "tabindex": 0} for index in range(series)]
+    entries = zip(items, lit + [{}] * (len(items) - series), strict=True)
+    return tag("ul", *(tag("li", mark, text, **more) for (mark, text), more in entries), class_="legend")
+
+
+def series_swatch(index: int) -> Safe:
     """The swatch of a series: a piece of its line with its mark."""
     colour = f"c{index % COLOURS}"
     line = void("line", class_=f"line {colour}", x1=1, x2=33, y1=8, y2=8, stroke_dasharray=dash(index))

@@ -32,6 +32,7 @@ def members(report: Report) -> dict[str, Any]:
         "slow_signs": list(report.slow_signs),
         "groups": [one.to_json() for one in report.groups],
         "bandwidth": _listed(report.bandwidth),
+        "published": [one.to_json() for one in report.published],
         "startups": _listed(report.startups),
         "published_startup": _listed(report.published_startup),
         "tunables": _listed(report.tunables),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +13,41 @@ from orchestrator import words
 MISSING = "–"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of time for one table or chart, so that its numbers can be compared at a glance."""
+
+    name: str
+    short: str
+    per_minute: float
+
+    def of(self, minutes: float) -> float:
+        return minutes * self.per_minute
+
+    def text(self, minutes: float | None, digits: int = 3) -> str:
+        """Return minutes as a number in this unit, without the unit."""
+        return MISSING if minutes is None or not math.isfinite(minutes) else f"{self.of(minutes):.{digits}f}"
+
+    def full(self, minutes: float | None, digits: int = 3) -> str:
+        """Return minutes in this unit, with it."""
+        return MISSING if minutes is None else f"{self.text(minutes, digits)} {self.short}"
+
+
+SECONDS, MINUTES = Unit("seconds", "s", 60.0), Unit("minutes", "min", 1.0)
+HOURS, DAYS = Unit("hours", "h", 1 / 60), Unit("days", "d", 1 / 1440)
+
+
+def unit_of_runs(times: Iterable[float | None]) -> Unit:
+    """Return the unit for runs of so many minutes: MLPerf's minutes, but seconds where no run takes one."""
+    known = [one for one in times if one is not None and math.isfinite(one)]
+    return SECONDS if known and max(known) < 1 else MINUTES
+
+
+def unit_of_span(minutes: float) -> Unit:
+    """Return the unit for an axis that is so many minutes long."""
+    return SECONDS if minutes < 3 else MINUTES if minutes < 300 else HOURS if minutes < 60 * 96 else DAYS
 
 
 def minutes(value: float | None) -> str:
@@ -40,5 +77,6 @@ def moment(value: Any) -> str:
         return MISSING
 
 
-def percent(value: float) -> str:
-    return f"{value:+.2%}".replace("%", " %")
+def date(value: float) -> str:
+    """`2025-05-01` of Unix milliseconds."""
+    return moment(value)[:10]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from orchestrator.evidence.attempts import slow_nodes
-from orchestrator.report.figures import minutes, moment, plain, seconds
+from orchestrator.report.figures import moment, plain, seconds
 from orchestrator.report.markup import clean
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import GROUPS, STARTUP, aside_rows, group_rows, startup_rows
@@ -58,6 +58,7 @@ def _head(report: Report) -> str:
     ]
     if score.rcp:
         lines.append(f"- RCP test: {'passed' if score.rcp.passed else 'failed'}: {text(score.rcp.message)}")
+    lines += [f"- {text(line, 400)}" for line in report.against_published]
     lines += [f"- {text(note, 400)}" for note in score.notes]
     if set_id := report.described.get("set_id"):
         lines.append(f"- set {text(set_id)}, image {text(report.described.get('image', '–'))}")
@@ -73,7 +74,7 @@ def _runs(report: Report) -> str:
     rows = [
         (
             run.label,
-            minutes(run.minutes),
+            report.unit.text(run.minutes),
             plain(run.samples),
             run.seed or "–",
             run.status or "no run_stop",
@@ -83,7 +84,7 @@ def _runs(report: Report) -> str:
         for run in report.runs
     ]
     return (
-        table(("run", "minutes", "samples", "seed", "status", "use", "started"), rows)
+        table(("run", report.unit.name, "samples", "seed", "status", "use", "started"), rows)
         if rows
         else "No run has ended yet."
     )
@@ -119,7 +120,8 @@ def _aside(report: Report) -> str:
 
 def _groups(report: Report) -> str:
     rows = group_rows(report)
-    return f"## Minutes to train per group of nodes\n\n{table(GROUPS, rows)}" if rows else ""
+    heading = f"{report.unit.name.capitalize()} to train per group of nodes"
+    return f"## {heading}\n\n{table(GROUPS, rows)}" if rows else ""
 
 
 def _lost(report: Report) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.report.figures import Unit, unit_of_runs
+
 if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt
     from orchestrator.evidence.bandwidth import Measurement
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from orchestrator.evidence.startup import StartUp
     from orchestrator.evidence.tunables import TunableReading
     from orchestrator.mllog.result import Score
+    from orchestrator.mllog.trimmed import Trimmed
+    from orchestrator.published import PublishedResult
     from orchestrator.published.startup import PublishedStartup
 
 
@@ -101,12 +105,18 @@ class Report:
     runs: tuple[Run, ...]
     gaps: tuple[Gap, ...]
     steps: tuple[Step, ...]
+    scale: float = 1.0
+    """Minutes of the score per minute of a run: the normalisation factor where it counts."""
+    mean: Trimmed | None = None
+    """The score, or what stands for it as long as there is none, with its error; in minutes of the score."""
+    published: tuple[PublishedResult, ...] = ()
+    """What is published for this system, benchmark and round."""
     facts: tuple[tuple[str, str], ...] = ()
     attempts: tuple[RunAttempt, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
     slow_signs: tuple[str, ...] = ()
-    groups: tuple[NodeGroup, ...] = ()
     """What points at a slow node, in words."""
+    groups: tuple[NodeGroup, ...] = ()
     bandwidth: tuple[Measurement, ...] = ()
     startups: tuple[StartUp, ...] = ()
     published_startup: tuple[PublishedStartup, ...] = ()
@@ -124,9 +134,27 @@ class Report:
         return bool(self.described)
 
     @property
+    def system(self) -> str:
+        """The system that the set names; of plain logs what the folders are called."""
+        named = self.described.get("system") or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
+        return str(named)
+
+    @property
     def title(self) -> str:
-        system = self.described.get("system") or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
-        return f"{self.score.benchmark or 'unknown benchmark'} on {system}"
+        return f"{self.score.benchmark or 'unknown benchmark'} on {self.system}"
+
+    @property
+    def unit(self) -> Unit:
+        """In which unit the times of the runs are written."""
+        return unit_of_runs(run.minutes for run in self.runs)
+
+    @property
+    def against_published(self) -> list[str]:
+        """Sentences about the score beside what is published."""
+        from orchestrator.published import label, sentence
+
+        value = self.score.minutes
+        return [f"published: {label(one)}" if value is None else f"{sentence(value, one)}" for one in self.published]
 
     @property
     def _nested(self) -> bool:

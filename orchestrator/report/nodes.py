@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, slow_nodes
-from orchestrator.report.figures import minutes, moment, seconds
+from orchestrator.report.figures import Unit, moment, seconds
 from orchestrator.report.model import Report
 from orchestrator.report.parts import Bullets, Cell, Details, Paragraph, Part, Table
 
@@ -26,11 +26,10 @@ SUMMARY = (
     "failed",
     "time, mean",
     "against the others",
-    "minutes with it",
+    "runs with it",
     "without it",
     "exit codes",
     "GB/s",
-    "preflight",
 )
 
 
@@ -52,10 +51,10 @@ def _grid(report: Report) -> list[Part]:
     late = {node: count for node, count, _ in slow}
     names = sorted(names, key=lambda name: -late.get(name, 0))[:MOST_NODES] if len(names) > MOST_NODES else names
     cells = [{cell.node: cell for cell in attempt.nodes} for attempt in shown]
-    rows = [(name, *(_node_cell(one.get(name)) for one in cells), late.get(name, 0)) for name in names]
-    header = ("node", *(_attempt_name(attempt, report.attempts) for attempt in shown), "late")
-    caption = "Exit code and seconds of every node in every run; ▲ late, ✗ exit code other than 0"
-    return [Paragraph(verdict), Table(caption, header, rows, numeric=(len(header) - 1,), dense=True)]
+    rows = [(name, late.get(name, 0), *(_node_cell(one.get(name)) for one in cells)) for name in names]
+    header = ("node", "late", *(_attempt_name(attempt, report.attempts) for attempt in shown))
+    caption = "Time of every node in every run; ▲ late, ✗ exit code other than 0"
+    return [Paragraph(verdict), Table(caption, header, rows, numeric=(1,), dense=True)]
 
 
 def _attempt_name(attempt: RunAttempt, everything: Sequence[RunAttempt]) -> str:
@@ -66,10 +65,10 @@ def _attempt_name(attempt: RunAttempt, everything: Sequence[RunAttempt]) -> str:
 def _node_cell(cell: NodePart | None) -> str | Cell:
     if cell is None:
         return "–"
-    code = "no exit code" if cell.exit is None or cell.exit == -1 else f"{'' if cell.exit == 0 else '✗ '}{cell.exit}"
-    time = "" if cell.seconds is None else f" · {seconds(cell.seconds)}"
-    late = f" ▲ +{seconds(max(cell.late_start_s, cell.late_end_s))}" if cell.slow else ""
-    text = f"{code}{time}{late}"
+    code = "no exit code" if cell.exit is None or cell.exit == -1 else f"✗ {cell.exit}" if cell.exit else ""
+    time = "" if cell.seconds is None else seconds(cell.seconds)
+    late = f"▲ +{seconds(max(cell.late_start_s, cell.late_end_s))}" if cell.slow else ""
+    text = " · ".join(filter(None, (code, time, late))) or "0"
     style = "late" if cell.slow else "wrong" if cell.exit not in (0, None) else ""
     return Cell(text, style=style) if style else text
 
@@ -84,15 +83,13 @@ def aside_rows(report: Report) -> list[tuple[str, str, str, str]]:
 
 def summary_rows(report: Report) -> list[tuple[str, ...]]:
     """Cells under SUMMARY, one row per node."""
-    return [_summary_row(one) for one in report.nodes[:MOST_NODES]]
+    return [_summary_row(one, report.unit) for one in report.nodes[:MOST_NODES]]
 
 
-def _summary_row(one: NodeHistory) -> tuple[str, ...]:
+def _summary_row(one: NodeHistory, unit: Unit) -> tuple[str, ...]:
     ranks = ", ".join(map(str, one.ranks)) or ("waits" if one.waits else "spare" if one.spare else "–")
     relative = "–" if one.relative is None else f"{one.relative:.3f}"
     rate = "–" if one.gbps is None else f"{one.gbps:.1f}"
-    telling = one.preflight.telling if one.preflight else []
-    checked = (one.preflight.verdict if one.preflight else "–") + (f": {telling[0].reason}" if telling else "")
     return (
         one.node,
         ranks,
@@ -100,11 +97,10 @@ def _summary_row(one: NodeHistory) -> tuple[str, ...]:
         str(one.failed),
         seconds(one.mean_s),
         relative,
-        minutes(one.minutes_with),
-        minutes(one.minutes_without),
+        unit.full(one.minutes_with),
+        unit.full(one.minutes_without),
         ", ".join(map(str, one.exits)) or "–",
         rate,
-        checked,
     )
 
 
@@ -117,7 +113,16 @@ def _summary(report: Report) -> list[Part]:
     if not report.nodes:
         return []
     signs = [Bullets(report.slow_signs)] if report.slow_signs else []
-    return [*signs, Table("What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10))]
+    below = [_preflight(one) for one in report.nodes[:MOST_NODES]]
+    return [*signs, Table("What each node did", SUMMARY, summary_rows(report), numeric=range(2, 10), below=below)]
+
+
+def _preflight(one: NodeHistory) -> str:
+    """What the check before the runs said, where it said more than that all is well."""
+    if one.preflight is None or one.preflight.verdict == "pass":
+        return ""
+    telling = one.preflight.telling
+    return f"preflight: {one.preflight.verdict}" + (f": {telling[0].reason}" if telling else "")
 
 
 def group_rows(report: Report) -> list[tuple[str, ...]]:
@@ -125,14 +130,15 @@ def group_rows(report: Report) -> list[tuple[str, ...]]:
     found = []
     for one in report.groups[:MOST_NODES]:
         names = ", ".join(one.nodes[:8]) + (", …" if len(one.nodes) > 8 else "")
-        times = map(minutes, (one.mean, min(one.minutes), max(one.minutes)))
+        times = map(report.unit.text, (one.mean, min(one.minutes), max(one.minutes)))
         found.append((names, ", ".join(map(str, one.runs)), *times))
     return found
 
 
 def _groups(report: Report) -> list[Part]:
     rows = group_rows(report)
-    return [Table("Minutes to train per group of nodes", GROUPS, rows, numeric=(2, 3, 4))] if rows else []
+    caption = f"{report.unit.name.capitalize()} to train per group of nodes"
+    return [Table(caption, GROUPS, rows, numeric=(2, 3, 4))] if rows else []
 
 
 def _bandwidth(report: Report) -> list[Part]:
@@ -197,10 +203,10 @@ def attempts(report: Report) -> list[Part]:
             one.seed,
             one.job_id,
             moment(one.start_ms),
-            one.reason or "–",
         )
         for one in report.attempts[:MOST_ATTEMPTS]
     ]
+    reasons = [one.reason for one in report.attempts[:MOST_ATTEMPTS]]
     text = f"{len(report.attempts)} attempts, {len(lost)} of them lost to the infrastructure (on record, not scored)."
-    header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started", "reason")
-    return [Paragraph(text), Table("Every attempt at every run", header, rows, numeric=(3,))]
+    header = ("run.attempt", "outcome", "counts", "time", "seed", "job", "started")
+    return [Paragraph(text), Table("Every attempt at every run", header, rows, numeric=(3,), below=reasons)]

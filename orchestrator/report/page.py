@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from orchestrator.report.charts import patterns
-from orchestrator.report.figures import minutes, plain
+from orchestrator.report.curves import MOST_CURVES
+from orchestrator.report.figures import plain
 from orchestrator.report.markup import LONGEST, Safe, clean
 from orchestrator.report.model import Report
+from orchestrator.report.rows import patterns
 from orchestrator.report.sections import sections
 from orchestrator.resources import data_dir
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 MOST_OF_A_LINE = 12_000
 """Characters shown of one line of the arithmetic."""
@@ -20,28 +16,28 @@ MOST_OF_A_LINE = 12_000
 
 def page(report: Report) -> str:
     """Return the page's text; encode it as UTF-8."""
-    from orchestrator import __version__
-
     score = report.score
-    valid = score.minutes if score.valid else None
-    return _template().render(
+    return render(
+        "report.html.j2",
         title=report.title,
         headline=_headline(report),
         subtitle=_subtitle(report),
-        minutes="" if valid is None else minutes(valid) if valid < 0.1 else f"{valid:.2f}",
+        figure="" if score.minutes is None else report.unit.text(score.minutes, 2),
+        unit=report.unit.name,
+        published=report.against_published,
         can_become_valid=bool(score.forecast and score.forecast.get("can_become_valid")),
         score=score,
         key=_key(report),
         sections=sections(report),
         patterns=patterns(),
-        css=Safe((data_dir("templates") / "report" / "page.css").read_text(encoding="utf-8").strip()),
-        version=__version__,
     )
 
 
-def _template() -> Template:
-    """templates/report/page.html.j2, with every value that is no markup cleaned and escaped: logs are hostile input."""
+def render(template: str, **values: object) -> str:
+    """A page of templates/report/, with every value that is no markup cleaned and escaped: logs are hostile input."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from orchestrator import __version__
 
     environment = Environment(
         loader=FileSystemLoader(data_dir("templates") / "report"),
@@ -54,7 +50,10 @@ def _template() -> Template:
     )
     environment.filters["pieces"] = _pieces
     environment.tests["markup"] = lambda value: hasattr(value, "__html__")
-    return environment.get_template("page.html.j2")
+    css = (data_dir("templates") / "report" / "page.css").read_text(encoding="utf-8").strip()
+    return environment.get_template(template).render(
+        css=Safe(css), version=__version__, most_series=MOST_CURVES, **values
+    )
 
 
 def _pieces(line: str) -> list[str]:
@@ -63,8 +62,8 @@ def _pieces(line: str) -> list[str]:
 
 
 def _headline(report: Report) -> str:
-    score = report.score
-    return f"{score.minutes:.2f} minutes" if score.minutes is not None else "no valid score"
+    score, unit = report.score, report.unit
+    return "no valid score" if score.minutes is None else f"{unit.text(score.minutes, 2)} {unit.name}"
 
 
 def _subtitle(report: Report) -> str:
@@ -82,7 +81,7 @@ def _key(report: Report) -> list[tuple[str, str]]:
     batch = "–" if score.batch_size == -1 else clean(score.batch_size, 20)
     pairs = [
         ("runs", f"{len(score.runs)} of {score.runs_required}"),
-        ("olympic mean", f"{minutes(score.olympic_mean)} min"),
+        ("olympic mean", report.unit.full(score.olympic_mean)),
         ("normalisation factor", "–" if score.factor is None else f"{score.factor:.6f}"),
         ("batch size", batch),
         (

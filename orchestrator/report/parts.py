@@ -11,11 +11,12 @@ from orchestrator.report.markup import Safe
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table that is more than its text: `style` is a class of the style sheet."""
+    """A cell of a table that is more than its text: `style` is a class of the style sheet, `href` a file beside the page."""
 
     value: object
     code: bool = False
     style: str = ""
+    href: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class Table:
     rows: Sequence[Sequence[object]]
     numeric: Sequence[int] = ()
     dense: bool = False
+    below: Sequence[str] = ()
+    """A text under each row, as wide as the table; "" for none."""
 
     @property
     def style(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.mllog.score import score_source
 from orchestrator.mllog.source import find_source, natural
+from orchestrator.mllog.trimmed import scale_of, trimmed_score
 from orchestrator.mllog.window import launch_order
 from orchestrator.report.arithmetic import steps
 from orchestrator.report.model import CurvePoint, Gap, Report, Run
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.result import RunScore, Score
     from orchestrator.mllog.source import Source
+    from orchestrator.published import PublishedResult
 
 CURVE_POINTS = 240
 """Points kept of one curve: more cannot be told apart on a screen, and files stay small for any log."""
@@ -40,13 +42,26 @@ def read_report(directory: str, *, ruleset: str = "", window: bool = False, own:
         tuple(_run(run, labels[run.file]) for run in score.runs),
         tuple(_gaps([(labels[run.file], run) for run in ordered])),
         steps(score, labels),
+        scale_of(score),
+        trimmed_score(score),
         described=source.described,
     )
+    report.published = _published(report)
     if source.is_set:
         _add_set(report)
     else:
         report.facts = (("folder", Path(source.directory).name), ("files", str(len(source.files))))
     return report
+
+
+def _published(report: Report) -> tuple[PublishedResult, ...]:
+    """What is published for the set; of plain logs for what their folder is called, as in a submission's tree."""
+    from orchestrator.published import of_set
+
+    if report.score.own:
+        return ()
+    named = {"benchmark": report.score.benchmark, "round": report.score.ruleset, "system": report.system}
+    return tuple(of_set({**named, **report.described}))
 
 
 def _add_set(report: Report) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.report import charts
-from orchestrator.report.figures import minutes, moment, plain
+from orchestrator.report import curves, rows
+from orchestrator.report.figures import moment, plain
 from orchestrator.report.markup import Safe
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes, startup
 from orchestrator.report.parts import Bullets, Cell, Details, Figure, Heading, Paragraph, Part, Section, Steps, Table
 from orchestrator.report.reading import thinned
+from orchestrator.words import duration
 
 if TYPE_CHECKING:
     from orchestrator.mllog.compliance import LogFinding
@@ -37,11 +38,12 @@ def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
 def times(report: Report) -> list[Part]:
     if not report.runs:
         return [Paragraph("No run has ended yet.")]
-    header = ("run", "minutes", "samples", "seed", "status", "use", "started", "file")
-    rows = [
+    unit = report.unit
+    header = ("run", unit.name, "samples", "seed", "status", "use", "started", "file")
+    listed = [
         (
             run.label,
-            minutes(run.minutes),
+            unit.text(run.minutes),
             plain(run.samples),
             run.seed or "–",
             run.status or "no run_stop",
@@ -51,9 +53,10 @@ def times(report: Report) -> list[Part]:
         )
         for run in report.runs
     ]
-    chart = charts.times(report)
-    drawn = [Figure(chart, "Hatched runs are not part of the olympic mean.")] if chart else []
-    return [*drawn, Table("Time to train of each run", header, rows, numeric=(1, 2))]
+    chart = rows.times(report)
+    caption = "The axis does not begin at 0. Hollow marks are not part of the mean."
+    drawn: list[Part] = [Figure(chart, caption)] if chart else []
+    return [*drawn, Table("Time to train of each run", header, listed, numeric=(1, 2))]
 
 
 def arithmetic(report: Report) -> list[Part]:
@@ -72,13 +75,14 @@ def outlook(report: Report) -> list[Part]:
         parts += [Heading("Where the time goes"), Bullets([item["text"] for item in score.why])]
     if score.window:
         windows = score.window["windows"]
-        rows = [
-            (f"{one['first']} to {one['last']}", minutes(one["score_minutes"])) for one in windows[: MOST_COLUMNS * 2]
+        listed = [
+            (f"{one['first']} to {one['last']}", report.unit.text(one["score_minutes"]))
+            for one in windows[: MOST_COLUMNS * 2]
         ]
         parts += [
             Heading("Windows of consecutive runs"),
             Paragraph(f"Rule: {score.window['rule']}."),
-            Table("All windows in launch order", ("window", "score, minutes"), rows, numeric=(1,)),
+            Table("All windows in launch order", ("window", f"score, {report.unit.name}"), listed, numeric=(1,)),
         ]
     return parts
 
@@ -87,19 +91,19 @@ def outlook(report: Report) -> list[Part]:
 
 
 def convergence(report: Report) -> list[Part]:
-    runs = [run for run in report.runs if run.evaluations][: charts.MOST_CURVES]
-    counts = thinned(sorted({point.samples for run in runs for point in run.evaluations}), charts.MOST_ROWS)
-    rows = [
+    runs = [run for run in report.runs if run.evaluations][: curves.MOST_CURVES]
+    counts = thinned(sorted({point.samples for run in runs for point in run.evaluations}), curves.MOST_ROWS)
+    listed = [
         (plain(count), *(_at({point.samples: point.value for point in run.evaluations}, count) for run in runs))
         for count in counts
     ]
     beside = Table(
         f"{report.metric} by samples and run",
         ("samples", *(f"run {run.label}" for run in runs)),
-        rows,
+        listed,
         numeric=range(len(runs) + 1),
     )
-    return _figure(charts.convergence(report), "Each curve ends where its run ended.", beside)
+    return _figure(curves.convergence(report), "Each curve ends where its run ended.", beside)
 
 
 def _at(values: dict[float, float], key: float) -> str:
@@ -107,40 +111,36 @@ def _at(values: dict[float, float], key: float) -> str:
 
 
 def samples(report: Report) -> list[Part]:
-    rows = [
+    listed = [
         (run.label, plain(run.samples), "yes" if run.converged else "no") for run in report.runs if run.use != "outside"
     ]
-    beside = Table("Samples to converge", ("run", "samples", "converged"), rows, numeric=(1,))
+    beside = Table("Samples to converge", ("run", "samples", "converged"), listed, numeric=(1,))
     caption = "Fewer samples than the smallest acceptable mean fail the test; more never do."
-    return _figure(charts.samples(report), caption, beside)
+    return _figure(rows.samples(report), caption, beside)
 
 
 def throughput(report: Report) -> list[Part]:
-    rows = []
+    listed = []
     for run in report.runs:
         rates = sorted(rate for _, rate in run.throughput)
         if rates:
-            rows.append((run.label, plain(rates[0]), plain(rates[len(rates) // 2]), plain(rates[-1]), len(rates)))
-    beside = Table(
-        "Samples per second of each run", ("run", "smallest", "median", "largest", "points"), rows, numeric=(1, 2, 3, 4)
-    )
-    return _figure(charts.throughput(report), f"Samples per second, {charts.throughput_note(report)}.", beside)
+            listed.append((run.label, plain(rates[0]), plain(rates[len(rates) // 2]), plain(rates[-1]), len(rates)))
+    header = ("run", "smallest", "median", "largest", "points")
+    beside = Table("Samples per second of each run", header, listed, numeric=(1, 2, 3, 4))
+    return _figure(curves.throughput(report), f"Samples per second, {curves.throughput_note(report)}.", beside)
 
 
 def timeline(report: Report) -> list[Part]:
-    chart = charts.timeline(report)
+    chart = rows.timeline(report)
     if not chart:
         return []
-    caption = "Hatched: initialisation, which is not part of the score. Crossed: lost attempts, as run.attempt."
-    rows = [
-        (
-            f"{gap.after} → {gap.before}",
-            minutes(gap.minutes) if gap.minutes >= 0 else f"{minutes(gap.minutes)} (they overlap)",
-        )
+    caption = "When each run was initialised and ran, and what lies between."
+    listed = [
+        (f"{gap.after} → {gap.before}", f"{duration(60 * abs(gap.minutes))}{'' if gap.minutes >= 0 else ' at once'}")
         for gap in report.gaps
     ]
-    heading = "Minutes from the end of a run to the start of the next"
-    gaps = [Table(heading, ("runs", "minutes"), rows, numeric=(1,))] if rows else []
+    heading = "From the end of a run to the start of the next"
+    gaps = [Table(heading, ("runs", "time between"), listed, numeric=(1,))] if listed else []
     return [Figure(chart, caption), *gaps]
 
 
@@ -150,7 +150,7 @@ def timeline(report: Report) -> list[Part]:
 def tunables(report: Report) -> list[Part]:
     if not report.tunables:
         return []
-    rows = [
+    listed = [
         (
             Cell(one.knob, code=True),
             one.wanted,
@@ -162,7 +162,7 @@ def tunables(report: Report) -> list[Part]:
         for one in report.tunables
     ]
     header = ("setting", "wanted", "before", "after", "state", "nodes")
-    return [Table("Host settings: wanted, before the job, during it", header, rows)]
+    return [Table("Host settings: wanted, before the job, during it", header, listed)]
 
 
 def _nodes_text(names: Sequence[str]) -> str:
@@ -171,20 +171,20 @@ def _nodes_text(names: Sequence[str]) -> str:
 
 def environment(report: Report) -> list[Part]:
     note = [Paragraph(report.environment_note, "note-text")] if report.environment_note else []
-    rows = [
+    listed = [
         (Cell(one.name, code=True), Cell(one.value, code=True), one.place, one.origin)
         for one in report.environment[:MOST_VARIABLES]
     ]
     header = ("variable", "value", "set in the bundle", "origin")
-    listing = [Table("Environment of the runs, as evaluated on the batch host", header, rows)] if rows else []
-    return [*note, *listing] if rows or report.is_set else []
+    listing = [Table("Environment of the runs, as evaluated on the batch host", header, listed)] if listed else []
+    return [*note, *listing] if listed or report.is_set else []
 
 
 def facts(report: Report) -> list[Part]:
     parts: list[Part] = [Table("The set", ("fact", "value"), [(name, Cell(text)) for name, text in report.facts])]
     if report.images:
-        rows = [(Cell(image, code=True), where) for image, where in report.images]
-        parts.append(Table("Images", ("image or digest", "used by"), rows))
+        listed = [(Cell(image, code=True), where) for image, where in report.images]
+        parts.append(Table("Images", ("image or digest", "used by"), listed))
     if report.problems:
         parts += [Heading("Files that could not be used"), Bullets(report.problems[:MOST_FINDINGS])]
     return parts
@@ -204,7 +204,7 @@ def findings(report: Report) -> list[Part]:
 
 
 def _found(caption: str, found: Sequence[LogFinding]) -> list[Part]:
-    rows = [
+    listed = [
         (
             finding.severity,
             f"{finding.file}:{finding.line}" if finding.line else finding.file,
@@ -213,7 +213,7 @@ def _found(caption: str, found: Sequence[LogFinding]) -> list[Part]:
         )
         for finding in found[:MOST_FINDINGS]
     ]
-    return [Table(caption, ("severity", "place", "key", "finding"), rows)] if rows else []
+    return [Table(caption, ("severity", "place", "key", "finding"), listed)] if listed else []
 
 
 SECTIONS = (

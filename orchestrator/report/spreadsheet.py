@@ -29,7 +29,7 @@ HEADER = (
     "benchmark",
     "round",
     "score_minutes",
-    "verdict",
+    "valid",
 )
 
 
@@ -43,7 +43,7 @@ def spreadsheet(report: Report) -> str:
         safe(score.benchmark),
         safe(score.ruleset),
         "" if score.minutes is None else score.minutes,
-        safe(score.verdict),
+        int(score.valid),
     ]
     for run in report.runs:
         writer.writerow([*_row(run), *whole])
@@ -56,11 +56,16 @@ def safe(value: object) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
+def _whole(value: float | None) -> object:
+    """A count or a time stamp: a log may hold it with a fraction of nothing."""
+    return "" if value is None else int(value) if value == int(value) else value
+
+
 def _row(run: Run) -> list[object]:
     rate = run.samples / (run.minutes * 60) if run.samples and run.minutes and run.minutes > 0 else ""
     start = (run.start_ms - run.init_ms) / 60000 if run.start_ms is not None and run.init_ms is not None else ""
     last = run.evaluations[-1].value if run.evaluations else ""
-    numbers = ["" if value is None else value for value in (run.minutes, run.samples)]
+    numbers = ["" if run.minutes is None else run.minutes, _whole(run.samples)]
     return [
         safe(run.label),
         safe(run.file),
@@ -72,7 +77,8 @@ def _row(run: Run) -> list[object]:
         int(run.converged),
         int(run.compliant),
         moment(run.start_ms) if run.start_ms else "",
-        *("" if value is None else value for value in (run.start_ms, run.stop_ms)),
+        _whole(run.start_ms),
+        _whole(run.stop_ms),
         start,
         len(run.evaluations),
         last,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from own_logs import own_log, own_set
 from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
 from orchestrator.compare.sides import Side, find_side
-from orchestrator.compare.student import cdf, quantile
-from orchestrator.compare.trimmed import Interval, interval, runs_to_settle, trimmed
 from orchestrator.mllog.score import score_dir
+from orchestrator.mllog.student import cdf, quantile
+from orchestrator.mllog.trimmed import Interval, interval, runs_to_settle, trimmed
 
 
 def test_quantiles_are_those_of_scipy() -> None:
@@ -192,3 +193,37 @@ def test_how_many_runs_would_settle_it(both: bool) -> None:
     assert more is not None and more.error2 == pytest.approx(b.error2 * (10 / count), rel=0.25)
     assert runs_to_settle(a, a, 0.5, both=both) == 0
     assert runs_to_settle(replace(a, error2=4.0), b, 0.01, both=False) is None
+
+
+def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = sets.make_set(tmp_path / "a", sets.logs(sets.MI355X))
+    b = sets.make_set(tmp_path / "b", sets.logs(sets.MI355X), nodes=("node-c",))
+    (b / "environment.sh").write_text('declare -x LR="<script>alert(1)</script>"\n')
+    published = "5.1/llama2_70b_lora/MI355X_1x8x1"
+    out = tmp_path / "x.html"
+    assert main(["compare", str(a), str(b), "-o", str(out)]) == 0
+    assert f"written: {out}" in capsys.readouterr().out
+    text = out.read_text()
+    for words in (
+        "llama2_70b_lora: B against A",
+        "+0.0 %",
+        "reproduced: 10.18 min against 10.18 min",
+        "Environment that differ",
+        "&lt;script&gt;alert(1)",
+        "Welch t interval",
+        'id="chart-runs"',
+        'id="chart-ratios-narrow"',
+    ):
+        assert words in text, words
+    assert "<script" not in text and "default-src 'none'" in text
+    # A dot per run, in minutes of the score: as they are read, times the factor.
+    told = re.findall(r'aria-label="B: a run of ([0-9.]+) min"', text)
+    score = score_dir(str(b))
+    assert told == 2 * [f"{run.minutes * score.factor:.3f}" for run in score.runs]
+    assert main(["compare", published, str(a), str(sets.MI325X), "--format", "html", "-o", "-"]) == 0
+    several = capsys.readouterr().out
+    assert "llama2_70b_lora: B, C against A" in several and "C: not reproduced: 21.05 min" in several
+    assert main(["compare", published, str(a), "-o", str(tmp_path / "x.txt")]) == 0
+    capsys.readouterr()
+    assert main(["compare", published, str(a)]) == 0
+    assert (tmp_path / "x.txt").read_text() == capsys.readouterr().out

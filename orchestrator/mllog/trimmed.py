@@ -12,9 +12,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from orchestrator.compare.student import cdf, quantile
 from orchestrator.mllog.olympic import kept
+from orchestrator.mllog.student import cdf, quantile
+
+if TYPE_CHECKING:
+    from orchestrator.mllog.result import Score
 
 METHOD = "Welch t interval for trimmed means (Yuen 1974), 95 %"
 MOST_RUNS = 1000
@@ -28,6 +32,16 @@ class Trimmed:
     mean: float
     error2: float
     kept: int
+
+    def around(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Return the interval that holds the mean: Student's t with one degree of freedom less than values kept.
+
+        Like interval() on the logarithm, so that a time never reaches below 0. Raises ValueError for a mean not above 0.
+        """
+        if not self.mean > 0:
+            raise ValueError(f"a mean of {self.mean} has no logarithm")
+        reach = math.exp(min(700.0, quantile(0.5 + confidence / 2, self.kept - 1) * math.sqrt(self.error2) / self.mean))
+        return self.mean / reach, self.mean * reach
 
 
 def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimmed | None:
@@ -43,6 +57,18 @@ def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimm
     centre = sum(winsorised) / count
     spread = sum((value - centre) ** 2 for value in winsorised)
     return Trimmed(sum(left) / len(left), spread / (len(left) * (len(left) - 1)), len(left))
+
+
+def scale_of(score: Score) -> float:
+    """Return what makes minutes of the score of a run's minutes: the factor is a number of the set, not of a run."""
+    return score.factor if score.valid and score.factor is not None else 1.0
+
+
+def trimmed_score(score: Score) -> Trimmed | None:
+    """Return the mean of the kept times, as minutes of the score; None with too few good runs."""
+    runs = [run for run in score.runs if run.use != "outside"]
+    good = [run.minutes * scale_of(score) for run in runs if run.use != "bad" and run.minutes is not None]
+    return trimmed(good, len(runs) - len(good), score.dropped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,220 @@
+"""A comparison as one self-contained HTML page, of the same make as the report of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.compare.comparison import NEAR, Comparison
+from orchestrator.compare.sides import Side
+from orchestrator.compare.table import verdict_lines
+from orchestrator.mllog.trimmed import METHOD
+from orchestrator.report.chart import Chart, both, fixed, legend, patch, room_for, stroke, swatch, widened, zoomed
+from orchestrator.report.figures import Unit, plain, unit_of_runs
+from orchestrator.report.markup import Safe, join, void
+from orchestrator.report.page import render
+from orchestrator.report.parts import Cell, Figure, Heading, Part, Section, Table
+
+HEADINGS = {"setting": "Settings", "environment": "Environment", "tunable": "Tunables"}
+ROW = 34
+
+
+def page(comparisons: Sequence[Comparison]) -> str:
+    """Return the page's text: every side against the first one, which all `comparisons` share."""
+    first = comparisons[0].a
+    sides = [first, *(one.b for one in comparisons)]
+    names = [chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(len(sides))]
+    unit = unit_of_runs(side.scored for side in sides)
+    differ = [
+        Section(f"differences-{name}", f"What differs: {name} and A", parts)
+        for name, one in zip(names[1:], comparisons, strict=True)
+        if (parts := _differences(one, name))
+    ]
+    sections = [
+        Section("sides", "The sides", _sides(sides, names, unit)),
+        Section("ratios", "How sure", _sure(comparisons, names)),
+        *differ,
+    ]
+    single = comparisons[0] if len(comparisons) == 1 else None
+    return render(
+        "compare.html.j2",
+        title=f"{first.benchmark}: {', '.join(names[1:])} against A",
+        headline="comparison",
+        subtitle=" · ".join(f"{name}: {side.name}" for name, side in zip(names, sides, strict=True)),
+        figure=_percent(single) if single else "",
+        near=all(one.within_1_percent for one in comparisons),
+        verdicts=[_verdict(one, name, single is not None) for name, one in zip(names[1:], comparisons, strict=True)],
+        notes=list(dict.fromkeys(note for one in comparisons for note in one.notes)),
+        sections=sections,
+        patterns=Safe(""),
+    )
+
+
+def _percent(one: Comparison) -> str:
+    return "" if one.score_ratio is None else signed(one.score_ratio)
+
+
+def signed(ratio: float) -> str:
+    """Return a ratio as what it is more or less than 1: `+0.4 %`."""
+    return f"{(ratio - 1) * 100:+.1f} %" if abs(ratio - 1) < 10 else f"× {ratio:.3g}"
+
+
+def _verdict(one: Comparison, name: str, alone: bool) -> tuple[bool, list[str]]:
+    first, *rest = verdict_lines(one)
+    return bool(one.within_1_percent), [first if alone else f"{name}: {first}", *rest]
+
+
+def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part]:
+    rows = [
+        (
+            name,
+            unit.text(side.scored, 2) + ("" if side.score is not None or side.scored is None else " (mean)"),
+            "–" if side.rate is None else f"{side.rate:.5g}",
+            plain(None if side.samples is None else round(side.samples)),
+            side.runs,
+            f"{side.kind}, round {side.ruleset}" if side.ruleset[:1].isdigit() else side.kind,
+        )
+        for name, side in zip(names, sides, strict=True)
+    ]
+    header = ("", f"score, {unit.name}", "samples per second", "samples", "runs", "from")
+    listing = Table("What is compared", header, rows, numeric=(1, 2, 3, 4), below=[side.name for side in sides])
+    chart = _runs(sides, names, unit)
+    caption = (
+        "A dot per run, in minutes of the score; a run whose time is not known has none. The axis does not begin at 0."
+    )
+    return [*([Figure(chart, caption)] if chart else []), listing]
+
+
+def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
+    """A row per side: its runs, its score, and the interval of that."""
+    values = [value for side in sides for value in (*side.minutes, *([side.scored] if side.scored else []))]
+    if not values:
+        return Safe("")
+    ends = [side.times.around() if side.times and side.times.mean > 0 else None for side in sides]
+    low, high = zoomed(values, [value for one in ends if one for value in one])
+
+    def draw(width: int) -> Chart:
+        chart = Chart(
+            "runs",
+            "Runs and scores",
+            f"{len(sides)} sides, a row each",
+            (unit.of(low), unit.of(high)),
+            (-0.6, len(sides) - 0.4),
+            width=width,
+            plot=20 + ROW * len(sides),
+            left=room_for(names, width),
+            right=76,
+        )
+        chart.x_axis(f"{unit.name} of the score")
+        chart.rows("", names)
+        chart.column_head(unit.name)
+        for index, (side, end) in enumerate(zip(sides, ends, strict=True)):
+            row = len(sides) - 1 - index
+            if end and end[0] < end[1]:
+                _bar(chart, row, unit.of(end[0]), unit.of(end[1]), 24)
+            for value in side.minutes:
+                x, y = fixed(chart.x(unit.of(value))), fixed(chart.y(row))
+                says = f"{names[index]}: a run of {unit.full(value)}"
+                chart.mark(says, void("circle", class_="dot c0 clear", cx=x, cy=y, r=5))
+            if side.scored is not None:
+                _tick(chart, row, unit.of(side.scored), "mean", 13)
+            chart.column(row, unit.text(side.scored, 2))
+        return chart
+
+    dot = swatch(void("circle", class_="dot c0 clear", cx=8, cy=8, r=5), width=16, height=16)
+    key = ((dot, "a run"), (stroke("mean"), "score"), (patch("band"), "95 % interval of its mean"))
+    return join(both(draw), legend(*key))
+
+
+def _bar(chart: Chart, row: int, low: float, high: float, height: int) -> None:
+    left, right = (chart.x(min(max(end, chart.x_range[0]), chart.x_range[1])) for end in (low, high))
+    y = fixed(chart.y(row) - height / 2)
+    chart.parts.append(void("rect", class_="band", x=fixed(left), y=y, width=fixed(right - left), height=height))
+
+
+def _tick(chart: Chart, row: int, value: float, class_: str, reach: int) -> None:
+    x, y = fixed(chart.x(value)), chart.y(row)
+    chart.parts.append(void("line", class_=class_, x1=x, x2=x, y1=fixed(y - reach), y2=fixed(y + reach)))
+
+
+def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]:
+    """The ratios of the times to A's, each with its interval, beside the 1 % within which two are equal."""
+    rows = [
+        (
+            name,
+            _ratio(one.score_ratio),
+            f"{one.interval.low:.4f} to {one.interval.high:.4f}" if one.interval else "–",
+            "–" if one.interval is None else f"{one.interval.p:.2g}" if one.interval.p >= 0.0001 else "< 0.0001",
+            _ratio(one.throughput_ratio),
+            _ratio(one.samples_ratio),
+        )
+        for name, one in zip(names[1:], comparisons, strict=True)
+    ]
+    header = ("", "time / A's", "95 % interval", "p", "samples per second / A's", "samples / A's")
+    listing = Table(f"Ratios; {METHOD}, on the runs that count", header, rows, numeric=range(1, 6))
+    chart = _ratios(comparisons, names)
+    caption = "Above 0 is slower than A. The band is ± 1 %: two sides are equal where the whole interval lies in it."
+    return [*([Figure(chart, caption)] if chart else []), listing]
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
+    drawn = [
+        (name, one.score_ratio, one.interval)
+        for name, one in zip(names[1:], comparisons, strict=True)
+        if one.score_ratio is not None
+    ]
+    if not drawn:
+        return Safe("")
+    ends = [end for _, _, found in drawn if found for end in (found.low, found.high)]
+    low, high = widened([(value - 1) * 100 for value in (1 - NEAR, 1 + NEAR, *(one[1] for one in drawn), *ends)])
+
+    def draw(width: int) -> Chart:
+        chart = Chart(
+            "ratios",
+            "Difference of the times to A's",
+            "; ".join(f"{name} {signed(ratio)}" for name, ratio, _ in drawn),
+            (low, high),
+            (-0.6, len(drawn) - 0.4),
+            width=width,
+            plot=20 + ROW * len(drawn),
+            left=room_for(names, width),
+            right=76,
+        )
+        chart.band(-NEAR * 100, NEAR * 100)
+        chart.x_axis("% more time than A")
+        chart.rows("", [name for name, _, _ in drawn])
+        chart.upright(0, "axis")
+        for index, (name, ratio, found) in enumerate(drawn):
+            row, at = len(drawn) - 1 - index, (ratio - 1) * 100
+            y = fixed(chart.y(row))
+            marks = [void("circle", class_="dot c0", cx=fixed(chart.x(at)), cy=y, r=6)]
+            says = f"{name}: {signed(ratio)}"
+            if found:
+                left, right = (fixed(chart.x((end - 1) * 100)) for end in (found.low, found.high))
+                marks.insert(0, void("line", class_="ratio", x1=left, x2=right, y1=y, y2=y))
+                says += f", 95 % interval {signed(found.low)} to {signed(found.high)}"
+            chart.mark(says, *marks)
+            chart.column(row, signed(ratio))
+        return chart
+
+    return join(both(draw), legend((stroke("ratio"), "95 % interval"), (patch("band"), "within 1 %")))
+
+
+def _differences(one: Comparison, name: str) -> list[Part]:
+    parts: list[Part] = []
+    for kind, heading in HEADINGS.items():
+        rows = [
+            (
+                Cell(found.name, code=True),
+                Cell(found.a or "(not set)", code=True),
+                Cell(found.b or "(not set)", code=True),
+            )
+            for found in one.differences
+            if found.kind == kind
+        ]
+        if rows:
+            parts += [Heading(heading), Table(f"{heading} that differ", ("name", "A", name), rows)]
+    return parts

@@ -1,0 +1,141 @@
+"""Charts of curves, one per run: convergence and throughput."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.report.chart import (
+    WIDE,
+    Chart,
+    Point,
+    both,
+    legend,
+    series_swatch,
+    stroke,
+    widened,
+)
+from orchestrator.report.figures import plain, unit_of_span
+from orchestrator.report.markup import Safe, join
+from orchestrator.report.model import Report, Run
+from orchestrator.report.reading import extremes, thinned
+
+MOST_CURVES = 40
+"""Runs drawn in one chart; a set has ten, and more curves than this are a carpet."""
+MOST_ROWS = 48
+"""Rows of the table beside curves."""
+NARROW_POINTS = 80
+"""Points of a curve on a narrow screen."""
+
+
+def convergence(report: Report) -> Safe:
+    """The evaluations of every run over samples, against the target; the last stretch once more in large."""
+    runs = drawn([run for run in report.runs if run.evaluations])
+    if not runs:
+        return Safe("")
+    curves = [[(point.samples, point.value) for point in run.evaluations] for run in runs]
+    ends = [curve[-max(3, len(curve) // 3) :] for curve in curves]
+    title = f"{report.metric.capitalize()} over samples"
+    charts = [both(_evaluations(report, runs, curves, "convergence", title, report.metric))]
+    if _height(report, curves) > 3 * _height(report, ends) > 0:
+        label = f"{report.metric}, the last third"
+        charts.append(both(_evaluations(report, runs, ends, "convergence-end", "The last third of each curve", label)))
+    target = [] if report.target is None else [(stroke("target"), f"target {report.target:g}")]
+    return join(*charts, series_legend(runs, len(report.runs), target))
+
+
+def _range(report: Report, curves: Sequence[Sequence[Point]]) -> Point:
+    values = [value for curve in curves for _, value in curve]
+    return widened(values + ([] if report.target is None else [report.target]))
+
+
+def _height(report: Report, curves: Sequence[Sequence[Point]]) -> float:
+    low, high = _range(report, curves)
+    return high - low
+
+
+def _evaluations(
+    report: Report, runs: list[Run], curves: list[list[Point]], name: str, title: str, label: str
+) -> Callable[[int], Chart]:
+    better = "smaller" if report.smaller_is_better else "larger"
+    aim = "" if report.target is None else f" The target is {report.target:g}; {better} is better."
+    counts = [samples for curve in curves for samples, _ in curve]
+
+    def draw(width: int) -> Chart:
+        words = f"One curve per run, {len(runs)} runs.{aim}"
+        chart = Chart(
+            name, title, words, widened(counts, 0.02), _range(report, curves), width=width, plot=280, left=_left(width)
+        )
+        chart.x_axis("samples")
+        chart.y_axis(label)
+        if report.target is not None:
+            chart.level(report.target, "target")
+        for index, (run, curve) in enumerate(zip(runs, curves, strict=True)):
+            samples, last = curve[-1]
+            says = f"run {run.label}: {len(run.evaluations)} evaluations, last {last:.6g} at {plain(samples)} samples"
+            chart.line(thinned(curve, NARROW_POINTS) if chart.narrow else curve, index, says)
+        return chart
+
+    return draw
+
+
+def _left(width: int) -> int:
+    return 70 if width == WIDE else 52
+
+
+def throughput(report: Report) -> Safe:
+    """Samples per second over the minutes of each run."""
+    runs = drawn([run for run in report.runs if run.throughput])
+    if not runs:
+        return Safe("")
+    xs = [at for run in runs for at, _ in run.throughput]
+    ys = [rate for run in runs for _, rate in run.throughput]
+    unit = unit_of_span(max(xs))
+    words = (
+        f"Samples per second of {len(runs)} runs, from {plain(min(ys))} to {plain(max(ys))}; {throughput_note(report)}."
+    )
+
+    def draw(width: int) -> Chart:
+        span = widened([unit.of(x) for x in xs], 0.02)
+        chart = Chart(
+            "throughput",
+            "Throughput over time",
+            words,
+            span,
+            widened(ys),
+            width=width,
+            plot=260,
+            left=_left(width),
+        )
+        chart.x_axis(f"{unit.name} since run_start")
+        chart.y_axis("samples per second")
+        for index, run in enumerate(runs):
+            rates = sorted(rate for _, rate in run.throughput)
+            ends = f"{plain(rates[0])} to {plain(rates[-1])}"
+            says = f"run {run.label}: {ends} samples per second, median {plain(rates[len(rates) // 2])}"
+            points = extremes(list(run.throughput), NARROW_POINTS) if chart.narrow else run.throughput
+            chart.line([(unit.of(at), rate) for at, rate in points], index, says)
+        return chart
+
+    return join(both(draw), series_legend(runs, len(report.runs)))
+
+
+def throughput_note(report: Report) -> str:
+    derived = [run.label for run in report.runs if run.throughput and run.throughput_from == "evaluations"]
+    if not derived:
+        return "as the runs logged it"
+    return "from the evaluations, because the logs give no throughput: the time of evaluations is in it"
+
+
+def drawn(runs: list[Run]) -> list[Run]:
+    """At most MOST_CURVES runs, those that count first, in their order."""
+    if len(runs) <= MOST_CURVES:
+        return runs
+    kept = {run.file for run in sorted(runs, key=lambda run: run.use in ("outside", "bad"))[:MOST_CURVES]}
+    return [run for run in runs if run.file in kept]
+
+
+def series_legend(runs: Sequence[Run], total: int, lines: Sequence[tuple[Safe | str, str]] = ()) -> Safe:
+    """Which line is which run, what the others are, and how many runs are not drawn."""
+    entries = [(series_swatch(index), f"run {run.label}") for index, run in enumerate(runs)]
+    rest = [("", f"{total - len(runs)} more runs are not drawn")] if len(runs) < total else []
+    return legend(*entries, *lines, *rest, series=len(runs))

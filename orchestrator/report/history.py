@@ -1,0 +1,198 @@
+"""The sets of a whole log directory on one page: links to their reports, and how the scores went over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from orchestrator.report.chart import Chart, both, fixed, legend, stroke, swatch, widened
+from orchestrator.report.figures import MISSING, Unit, date, moment, unit_of_runs
+from orchestrator.report.markup import Safe, join, void
+from orchestrator.report.model import Report
+from orchestrator.report.page import render
+from orchestrator.report.parts import Bullets, Cell, Figure, Part, Section, Table
+
+if TYPE_CHECKING:
+    from orchestrator.published import PublishedResult
+
+MOST_SETS = 500
+"""Sets listed of one system and workload, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedSet:
+    """What the index says of one set. `mean` is the olympic mean of what has run, in minutes like the score."""
+
+    name: str
+    """Of its folder; its report is <name>.html."""
+    system: str = ""
+    workload: str = ""
+    round: str = ""
+    when_ms: float = 0.0
+    minutes: float | None = None
+    mean: float | None = None
+    runs: str = ""
+    words: str = ""
+    """The verdict, where there is no valid score."""
+    mlperf: bool = True
+    published: tuple[PublishedResult, ...] = ()
+    problem: str = ""
+    """Why there is no report."""
+
+    @property
+    def value(self) -> float | None:
+        return self.mean if self.minutes is None else self.minutes
+
+
+def indexed(name: str, report: Report) -> IndexedSet:
+    """Return what the index says of the set whose report this is."""
+    score = report.score
+    starts = [run.start_ms for run in report.runs if run.start_ms]
+    created = report.described.get("created_ms")
+    when = min(starts) if starts else created if isinstance(created, (int, float)) else 0.0
+    return IndexedSet(
+        name,
+        report.system,
+        str(report.described.get("workload") or score.benchmark),
+        str(score.ruleset),
+        when,
+        score.minutes,
+        score.olympic_mean,
+        f"{len(score.runs)} of {score.runs_required}",
+        "" if score.valid else "; ".join(score.reasons),
+        score.own is None,
+        report.published,
+    )
+
+
+def history_page(log_dir: str, found: Sequence[IndexedSet]) -> str:
+    """Return the text of index.html."""
+    groups: dict[tuple[str, str], list[IndexedSet]] = {}
+    for one in found:
+        if not one.problem:
+            groups.setdefault((one.workload, one.system), []).append(one)
+    ordered = [sorted(groups[key], key=lambda one: -one.when_ms) for key in sorted(groups)]
+    unread = [f"{one.name}: {one.problem}" for one in found if one.problem]
+    sections = [Section("overview", "Overview", [_overview(ordered)])] if ordered else []
+    for index, group in enumerate(ordered):
+        title = f"{group[0].workload} on {group[0].system}" + ("" if group[0].mlperf else " (no MLPerf benchmark)")
+        sections.append(Section(f"group-{index}", title, _group(index, group)))
+    if unread:
+        sections.append(Section("unread", "Sets that could not be read", [Bullets(unread)]))
+    return render(
+        "history.html.j2",
+        title="Sets",
+        headline=f"{len(found)} in {log_dir}",
+        subtitle=f"{len(found)} sets in {log_dir}",
+        sections=sections,
+        patterns=Safe(""),
+    )
+
+
+def _overview(groups: Sequence[Sequence[IndexedSet]]) -> Table:
+    rows = []
+    for index, group in enumerate(groups):
+        valid = [one.minutes for one in group if one.minutes is not None]
+        unit = unit_of_runs(one.value for one in group)
+        newest = next((one for one in group if one.minutes is not None), None)
+        rows.append(
+            (
+                Cell(f"{group[0].workload} on {group[0].system}", href=f"#group-{index}"),
+                len(group),
+                len(valid),
+                unit.full(min(valid), 2) if valid else MISSING,
+                unit.full(newest.minutes, 2) if newest else MISSING,
+                _against(newest) if newest else MISSING,
+            )
+        )
+    header = ("what", "sets", "valid", "best score", "newest score", "newest against the published")
+    return Table("Systems and workloads", header, rows, numeric=(1, 2, 3, 4))
+
+
+def _against(one: IndexedSet) -> str:
+    from orchestrator.published import sentence
+
+    return sentence(one.minutes, one.published[0]) if one.published and one.minutes is not None else MISSING
+
+
+def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
+    from orchestrator.published import difference, label, wording
+
+    unit, head = unit_of_runs(one.value for one in group), f"{group[0].system}-{group[0].workload}-"
+    beside = next((one.published[0] for one in group if one.published), None)
+
+    def against(one: IndexedSet) -> str:
+        if one.minutes is None or not one.published:
+            return MISSING
+        signed, _ = wording(difference(one.minutes, one.published[0]))
+        return signed if one.published[0] == beside else f"{signed} against {label(one.published[0])}"
+
+    rows = [
+        (
+            Cell(one.name.removeprefix(head), href=f"{quote(one.name, safe='')}.html"),
+            unit.text(one.minutes, 2) if one.minutes is not None or one.mean is None else f"({unit.text(one.mean, 2)})",
+            *([against(one)] if beside else []),
+            one.runs,
+            one.round,
+            moment(one.when_ms),
+        )
+        for one in group[:MOST_SETS]
+    ]
+    published = [f"against {label(beside)}"] if beside else []
+    header = ("set", f"score, {unit.name}", *published, "runs", "round", "first run")
+    caption = f"Sets {head}…, newest first; in brackets the mean of one without a valid score"
+    below = [one.words for one in group[:MOST_SETS]]
+    listing = Table(caption, header, rows, (1, 2) if beside else (1,), below=below)
+    chart = _chart(index, group[:MOST_SETS], unit)
+    return [*([Figure(chart, "The axis does not begin at 0.")] if chart else []), listing]
+
+
+def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
+    """The scores over time, and what is published for the newest set."""
+    known = [(one, one.value) for one in group if one.value is not None and one.when_ms > 0]
+    if not known:
+        return Safe("")
+    published = next((one.published[0] for one in group if one.published), None)
+    times = [one.when_ms for one, _ in known]
+    values = [value for _, value in known] + ([published.minutes] if published else [])
+    first, last = min(times), max(times)
+    pad = max((last - first) * 0.04, 3_600_000.0)
+
+    def draw(width: int) -> Chart:
+        low, high = widened([unit.of(value) for value in values], 0.1)
+        chart = Chart(
+            f"history-{index}",
+            f"Scores of {group[0].workload} on {group[0].system} over time",
+            f"{len(known)} sets from {moment(first)} to {moment(last)}",
+            (first - pad, last + pad),
+            (low, high),
+            width=width,
+            plot=150,
+            left=64,
+            right=34,
+        )
+        wanted = 2 if chart.narrow else 4
+        ticks = [first + (last - first) * step / wanted for step in range(wanted + 1)] if last > first else [first]
+        chart.x_axis("first run", [(tick, date(tick)) for tick in ticks])
+        chart.y_axis(unit.name)
+        if published:
+            chart.level(unit.of(published.minutes), "published")
+        for one, value in known:
+            state = "score" if one.minutes is not None else "no valid score, mean"
+            kind = "c0" if one.minutes is not None else "hollow"
+            x, y = fixed(chart.x(one.when_ms)), fixed(chart.y(unit.of(value)))
+            says = f"{one.name}: {state} {unit.full(value)}, {moment(one.when_ms)}"
+            chart.mark(says, void("circle", class_=f"dot {kind}", cx=x, cy=y, r=5.5))
+        return chart
+
+    key = [(_dot("c0"), "valid score"), (_dot("hollow"), "mean of a set without one")]
+    if published:
+        said = f"published {published.minutes:.2f} min, {published.submitter}, round {published.round}"
+        key.append((stroke("published"), said))
+    return join(both(draw), legend(*key))
+
+
+def _dot(kind: str) -> Safe:
+    return swatch(void("circle", class_=f"dot {kind}", cx=8, cy=8, r=5.5), width=16, height=16)
