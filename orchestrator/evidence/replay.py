@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from orchestrator.onnode.events import Event, Pulse, Transport, number
+from orchestrator.onnode.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.during import hung, unwanted_sockets
 from orchestrator.onnode.policy.judge import judge_checks
@@ -132,7 +132,7 @@ def _hung(standing: place.Standing, event: Event, settings: Settings | None) -> 
 
 def _sockets(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
     about = event.data()
-    told = {node: Transport(*one) for node, one in about["told"].items()}
+    told = {node: NetworkUse(*one) for node, one in about["told"].items()}
     return about["reason"], settings and unwanted_sockets(told, settings)
 
 

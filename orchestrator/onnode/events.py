@@ -68,7 +68,7 @@ class Pulse(NamedTuple):
     """Whether run_stop is logged."""
 
 
-class Transport(NamedTuple):
+class NetworkUse(NamedTuple):
     """How many processes of a node said that they use RDMA, how many have said another network only, and such a line."""
 
     rdma: int

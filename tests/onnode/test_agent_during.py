@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from agent_parts import Bench, bench, until
 
-from orchestrator.onnode.agent.listening import Listener
-from orchestrator.onnode.events import Pulse, Transport
+from orchestrator.onnode.agent.listening import RunOutput
+from orchestrator.onnode.events import NetworkUse, Pulse
 
 RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "%s", "metadata": {"lineno": 1}}\n'
 AT = "node-3:4711:4712 [0] NCCL INFO "
@@ -24,8 +24,8 @@ def one(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def heard(*texts: str) -> Listener:
-    listener = Listener()
+def heard(*texts: str) -> RunOutput:
+    listener = RunOutput()
     for text in texts:
         listener.feed(text.encode())
     return listener
@@ -97,7 +97,7 @@ def test_a_node_tells_its_pulse_and_the_network(one: Bench) -> None:
 
     until(began)
     agent.say("stop", id=name)
-    assert Transport(*agent.hear("transport")[1:]) == ("0", "1", "Using network Socket")
+    assert NetworkUse(*agent.hear("transport")[1:]) == ("0", "1", "Using network Socket")
     agent.hear("exit")
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import settings
 
-from orchestrator.onnode.events import Pulse, Transport
+from orchestrator.onnode.events import NetworkUse, Pulse
 from orchestrator.onnode.policy.during import hung, on_sockets, stands_out, unwanted_sockets
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 
@@ -135,7 +135,7 @@ def test_a_few_nodes_without_rdma_are_to_blame(nodes: list[str], blamed: list[st
 
 
 def test_sockets_matter_where_rdma_is_required() -> None:
-    told = {"a": Transport(8, 0, ""), "b": Transport(6, 2, "Using network Socket")}
+    told = {"a": NetworkUse(8, 0, ""), "b": NetworkUse(6, 2, "Using network Socket")}
     assert on_sockets(told) == "b, 2 of 8 processes: Using network Socket"
     assert "network.rdma: required (b, 2 of 8" in unwanted_sockets(told, settings(network_rdma="required"))
     assert unwanted_sockets(told, settings(network_rdma="preferred")) == ""

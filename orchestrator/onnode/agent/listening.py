@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 
-from ..events import Pulse, Transport
+from ..events import NetworkUse, Pulse
 from ..mllog_tail import TOKEN, StopFinder, lines
 
 MOST_STEP_S = 120.0
@@ -18,7 +18,7 @@ _RDMA = re.compile(rb"Using network (?!(?:Fast)?Socket)\S|via NET/(?!(?:Fast)?So
 _OTHER = re.compile(rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|via NET/\w*Socket|NET/Socket ?: Using")
 
 
-class Listener(StopFinder):
+class RunOutput(StopFinder):
     """Takes what a run prints, piece by piece."""
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ class Listener(StopFinder):
         """Whether RCCL has said something of the network."""
         return bool(self._processes)
 
-    def transport(self) -> Transport:
+    def transport(self) -> NetworkUse:
         other = [text for text in self._processes.values() if text]
         line = other[0][:160].decode("utf-8", "replace") if other else ""
-        return Transport(len(self._processes) - len(other), len(other), line)
+        return NetworkUse(len(self._processes) - len(other), len(other), line)
 
     def pulse(self) -> Pulse:
         """Return what it tells now."""

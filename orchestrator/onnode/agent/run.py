@@ -20,7 +20,7 @@ from ..mllog_tail import MAX_LINE
 from ..records import NodeRunRecord, write
 from ..waiting import Failed, Waiting, read_piece
 from .launch import Order, environment, host_entries, look_up_master, start
-from .listening import Listener
+from .listening import RunOutput
 from .node import Node
 from .tuning import Answer, Tuning, drift
 
@@ -99,7 +99,7 @@ class NodeRun:
         self._start_ms = self._end_ms = now_ms()
         self._late = self._left = self._clearing = self._broken = False
         self._drift: list[dict[str, Any]] | None = None
-        self.output = Listener()
+        self.output = RunOutput()
         self._told = False
         place.heard = self._heard
         place.runs += 1
@@ -157,7 +157,7 @@ class NodeRun:
     def go(self) -> None:
         """Let it begin."""
         if self._code is None and not (self._begun or self._stopped or self._withdrawn):
-            self._begun, self._start_ms, self.output = True, now_ms(), Listener()
+            self._begun, self._start_ms, self.output = True, now_ms(), RunOutput()
             self._write(start(self.order, self._rank, self._node.settings))
 
     def withdraw(self) -> None:

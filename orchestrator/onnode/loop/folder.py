@@ -69,11 +69,7 @@ class Folder:
         """
         self.check_mine()
         if rank is not None:
-            # A try before this one may have found no room for the states only.
-            if self._is_result_of(state):
-                self._link(state.run)
-            else:
-                self._publish(state.run, state.attempt, rank)
+            self._publish(state.run, state.attempt, rank)
         for path in self._states(state):
             records.write(state, path)
 
@@ -98,9 +94,9 @@ class Folder:
                 os.replace(temporary, result)  # a file system without hard links
         finally:
             temporary.unlink(missing_ok=True)
-        self._link(run)
+        self.link(run)
 
-    def _link(self, run: int) -> None:
+    def link(self, run: int) -> None:
         link = self.layout.result_link(run)
         if not os.path.lexists(link):
             link.symlink_to(f"../runs/{run}/result_{run}.txt")
@@ -182,7 +178,7 @@ class Folder:
         done = [state for state in found if state.done]
         last = next((state for state in done if self._is_result_of(state)), (done or found or [last])[-1])
         if self.layout.result(run).exists():
-            self._link(run)
+            self.link(run)
             if not last.done:  # the states were lost, the result is not
                 last = self._rebuilt(run, last)
         elif last.done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..events import Event, Pulse, Transport, number
+from ..events import Event, NetworkUse, Pulse, number
 from ..policy.said import line
 
 
@@ -25,7 +25,7 @@ class Going:
         self.lasted: dict[str, int] = {}
         """Milliseconds from start to end, by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
-        self.transports: dict[str, Transport] = {}
+        self.transports: dict[str, NetworkUse] = {}
         self.doing: dict[str, str] = {}
         """What the processes of a node do in a run that hangs, "" where nothing tells."""
         self.ended = ""
@@ -46,7 +46,7 @@ class Going:
         elif parts[0] != self.id:
             return
         elif event.word == "transport" and len(parts) == 4 and (counts := _numbers(parts[1:3])):
-            self.transports[node] = Transport(counts[0], counts[1], line(parts[3], 200))
+            self.transports[node] = NetworkUse(counts[0], counts[1], line(parts[3], 200))
         elif event.word == "evidence" and len(parts) == 2:
             self.doing[node] = line(parts[1], 300)
         elif event.word == "prepared" and len(parts) == 4:

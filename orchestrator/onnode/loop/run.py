@@ -65,7 +65,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     group.note("outcome", detail=as_json(facts, outcome))
     final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=now_ms())
     final = replace(final, exit_codes=dict(outcome.codes))
-    yield from storage.patiently(job, lambda: job.folder.close(final, outcome.rank))
+    yield from storage.patiently(job, storage.closing(job, final, outcome.rank))
     for node in outcome.silent:
         group.note("silent", node)
     return outcome

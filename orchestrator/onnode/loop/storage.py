@@ -43,6 +43,24 @@ def begin(job: SetWork, state: RunRecord) -> None:
         raise
 
 
+def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], None]:
+    """Return what closes an attempt, to be called until it works: a try may publish the result and find no room for the states."""
+    left = rank
+
+    def close() -> None:
+        nonlocal left
+        try:
+            job.folder.close(state, left)
+        except OSError:
+            if job.layout.result(state.run).exists():  # by this try: where there was one before, the set refuses
+                left = None
+            raise
+        if rank is not None:
+            job.folder.link(state.run)
+
+    return close
+
+
 def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
     """Do `action`, as often as it takes until the set's storage can be written. Raises what it raised when that takes too long."""
     started, told = time.monotonic(), ""

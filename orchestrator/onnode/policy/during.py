@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..events import Pulse, Transport
+from ..events import NetworkUse, Pulse
 from ..settings import Settings
 
 LEAST_S = 600
@@ -64,7 +64,7 @@ def stands_out(ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping
     return "", ""
 
 
-def on_sockets(told: Mapping[str, Transport]) -> str:
+def on_sockets(told: Mapping[str, NetworkUse]) -> str:
     """Return what is wrong with how RCCL reaches other nodes, "" where every rank that said it uses RDMA."""
     found = [(node, one) for node, one in sorted(told.items()) if one.other]
     if not found:
@@ -74,7 +74,7 @@ def on_sockets(told: Mapping[str, Transport]) -> str:
     return f"{node}{more}, {first.other} of {first.rdma + first.other} processes: {first.line}"
 
 
-def unwanted_sockets(told: Mapping[str, Transport], settings: Settings) -> str:
+def unwanted_sockets(told: Mapping[str, NetworkUse], settings: Settings) -> str:
     """Return why an attempt is ended where the site requires RDMA, or ""."""
     found = on_sockets(told) if settings.network_rdma == "required" else ""
     return f"RCCL does not use RDMA although the site says network.rdma: required ({found})" if found else ""
