@@ -96,7 +96,19 @@ def test_the_index_is_what_the_commands_say_of_themselves() -> None:
             declared[command.name] = command.summary
     assert declared == COMMANDS
     verdicts = {name for name in COMMANDS if import_module(f"orchestrator.cli.{name}").COMMAND.verdict}
-    assert verdicts == {"preflight", "run", "watch", "score", "check", "tune", "compare", "package", "demo", "replay"}
+    assert verdicts == {
+        "preflight",
+        "run",
+        "watch",
+        "score",
+        "check",
+        "tune",
+        "compare",
+        "package",
+        "demo",
+        "replay",
+        "ledger",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -76,10 +76,10 @@ def log_dir_of(path: Path) -> Path:
 
 def chosen_set(args: Namespace) -> RunSet:
     """The set that SET and --site mean. The site is not even read when SET is a path."""
-    from orchestrator.evidence.sets import open_set
+    from orchestrator.evidence.sets import is_set, open_set
     from orchestrator.runset.find import find_set
 
-    if args.set and (Path(args.set).expanduser() / "set.json").exists():
+    if args.set and is_set(Path(args.set).expanduser()):
         return open_set(find_set(args.set, None))
     site = find_site(args.site)
     return open_set(find_set(args.set, log_dir_of(site) if site else None))

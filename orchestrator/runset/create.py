@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RenderError, SetError
+from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import SetRecord, write
 from orchestrator.render import write_bundle
@@ -78,7 +79,7 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
     final = log_dir / record.set_id
     temporary = log_dir / f".{record.set_id}.tmp.{os.getpid()}"
     try:
-        _make(temporary, record, bundle)
+        _make(temporary, record, bundle, final)
         if final.exists():
             raise FileExistsError(errno.EEXIST, "there is a set of this name", str(final))
         os.rename(temporary, final)
@@ -93,13 +94,14 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
     return Layout(final)
 
 
-def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes]) -> None:
+def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes], place: Path) -> None:
     layout = Layout(folder)
     folder.mkdir()
     for directory in (layout.submissions, layout.jobs, layout.results):
         directory.mkdir()
     write_bundle(bundle, layout.bundle)
     write(record, layout.set_file)
+    ledger.append(folder, ledger.declaration(record, place.absolute(), folder.stat().st_ino))
 
 
 def _explained(error: OSError, log_dir: Path) -> SetError:

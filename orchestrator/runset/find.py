@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.errors import SetError, UsageError, did_you_mean
-from orchestrator.evidence.sets import set_folders
+from orchestrator.evidence.sets import is_set, set_folders
 
 
 def find_set(name: str, log_dir: Path | None) -> Path:
@@ -15,7 +15,7 @@ def find_set(name: str, log_dir: Path | None) -> Path:
     SetError when the log directory is not there.
     """
     path = Path(name).expanduser()
-    if name and (path / "set.json").exists():
+    if name and is_set(path):
         return path.resolve()
     if name and ("/" in name or path.is_dir()):
         raise _no_set_at(path, log_dir)
@@ -42,13 +42,13 @@ def _listed(log_dir: Path) -> list[Path]:
             f"the log directory {log_dir} does not exist here",
             hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
         )
-    return [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
+    return [folder for folder in set_folders(log_dir) if is_set(folder)]
 
 
 def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
     if path.is_dir():
         what = "it has no set.json"
-        inside = [folder.name for folder in set_folders(path) if (folder / "set.json").exists()]
+        inside = [folder.name for folder in set_folders(path) if is_set(folder)]
         if inside:
             return UsageError(f"{path} is no set but holds {len(inside)}", hint=f"name one, such as {path / inside[0]}")
     else:

@@ -238,7 +238,19 @@ def test_exit_codes_are_documented() -> None:
 
 def test_commands_are_documented(cli: Commands) -> None:
     text = (DOCS / "commands.md").read_text()
-    for name in ("preflight", "submit", "run", "status", "watch", "logs", "nodes", "cancel", "resume", "demo"):
+    for name in (
+        "preflight",
+        "submit",
+        "run",
+        "status",
+        "watch",
+        "logs",
+        "nodes",
+        "ledger",
+        "cancel",
+        "resume",
+        "demo",
+    ):
         assert f"\n## {name}\n" in text
         options = set(re.findall(r"--[a-z][a-z-]+", cli(name, "--help").out.split("\noptions:")[-1]))
         section = text.split(f"\n## {name}\n")[1].split("\n## ")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ..policy import place
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
 from ..settings import Settings, SettingsError, check_parts, load
-from .folder import NO_ROOM, FolderError, open_folder
+from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .nodes import Flow, LocalNodes, Nodes, SlurmNodes, together
 from .run import try_run
@@ -27,13 +28,18 @@ def main(bundle: Path, kind: str) -> int:
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)
-        gone = folder.take(scheduler)
+        gone = folder.take(scheduler, lambda: _lost(folder))
     except (SettingsError, LookupError, FolderError) as error:
         log(f"error: {error}")
         return 1
     if gone:
-        log(f"taking over from job {gone}, which is gone")
+        log(f"taking over from {gone}, which is gone")
     return SetJob(settings, scheduler, folder, environment).work()
+
+
+def _lost(folder: Folder) -> None:
+    log(f"error: {folder.layout.loop_lock} is not this job's any more: ending what goes on, without a word in the set")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:

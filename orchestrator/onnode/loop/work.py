@@ -148,6 +148,7 @@ class SetWork(Work):
             set_aside=self.aside,
             warnings=self.warnings,
             groups=groups if self.side_by_side and not final else [],
+            ledger=self.folder.head,
         )
         try:
             records.write(record, self.layout.job(self.job_id), sync=final)
