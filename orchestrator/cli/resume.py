@@ -13,9 +13,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_allocation, add_json, add_set
+from orchestrator.cli.arguments import add_allocation, add_json, add_others, add_set
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import chosen_set, excluded, refuse_without_scheduler, scheduler_of
+from orchestrator.cli.finding import excluded, own_set, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
@@ -27,18 +27,24 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
     add_allocation(parser)
+    add_others(parser)
+    parser.add_argument(
+        "--edited",
+        action="store_true",
+        help="the set's bundle was edited since it was declared, and is meant as it is now",
+    )
 
 
 def run(args: Namespace) -> int:
     from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.submit import missing_runs, submit
 
-    run_set = chosen_set(args)
+    run_set = own_set(args)
     allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side)
     if allocation.exclude:
         refuse_without_scheduler(run_set.record.scheduler)
     missing = missing_runs(run_set)
-    submission = submit(run_set, scheduler_of(run_set), allocation=allocation)
+    submission = submit(run_set, scheduler_of(run_set), allocation=allocation, edited=args.edited)
     _tell_set_aside(run_set, allocation.exclude)
     if args.json:
         print_json(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode import ledger
+from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.ledger import Entry
 from orchestrator.onnode.records import RunRecord, checked, open_regular
 
@@ -142,9 +142,19 @@ def _declaration(entries: list[Entry], evidence: SetEvidence) -> Iterator[Proble
     for name, value in asdict(record).items():
         if now[name] != value:
             yield Problem(0, "set.json", f"`{name}` is {str(now[name])[:80]}, and was declared as {str(value)[:80]}")
-    sha = _sha256(evidence.layout.bundle / "manifest.json")
-    if sha != record.bundle_sha256 and record.bundle_sha256:
-        yield Problem(0, "bundle/manifest.json", "is not the one that was declared")
+    if record.bundle_sha256:
+        yield from _bundle(entries, evidence, record.bundle_sha256)
+
+
+def _bundle(entries: list[Entry], evidence: SetEvidence, sha256: str) -> Iterator[Problem]:
+    folder = evidence.layout.bundle
+    try:
+        now = bundle.changed(bundle.hashes(folder), folder, sha256)
+    except OSError as error:
+        yield Problem(0, "bundle", f"cannot be read: {error.strerror or error}")
+        return
+    for name in bundle.unexpected(now, bundle.accepted(entries)):
+        yield Problem(0, f"bundle/{name}", "is not what was declared, or put on record as meant")
 
 
 def _submissions(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:

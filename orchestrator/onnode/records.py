@@ -84,7 +84,7 @@ class JobRecord(StateFile):
     """jobs/<job id>.json: the loop's own word on one job."""
 
     NEEDED = ("job_id", "state")
-    SELDOM = ("groups",)
+    SELDOM = ("groups", "edited")
     FINAL = frozenset({"complete", "cancelled", "time_limit", "paused", "failed"})
 
     schema: int = SCHEMA
@@ -110,6 +110,8 @@ class JobRecord(StateFile):
     """Where runs go on side by side: `nodes`, `run` and `attempt` of each group (0: between two runs)."""
     ledger: str = ""
     """The head of the set's ledger when this was written."""
+    edited: list[str] = field(default_factory=list)
+    """Files of the bundle that were edited since it was made, and meant so."""
 
     @property
     def final(self) -> bool:

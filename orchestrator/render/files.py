@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -12,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.errors import RenderError
+from orchestrator.onnode.bundle import changed, hashes
 
 _MANIFEST = "manifest.json"
 
@@ -91,16 +90,7 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
 
 def edited_files(directory: Path) -> list[str]:
     """Return the files of the bundle in `directory` that are not as its manifest says (changed, missing or added)."""
-    try:
-        outputs = json.loads((directory / _MANIFEST).read_bytes())["outputs"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [_MANIFEST]
-    found = {
-        name: hashlib.sha256(content).hexdigest()
-        for name, content in read_bundle(directory).items()
-        if name != _MANIFEST
-    }
-    return sorted(name for name in {*outputs, *found} if outputs.get(name) != found.get(name))
+    return list(changed(hashes(directory), directory))
 
 
 def read_bundle(directory: Path) -> dict[str, bytes]:

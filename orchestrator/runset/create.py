@@ -78,6 +78,8 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
     """
     final = log_dir / record.set_id
     temporary = log_dir / f".{record.set_id}.tmp.{os.getpid()}"
+    umask = os.umask(0o077)
+    os.umask(umask | 0o022)  # what a group can change, it can have run
     try:
         _make(temporary, record, bundle, final)
         if final.exists():
@@ -90,6 +92,7 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
             raise _explained(error.__cause__, log_dir) from error
         raise
     finally:
+        os.umask(umask)
         shutil.rmtree(temporary, ignore_errors=True)
     return Layout(final)
 

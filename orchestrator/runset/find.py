@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import SetError, UsageError, did_you_mean
 from orchestrator.evidence.sets import is_set, set_folders
 
+if TYPE_CHECKING:
+    from orchestrator.onnode.layout import Layout
 
-def find_set(name: str, log_dir: Path | None) -> Path:
+
+def foreign(layout: Layout) -> str:
+    """Return which file of a set that decides what runs is another user's, in words; "" when all are one's own, or root's."""
+    decisive = [layout.root, layout.set_file, layout.root / "ledger.jsonl", layout.bundle, *layout.bundle.rglob("*")]
+    for path in decisive:
+        try:
+            owner = path.lstat().st_uid
+        except OSError:
+            continue
+        if owner not in (os.getuid(), 0) or (path == layout.root and owner != os.getuid()):
+            return f"{path} belongs to user {owner}"
+    return ""
+
+
+def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     """The folder of the set called `name`: a path, a set id, the unambiguous beginning of one, or "" for the newest.
+
+    `owner`: only sets of that user are looked at.
 
     `log_dir` is where ids are looked up, None without a site. Raises UsageError when there is no such set or several,
     SetError when the log directory is not there.
@@ -25,7 +45,7 @@ def find_set(name: str, log_dir: Path | None) -> Path:
             f"there is no site file, so {said}",
             hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)",
         )
-    folders = [folder for folder in _listed(log_dir) if folder.name.startswith(name)]
+    folders = [folder for folder in _listed(log_dir, owner) if folder.name.startswith(name)]
     exact = [folder for folder in folders if folder.name == name]
     if exact or len(folders) == 1 or (folders and not name):
         return (exact or folders)[0]
@@ -33,16 +53,21 @@ def find_set(name: str, log_dir: Path | None) -> Path:
         shown = "".join(f"\n    {folder.name}" for folder in folders[:8])
         more = f"\n    and {len(folders) - 8} more" if len(folders) > 8 else ""
         raise UsageError(f"`{name}` is the beginning of {len(folders)} sets:{shown}{more}", hint="type more of it")
+    if owner is not None and _listed(log_dir):
+        raise UsageError(
+            f"no set in {log_dir} is yours", hint="name another user's set, and add --others if it is meant"
+        )
     raise _no_set_called(name, log_dir)
 
 
-def _listed(log_dir: Path) -> list[Path]:
+def _listed(log_dir: Path, owner: int | None = None) -> list[Path]:
     if not log_dir.is_dir():
         raise SetError(
             f"the log directory {log_dir} does not exist here",
             hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
         )
-    return [folder for folder in set_folders(log_dir) if is_set(folder)]
+    found = [folder for folder in set_folders(log_dir) if is_set(folder)]
+    return found if owner is None else [folder for folder in found if folder.lstat().st_uid == owner]
 
 
 def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:

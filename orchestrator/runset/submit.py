@@ -18,7 +18,7 @@ from typing import Any
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
-from orchestrator.onnode import ledger
+from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.lease import HeldError, this_process
 from orchestrator.onnode.policy.lease import Holder, unseen
@@ -61,7 +61,7 @@ def request_for(
         script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
         job_name=run_set.record.job_name,
         workdir=layout.bundle,
-        env={**env, **allocation.variables},
+        env={**env, **allocation.variables, **_kept(layout)},
         output=str(layout.job_output("%j")),
         options=allocation.options(run_set.record, layout, missing) if slurm else (),
     )
@@ -72,11 +72,12 @@ def submit(
     scheduler: Scheduler,
     *,
     allocation: Allocation = AS_RENDERED,
+    edited: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> SubmissionRecord:
     """Submit the set's job unless it has one, and return the record of the submission that is in force.
 
-    `allocation` is what this job asks for beyond the set's bundle.
+    `allocation` is what this job asks for beyond the set's bundle; `edited` says that its files are meant as they are now.
     Raises SetError when another controller works on the set, a job of it is alive, or nothing is left to run;
     SchedulerError when the scheduler refused; SchedulerUnknown when it cannot be told whether there is a job now.
     """
@@ -90,6 +91,7 @@ def submit(
         live = settle(run_set, scheduler)
         if live is not None:
             raise _already(run_set, live)
+        _verify_bundle(run_set, edited=edited)
         request = request_for(run_set, allocation=allocation)
         record = SubmissionRecord(
             number=_next_number(run_set.layout),
@@ -116,6 +118,33 @@ def _cluster(run_set: RunSet) -> str:
 def _signature(me: Holder) -> dict[str, Any]:
     """Return who submits, as it is put on record."""
     return {name: value for name, value in asdict(me).items() if name not in ("token", "job", "restart")}
+
+
+def _kept(layout: Layout) -> dict[str, str]:
+    """Return what the scheduler is to keep of the bundle: job.sh and the loop compare it before anything runs."""
+    return {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes(layout.bundle))} if layout.bundle.is_dir() else {}
+
+
+def _verify_bundle(run_set: RunSet, *, edited: bool) -> None:
+    """Raise SetError for a bundle that is not what was declared; with `edited` put on record that it is meant so."""
+    layout, sha256 = run_set.layout, run_set.record.bundle_sha256
+    if not sha256:
+        return
+    try:
+        now = bundle.changed(bundle.hashes(layout.bundle), layout.bundle, sha256)
+        wrong = bundle.unexpected(now, bundle.accepted(ledger.read(layout.root)[0]))
+        if wrong and edited:
+            ledger.append(layout.root, ("edit", {"files": now}))
+    except HeldError as held:
+        raise SetError(f"{held}", hint="try again in a minute") from held
+    except OSError as error:
+        raise SetError(f"{layout.bundle}: {error.strerror or error}", hint=f"ls -ld {layout.bundle}") from error
+    if wrong and not edited:
+        shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
+        raise SetError(
+            f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
+            hint=f"put it back, or say that it is meant: orchestrator resume {layout.root} --edited",
+        )
 
 
 def _tidy(layout: Layout) -> None:

@@ -348,7 +348,7 @@ def test_without_set_json_the_declaration_counts(one: Path, capsys: pytest.Captu
 def test_a_copy_is_another_set(one: Path, original: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its jobs are those of the original: nothing is ended, nothing is submitted under its name."""
     assert verify(one).copy_of == str(original)
-    for path in (one / "jobs").iterdir():
+    for path in (one / "jobs").glob("*.json"):
         path.write_text(json.dumps({**json.loads(path.read_text()), "state": "running", "ended_ms": 0}))
     for command in ("cancel", "resume"):
         assert main([command, str(one)]) == 5

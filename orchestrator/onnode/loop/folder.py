@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from .. import bundle as bundle_files
 from .. import ledger, records
 from ..events import now_ms, number
 from ..layout import Layout
@@ -76,6 +77,25 @@ class Folder:
             self.head = ledger.append(self.layout.root, *said, job=self.job_id, cluster=cluster)
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
+
+    def verify_bundle(self, kept: str) -> list[str]:
+        """Return the files of the bundle that were edited since it was made, and are meant so.
+
+        `kept`: its hash in the environment that the scheduler has kept since the submission, "" of a job started by hand. Raises
+        FolderError for a bundle that is not what was declared, or meant later; OSError.
+        """
+        found = bundle_files.hashes(self.layout.bundle)
+        now = bundle_files.changed(found, self.layout.bundle, self.record.bundle_sha256)
+        if wrong := bundle_files.unexpected(now, bundle_files.accepted(ledger.read(self.layout.root)[0])):
+            raise FolderError(
+                f"the bundle was edited since it was declared: {', '.join(wrong[:8])}; if that is meant: "
+                f"orchestrator resume {self.layout.root} --edited"
+            )
+        if kept and bundle_files.digest(found) != kept:
+            raise FolderError(
+                "the bundle was edited since this job was submitted; `orchestrator resume` submits it anew"
+            )
+        return sorted(now)
 
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank` as the run's result, where there is one, and write the final states.
@@ -370,9 +390,11 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
         if not layout.bundle.is_dir():
             _copy(bundle, layout)
         if before is None:
-            ledger.append(
-                layout.root, ledger.declaration(record, layout.root, layout.root.stat().st_ino), job=scheduler.job_id
-            )
+            first = [ledger.declaration(record, layout.root, layout.root.stat().st_ino)]
+            if record.bundle_sha256:  # a set that a job makes is of the bundle as it is
+                edits = bundle_files.changed(bundle_files.hashes(layout.bundle), layout.bundle, record.bundle_sha256)
+                first += [("edit", {"files": edits})] if edits else []
+            ledger.append(layout.root, *first, job=scheduler.job_id)
     except HeldError as held:
         raise FolderError(f"{held}; try again") from held
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -23,6 +24,7 @@ from .work import SetWork, log
 def main(bundle: Path, kind: str) -> int:
     """Work on a set; return 0 when every run of it has a result."""
     environment = dict(os.environ)
+    os.umask(os.umask(0o077) | 0o022)  # what a group can change in a set, it can have run
     try:
         settings = load(bundle)
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
@@ -69,6 +71,13 @@ class SetJob(SetWork):
         """Run what is missing; the exit status."""
         state, reason, self.groups = "failed", "the loop ended unexpectedly, see the job output", []
         try:
+            self.edited = self.folder.verify_bundle(self.environment.get("ORCH_BUNDLE_SHA256", ""))
+            script = (self.layout.bundle / "runtime_tunables.sh").read_bytes()
+            self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(
+                script
+            ).hexdigest()  # nodes compare before root runs it
+            if self.edited:
+                self.warn(f"the bundle was edited since it was made: {', '.join(self.edited[:8])}")
             self.folder.settle()
             self.environment_file()
             self._divide()
