@@ -5,7 +5,8 @@
     ├── DescriptorError          a system, workload or site document is wrong (carries every problem found)
     ├── RenderError              a bundle cannot be written
     ├── SchedulerError           the scheduler refused a request; carries the failed command
-    │   └── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
+    │   ├── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
+    │   └── SchedulerBusy        it takes nothing now; asked again with growing pauses, then told
     ├── SetError                 a set's folder is missing, unreadable or in the wrong state for the request
     └── InputError               logs or files given to score/check cannot be used
 
@@ -96,6 +97,10 @@ class SchedulerUnknown(SchedulerError):
     """No answer within the time limit, or one that cannot be read. Nothing may be concluded from it."""
 
     exit_code = ExitCode.UNKNOWN
+
+
+class SchedulerBusy(SchedulerError):
+    """It took nothing now, for its load or a limit on requests: safe to ask again."""
 
 
 class SetError(OrchestratorError):

@@ -451,7 +451,10 @@ put_back() {
     return 1
   fi
   end_watchdog
-  rm -rf "$TUNE_STATE"
+  # Only what is ours: the folder is what somebody named.
+  rm -f "$TUNE_STATE"/{journal,journal.new,watchdog,lock} "$TUNE_STATE"/owners/*
+  rmdir "$TUNE_STATE/owners" "$TUNE_STATE" 2>/dev/null
+  return 0
 }
 
 found_at() { # KIND TARGET: set KNOB_VALUE

@@ -108,6 +108,7 @@ def test_the_index_is_what_the_commands_say_of_themselves() -> None:
         "demo",
         "replay",
         "doctor",
+        "ledger",
     }
 
 

@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "resume": "submit the runs that a set still lacks",
     "score": "time-to-train per run and the score of a set or a folder of logs",
     "check": "compliance findings of a set or a folder of logs, per file and line",
+    "ledger": "whether a set is what was put on record of it",
     "images": "which image every node has; pull it once, bring it onto all of them",
     "code": "copy the benchmark's code out of a system's image",
     "prepare": "download and convert a workload's data; or check what is there",

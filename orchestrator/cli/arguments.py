@@ -26,6 +26,15 @@ def add_set(parser: ArgumentParser) -> None:
     add_site(parser)
 
 
+def add_others(parser: ArgumentParser) -> None:
+    """For commands that execute what is in a set, or end its job."""
+    parser.add_argument(
+        "--others",
+        action="store_true",
+        help="SET may be another user's, or hold files of theirs: what is in its bundle runs as you",
+    )
+
+
 RULESET_HELP = "round whose rules count, such as 6.0.0, or own: the workload's own, no MLPerf benchmark"
 
 

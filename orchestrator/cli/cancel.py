@@ -11,9 +11,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_set, seconds
+from orchestrator.cli.arguments import add_json, add_others, add_set, seconds
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import chosen_set, scheduler_of
+from orchestrator.cli.finding import own_set, scheduler_of
 from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode, SchedulerError, SetError
 
@@ -26,6 +26,7 @@ GRACE_S = 60.0
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
+    add_others(parser)
     parser.add_argument(
         "--grace",
         metavar="S",
@@ -39,7 +40,7 @@ def run(args: Namespace) -> int:
     from orchestrator.evidence.picture import as_json, look
     from orchestrator.runset.cancel import cancel
 
-    run_set = chosen_set(args)
+    run_set = own_set(args)
     scheduler = scheduler_of(run_set)
     jobs = cancel(run_set, scheduler, args.grace)
     if not jobs:

@@ -82,13 +82,37 @@ def log_dir_of(path: Path) -> Path:
 
 def chosen_set(args: Namespace) -> RunSet:
     """The set that SET and --site mean. The site is not even read when SET is a path."""
-    from orchestrator.evidence.sets import open_set
+    from orchestrator.evidence.sets import is_set, open_set
     from orchestrator.runset.find import find_set
 
-    if args.set and (user_path(args.set) / "set.json").exists():
+    if args.set and is_set(user_path(args.set)):
         return open_set(find_set(args.set, None))
     site = find_site(args.site)
     return open_set(find_set(args.set, log_dir_of(site) if site else None))
+
+
+def own_set(args: Namespace) -> RunSet:
+    """The set that SET and --site mean, for what executes or ends something: without SET the newest of one's own.
+
+    Raises SetError for one that another user made, or has files in, unless it is named and --others says that it is meant.
+    """
+    from orchestrator.evidence.sets import open_set
+    from orchestrator.runset.find import find_set, foreign
+
+    if not args.set:
+        if args.others:
+            raise UsageError("--others goes with the name of a set")
+        site = find_site(args.site)
+        return open_set(find_set("", log_dir_of(site) if site else None, owner=os.getuid()))
+    run_set = chosen_set(args)
+    if not args.others and (why := foreign(run_set.layout)):
+        from orchestrator.errors import SetError
+
+        raise SetError(
+            f"set {run_set.name} is not yours alone: {why}",
+            hint=f"what is in its bundle runs as you; look at it, then add --others: {run_set.layout.bundle}",
+        )
+    return run_set
 
 
 def scheduler_of(run_set: RunSet) -> Scheduler:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_allocation, add_job, add_json, add_set
+from orchestrator.cli.arguments import add_allocation, add_job, add_json, add_others, add_set
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import chosen_set, excluded, job_words, refuse_without_scheduler, scheduler_of
+from orchestrator.cli.finding import excluded, job_words, own_set, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
 
@@ -29,20 +29,26 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_json(parser)
     add_allocation(parser)
     add_job(parser)
+    add_others(parser)
+    parser.add_argument(
+        "--edited",
+        action="store_true",
+        help="the set's bundle was edited since it was declared, and is meant as it is now",
+    )
 
 
 def run(args: Namespace) -> int:
     from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.submit import missing_runs, submit
 
-    run_set = chosen_set(args)
+    run_set = own_set(args)
     scheduler = run_set.record.scheduler
     words = (*args.sbatch, *job_words(args, scheduler))
     allocation = Allocation(args.spares, tuple(excluded(args)), args.side_by_side, words)
     for option in ["--exclude"] * bool(allocation.exclude) + ["--sbatch"] * bool(args.sbatch):
         refuse_without_scheduler(scheduler, option)
     missing = missing_runs(run_set)
-    submission = submit(run_set, scheduler_of(run_set), allocation=allocation)
+    submission = submit(run_set, scheduler_of(run_set), allocation=allocation, edited=args.edited)
     _tell_set_aside(run_set, allocation.exclude)
     if args.json:
         print_json(

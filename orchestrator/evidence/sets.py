@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import SetError
 from orchestrator.evidence.files import Findings, is_node_name
+from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import SCHEMA, Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, StateFile, read
 
@@ -32,6 +34,10 @@ class SubmissionRecord(StateFile):
     argv: list[str] = field(default_factory=list)
     error: str = ""
     cancelled_ms: int = 0
+    by: dict[str, Any] = field(default_factory=dict)
+    """Who submitted: members of a lease (onnode/policy/lease.py)."""
+    ledger: str = ""
+    """The head of the set's ledger before this was asked."""
 
     @property
     def settled(self) -> bool:
@@ -123,6 +129,14 @@ class SetEvidence:
         """Whether the files alone tell the state: the job in charge closed the set, or there is none."""
         return not self.awaited and (self.job is None or self.job.final)
 
+    @cached_property
+    def copy_of(self) -> str:
+        """The set that this folder is a copy of, "" for what is none: its jobs are the other's."""
+        try:
+            return ledger.original(self.layout.root, ledger.read(self.layout.root)[0])
+        except OSError:
+            return ""
+
     # ---- the walk ----
 
     def run(self, run: int) -> RunRecord | None:
@@ -189,9 +203,24 @@ def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     """Return set.json; None without one, a Finding when it cannot be used."""
     path = f"{layout.root}/set.json"
     found = read(SetRecord, path)
+    if not isinstance(found, SetRecord):
+        found = _declared(layout) or found
     if isinstance(found, SetRecord) and not 0 <= found.nexp <= MOST_RUNS:
         return Finding(Path(path), f"`nexp` is {found.nexp}, and a set has at most {MOST_RUNS} runs")
     return found
+
+
+def _declared(layout: Layout) -> SetRecord | None:
+    """Return what the set was declared to be, where its set.json is lost."""
+    try:
+        return ledger.declared(ledger.read(layout.root)[0])
+    except OSError:
+        return None
+
+
+def is_set(folder: Path) -> bool:
+    """Return whether a folder has what says which set it is."""
+    return (folder / "set.json").exists() or (folder / ledger.NAME).exists()
 
 
 def open_set(root: Path) -> RunSet:

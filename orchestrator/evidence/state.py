@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
+from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.evidence.waits import words_of
-from orchestrator.onnode.records import JobRecord, SetRecord
+from orchestrator.onnode.lease import this_process
+from orchestrator.onnode.policy.lease import unseen
+from orchestrator.onnode.records import JobRecord
 from orchestrator.scheduler import Job
 
 STATES = {
@@ -15,6 +18,8 @@ STATES = {
     "unknown": "the scheduler did not answer to the submission",
     "refused": "the scheduler refused the job",
     "pending": "in the queue",
+    "held": "in the queue, and held; scontrol release lets it go",
+    "suspended": "Slurm has suspended the job",
     "starting": "containers are starting",
     "running": "runs are going on",
     "ending": "the job is being closed",
@@ -28,24 +33,56 @@ STATES = {
 }
 """Every state of a set, in words."""
 
-LIVE = frozenset({"unknown", "pending", "starting", "running", "ending"})
-"""States that change by themselves."""
+LIVE = frozenset({"unknown", "pending", "held", "suspended", "starting", "running", "ending"})
+"""States that change by themselves, or by somebody else's word."""
+
+_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held")
+_RELEASE = "it starts after: scontrol release {0} (or `orchestrator cancel`, then `resume`)"
+_AGAIN = "goes on at the first missing run"
+_ODD = {
+    "REQUEUED": ("pending", f"Slurm has put job {{0}} back into the queue; it {_AGAIN}"),
+    "REQUEUE_FED": ("pending", f"job {{0}} goes to another cluster of the federation; it {_AGAIN}"),
+    "REQUEUE_HOLD": ("held", f"Slurm has put job {{0}} back into the queue and holds it; {_RELEASE}"),
+    "SPECIAL_EXIT": ("held", f"job {{0}} is held after a special exit; {_RELEASE}"),
+    "RESV_DEL_HOLD": ("held", f"the reservation of job {{0}} is gone; {_RELEASE}"),
+    "SUSPENDED": ("suspended", "Slurm has suspended job {0}; it goes on by itself, or after: scontrol resume {0}"),
+    "STOPPED": ("suspended", "the processes of job {0} are stopped; they go on after: scancel --signal=CONT {0}"),
+}
+"""States of a job in which it waits for something else than nodes: the set's state, in words, and the way out."""
+_END = {
+    "CANCELLED": ("cancelled", "was cancelled"),
+    "TIMEOUT": ("time_limit", "was ended by its time limit"),
+    "DEADLINE": ("lost", "was ended by its deadline (--deadline: leave it out, or move it)"),
+    "PREEMPTED": ("lost", "was pre-empted by a job of higher priority"),
+    "NODE_FAIL": ("lost", "lost its batch host (resume with --exclude NODE keeps off it)"),
+    "BOOT_FAIL": ("lost", "got nodes that did not boot (resume with --exclude NODE keeps off them)"),
+    "OUT_OF_MEMORY": (
+        "lost",
+        "was killed for want of memory on its batch host (--mem=0 in the site's `sbatch` asks for all)",
+    ),
+    "REVOKED": ("lost", "was taken over by another cluster of the federation"),
+}
+"""How Slurm ended a job that did not close its set: the set's state, in words, and what to do before `resume`."""
 
 
 def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
     """Return (state, reason, the scheduler's job) of a set with a readable set.json."""
     known, own, asked = _job(files, jobs), files.job, files.submission
+    if not files.settled and files.copy_of:
+        return "lost", f"this is a copy of {files.copy_of}, and its jobs work on that", None
     if files.awaited and asked is not None:
-        state, reason = _judge_awaited(asked, known, answered=jobs is not None)
+        state, reason = _judge_awaited(files, asked, known, answered=jobs is not None)
         return state, reason + (_last_words(files, asked.job_id) if state == "lost" else ""), known
     if own is not None and own.final:
         return own.state, own.reason, None
     if own is not None:
-        return *_judge_working(own, known, jobs, files.record), known
+        return *_judge_working(files, own, known, jobs), known
     return ("new", "", None) if asked is None else ("refused", words_of(asked.error), None)
 
 
-def _judge_awaited(asked: SubmissionRecord, known: Job | None, *, answered: bool) -> tuple[str, str]:
+def _judge_awaited(
+    files: SetEvidence, asked: SubmissionRecord, known: Job | None, *, answered: bool
+) -> tuple[str, str]:
     if known is not None:
         return _judge_queued(known)
     if not asked.settled:
@@ -54,6 +91,8 @@ def _judge_awaited(asked: SubmissionRecord, known: Job | None, *, answered: bool
         return "pending", "the scheduler does not answer; the job has written nothing yet"
     if asked.cancelled_ms:
         return "cancelled", "cancelled before it started"
+    if asked.by and (why := unseen(submitter(asked), this_process(cluster=_cluster(files)))):
+        return "pending", f"job {asked.job_id} has not begun, and is not shown here: {why}"
     return "lost", f"job {asked.job_id} is gone and has written no state"
 
 
@@ -74,27 +113,49 @@ def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
 
 
 def _judge_working(
-    own: JobRecord, known: Job | None, jobs: dict[str, Job] | None, record: SetRecord | None
+    files: SetEvidence, own: JobRecord, known: Job | None, jobs: dict[str, Job] | None
 ) -> tuple[str, str]:
+    record = files.record
     if jobs is None:
         return own.state, "the scheduler does not answer; this is what the job's files say"
     if record is not None and record.scheduler == "local" and own.host not in ("", os.uname().nodename):
         return own.state, f"runs on {own.host}; this is what its files say"
-    if known is None:
-        return "lost", f"job {own.job_id} is gone without having closed the set"
-    if not known.alive:
-        return "lost", f"job {own.job_id} is {known.state} without having closed the set"
-    if known.waiting:
-        return "pending", words_of(queue_words(known))
+    if known is None or not known.alive:
+        if held := _held(files, jobs):
+            return own.state, f"job {own.job_id} is not shown here: {held}; this is what its files say"
+        state, words = ("lost", "is gone") if known is None else _END.get(known.state, ("lost", f"is {known.state}"))
+        return state, f"job {own.job_id} {words} without having closed the set"
+    if known.waiting or known.state in _ODD:
+        return _judge_queued(known)
     return ("ending", "") if known.state == "COMPLETING" else (own.state, own.reason)
 
 
+def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
+    """Why a job that is not shown here may be at work all the same; "" when it is gone."""
+    viewer = this_process(cluster=_cluster(files))
+    found = held_by(files.layout, viewer, jobs)
+    if found is None or found[1].gone or (files.job and found[0].job not in ("", files.job.job_id)):
+        return ""
+    return found[1].why
+
+
+def _cluster(files: SetEvidence) -> str:
+    if files.record is None or files.record.scheduler != "slurm":
+        return ""
+    from orchestrator.scheduler.slurm import cluster_name
+
+    return cluster_name()
+
+
 def _judge_queued(known: Job) -> tuple[str, str]:
+    if known.state == "PENDING" and known.reason in _HELD:
+        return "held", f"{known.reason}; {_RELEASE.format(known.id)}"
+    if known.state in _ODD:
+        state, words = _ODD[known.state]
+        return state, words.format(known.id) + (f" ({known.reason})" if known.reason else "")
     if not known.alive:
-        return (
-            "cancelled" if known.state == "CANCELLED" else "lost",
-            f"job {known.id} is {known.state} and has written no state",
-        )
+        state, words = _END.get(known.state, ("lost", f"is {known.state}"))
+        return state, f"job {known.id} {words} and has written no state"
     if known.waiting:
         return "pending", words_of(queue_words(known))
     return "starting", "" if known.state == "RUNNING" else known.state

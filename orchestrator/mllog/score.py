@@ -61,7 +61,8 @@ def score_source(
     differing = _differences(source, logs)
     logs.clear()
     score = score_runs(source.directory, runs, round_rules, why, source).replace(differences=differing)
-    return _with_outlook(score, round_rules, window or source.is_set, minutes_left)
+    score = _with_outlook(score, round_rules, window or source.is_set, minutes_left)
+    return score.replace(reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.told))
 
 
 def read_logs(source: Source) -> list[tuple[RunFile, Log]]:

@@ -31,7 +31,7 @@ class RunFile:
 class Source:
     """What a folder holds. `described` is set.json of a set folder ({} for a plain folder)."""
 
-    __slots__ = ("_workload", "described", "directory", "files", "pending", "unscored")
+    __slots__ = ("_workload", "described", "directory", "files", "pending", "refused", "told", "unscored")
 
     def __init__(self, directory: str, files: list[RunFile], described: dict[str, Any] | None = None) -> None:
         self.directory = directory
@@ -41,6 +41,10 @@ class Source:
         """Attempts that failed for reasons of the infrastructure: on record, not scored."""
         self.pending: list[int] = []
         """Runs of a set folder that have no result yet."""
+        self.refused: list[str] = []
+        """Why no score of the set can be valid, whatever its logs say."""
+        self.told: list[str] = []
+        """What else its records tell."""
 
         self._workload: dict[str, Any] | None = None
 
@@ -64,7 +68,7 @@ def find_source(directory: str) -> Source:
             f"{directory}: {'this is a file' if os.path.exists(directory) else 'there is no such folder'}",
             hint="give a folder with result_*.txt files, or a set folder",
         )
-    if os.path.isfile(os.path.join(directory, "set.json")):
+    if any(os.path.isfile(os.path.join(directory, name)) for name in ("set.json", "ledger.jsonl")):
         return _set_folder(directory)
     return _plain_folder(directory)
 
@@ -102,7 +106,8 @@ def natural(name: str) -> tuple[str, int, str]:
 
 
 def _set_folder(directory: str) -> Source:
-    described = read_json(os.path.join(directory, "set.json"))
+    described, on_record = read_json(os.path.join(directory, "set.json")), _on_record(directory)
+    described = described or on_record.get("set", {})
     if not described:
         raise InputError(
             f"{os.path.join(directory, 'set.json')}: this is not a set's description",
@@ -111,11 +116,31 @@ def _set_folder(directory: str) -> Source:
     source = Source(directory, [], described)
     for number in _run_numbers(directory, described):
         _add_run(source, os.path.join(directory, "runs", str(number)), number)
+    runs, nexp = on_record.get("runs", 0), on_record.get("set", {}).get("nexp", 0)
+    if runs > nexp:
+        source.told.append(f"{runs} runs are on record, and {nexp} were declared: this set was chosen from more runs")
     if not source.files and not source.pending and not source.unscored:
         raise InputError(
             f"{directory}: the set has no runs yet", hint=f"orchestrator status {os.path.basename(directory)}"
         )
     return source
+
+
+def _on_record(directory: str) -> dict[str, Any]:
+    """Return what the set was declared to be (`set`) and how many runs were begun (`runs`), by its ledger; {} without one."""
+    if not os.path.isfile(os.path.join(directory, "ledger.jsonl")):
+        return {}
+    from pathlib import Path
+
+    from orchestrator.onnode import ledger
+
+    try:
+        entries, _ = ledger.read(Path(directory))
+    except OSError:
+        return {}
+    record = ledger.declared(entries)
+    runs = {str(one.data.get("run")) for one in entries if one.kind == "attempt"}
+    return {"set": vars(record), "runs": len(runs)} if record else {}
 
 
 def _run_numbers(directory: str, described: dict[str, Any]) -> list[int]:
@@ -144,11 +169,17 @@ def _add_run(source: Source, folder: str, number: int) -> None:
         source.files.append(RunFile(path, os.path.basename(path), number, seed if known else None))
     else:
         source.pending.append(number)
-    source.unscored += _failed_attempts(folder, number)
+    failed, done = _attempts(folder, number)
+    source.unscored += failed
+    if len(done) > 1:
+        source.refused.append(
+            f"run {number} has results of attempts {', '.join(map(str, done))}: which one counts must not be chosen"
+        )
 
 
-def _failed_attempts(folder: str, number: int) -> list[dict[str, Any]]:
-    found = []
+def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the attempts that were lost, and the numbers of those that have a result."""
+    found, done = [], []
     names = (
         sorted((name for name in os.listdir(folder) if name.startswith("attempt_")), key=natural)
         if os.path.isdir(folder)
@@ -156,6 +187,8 @@ def _failed_attempts(folder: str, number: int) -> list[dict[str, Any]]:
     )
     for name in names:
         state = read_json(os.path.join(folder, name, "state.json"))
+        if state.get("outcome") in ("success", "not_converged"):
+            done.append(natural(name)[1])
         if state.get("outcome") in ("infrastructure", "interrupted"):
             found.append(
                 {
@@ -165,7 +198,7 @@ def _failed_attempts(folder: str, number: int) -> list[dict[str, Any]]:
                     "reason": state.get("reason", ""),
                 }
             )
-    return found
+    return found, done
 
 
 def read_json(path: str) -> dict[str, Any]:

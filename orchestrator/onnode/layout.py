@@ -36,6 +36,10 @@ class Layout:
     def job(self, job_id: str) -> Path:
         return self.jobs / f"{job_id}.json"
 
+    def job_environment(self, job_id: str) -> Path:
+        """The evaluated environment of the runs of one job, compressed."""
+        return self.jobs / f"{job_id}.env.gz"
+
     def events(self, job_id: str) -> Path:
         """What the nodes of a job said and what its loop decided."""
         return self.root / f"events-{job_id}.tsv"

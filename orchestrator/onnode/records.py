@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, Union
+from typing import Any, BinaryIO, ClassVar, TypeVar, Union
 
 from .regular import parse, read_bytes
 
@@ -83,7 +83,7 @@ class JobRecord(StateFile):
     """jobs/<job id>.json: the loop's own word on one job."""
 
     NEEDED = ("job_id", "state")
-    SELDOM = ("groups",)
+    SELDOM = ("groups", "edited")
     FINAL = frozenset({"complete", "cancelled", "time_limit", "paused", "failed"})
 
     schema: int = SCHEMA
@@ -107,6 +107,10 @@ class JobRecord(StateFile):
     warnings: list[str] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     """Where runs go on side by side: `nodes`, `run` and `attempt` of each group (0: between two runs)."""
+    ledger: str = ""
+    """The head of the set's ledger when this was written."""
+    edited: list[str] = field(default_factory=list)
+    """Files of the bundle that were edited since it was made, and meant so."""
 
     @property
     def final(self) -> bool:
@@ -174,6 +178,20 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 """Of each kind that was read: member -> what it must be."""
 
 
+def open_new(path: PathLike) -> BinaryIO:
+    """Make a file and open it for writing. Raises FileExistsError also where a link has the name: none is followed."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb")
+
+
+def sync_folder(path: PathLike) -> None:
+    """Have the names in a folder on the disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def read(kind: type[R], path: PathLike) -> R | Finding | None:
     """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members."""
     try:
@@ -186,10 +204,21 @@ def read(kind: type[R], path: PathLike) -> R | Finding | None:
         return Finding(Path(path), f"is no JSON: {error}")
     if not isinstance(data, dict):
         return Finding(Path(path), "is not a JSON object")
-    shape = _SHAPES.get(kind) or _SHAPES.setdefault(kind, {item.name: str(item.type) for item in fields(kind)})
-    values = {name: value for name, value in data.items() if name in shape}
+    shape, values = _fitting(kind, data)
     problem = _problem(kind, shape, values)
     return Finding(Path(path), problem) if problem else kind(**values)
+
+
+def checked(kind: type[R], data: dict[str, Any]) -> R | None:
+    """Return `data` as a record; None when it cannot be one. Ignores unknown members."""
+    shape, values = _fitting(kind, data)
+    return None if _problem(kind, shape, values) else kind(**values)
+
+
+def _fitting(kind: type[StateFile], data: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return what each member must be, and those that are known."""
+    shape = _SHAPES.get(kind) or _SHAPES.setdefault(kind, {item.name: str(item.type) for item in fields(kind)})
+    return shape, {name: value for name, value in data.items() if name in shape}
 
 
 def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any]) -> str:
@@ -220,9 +249,9 @@ def _misfit(value: Any, word: str) -> str:
 
 
 def write(record: StateFile, path: PathLike, *, sync: bool = True) -> None:
-    """Write `record` to `path` through a temporary file in the same folder, renamed. Raises OSError."""
+    """Write `record` to `path` through a temporary file in the same folder, renamed: a link is replaced. Raises OSError."""
     values = {name: value for name, value in asdict(record).items() if value or name not in record.SELDOM}
-    write_bytes(path, (json.dumps(values, indent=1) + "\n").encode(), sync=sync)
+    _replace(Path(path), (json.dumps(values, indent=1) + "\n").encode(), sync)
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
@@ -235,15 +264,20 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_bytes(content)
         return
-    path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.tmp.{os.getpid()}")
+    _replace(path.resolve() if path.is_symlink() else path, content, sync)
+
+
+def _replace(path: Path, content: bytes, sync: bool) -> None:
+    temporary = path.with_name(f".{path.name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
     try:
-        with open(temporary, "wb") as file:
+        with open_new(temporary) as file:
             file.write(content)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+        if sync:
+            sync_folder(path.parent)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise

@@ -130,16 +130,20 @@ class Waiting:
         *,
         patient: bool = False,
         errors: int | IO[bytes] = subprocess.DEVNULL,
+        given: bytes = b"",
     ) -> tuple[int, bytes]:
         """Run a program while everything else is served; return its exit status and what it printed, at most a megabyte.
 
         NOT_DONE: it was killed after `seconds`. CANNOT_START: there is no such program; the output says why. `patient`: it is
-        not ended when this node is to let go.
+        not ended when this node is to let go. `given` is its standard input.
         """
         try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-            )
+            with os.fdopen(os.memfd_create("given"), "wb+") as stdin:
+                stdin.write(given)
+                stdin.seek(0)
+                process = subprocess.Popen(
+                    argv, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                )
         except OSError as error:
             return CANNOT_START, f"{argv[0]}: {error.strerror}".encode()
         pipe: IO[bytes] = process.stdout  # type: ignore[assignment]

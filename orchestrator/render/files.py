@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 import shutil
 import tempfile
@@ -11,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.errors import ExitCode, RenderError, is_full
-from orchestrator.onnode.regular import parse, read_bytes
+from orchestrator.onnode.bundle import changed, hashes
+from orchestrator.onnode.regular import read_bytes
 
 LARGEST_DIFF = 256 << 10
 """Bytes of a file whose lines are compared; the time for that grows with their square."""
@@ -95,16 +95,7 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
 
 def edited_files(directory: Path) -> list[str]:
     """Return the files of the bundle in `directory` that are not as its manifest says (changed, missing or added)."""
-    try:
-        outputs = parse(read_bytes(directory / _MANIFEST))["outputs"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [_MANIFEST]
-    found = {
-        name: hashlib.sha256(content).hexdigest()
-        for name, content in read_bundle(directory).items()
-        if name != _MANIFEST
-    }
-    return sorted(name for name in {*outputs, *found} if outputs.get(name) != found.get(name))
+    return list(changed(hashes(directory), directory))
 
 
 def read_bundle(directory: Path) -> dict[str, bytes]:

@@ -67,6 +67,7 @@ def _published(report: Report) -> tuple[PublishedResult, ...]:
 def _add_set(report: Report) -> None:
     from orchestrator.evidence.attempts import read_attempts
     from orchestrator.evidence.bandwidth import measurements
+    from orchestrator.evidence.ledger import head_of
     from orchestrator.evidence.nodes import read_groups, read_history, suspicions
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.startup import startups
@@ -87,7 +88,7 @@ def _add_set(report: Report) -> None:
     report.tunables = read_tunables(evidence)
     report.environment, report.environment_note = read_environment(evidence)
     report.images = images(evidence.jobs, report.described, report.attempts)
-    report.facts = set_facts(evidence.jobs, report.described)
+    report.facts = (*set_facts(evidence.jobs, report.described), ("ledger", head_of(evidence.layout.root) or "none"))
     report.problems = tuple(map(str, evidence.findings))
 
 

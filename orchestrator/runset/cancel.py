@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from orchestrator.errors import SchedulerUnknown
 from orchestrator.evidence.sets import RunSet
-from orchestrator.runset.submit import mark_cancelled, other_jobs, submissions
+from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, refuse_unseen, submissions
 from orchestrator.scheduler import Scheduler
 
 
 def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float) -> dict[str, bool]:
     """End every job of the set that is alive; {job id: whether it is gone}, empty when there is none.
 
-    Takes no lock: ending must be possible while another controller hangs. Raises SchedulerError and SchedulerUnknown.
+    Takes no lock: ending must be possible while another controller hangs. Raises SchedulerError, SchedulerUnknown, and
+    SetError for a copy of a set.
     """
+    refuse_copy(run_set)
     known = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set))
     asked = submissions(run_set.layout)
     gone: dict[str, bool] = {}
@@ -25,6 +27,8 @@ def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float) -> dict[str, b
             f"set {run_set.name}: its submission got no answer and there is no job of it now",
             hint="one may still appear; ask again in a minute",
         )
+    if not gone:
+        refuse_unseen(run_set, known)
     if not gone and scheduler.name == "local":
         return _left_overs(scheduler, [record.job_id for record in asked if record.job_id])
     return gone

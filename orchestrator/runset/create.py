@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
+from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import SetRecord, write
 from orchestrator.render import write_bundle
@@ -84,8 +85,10 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
     """
     final = log_dir / record.set_id
     temporary = log_dir / f".{record.set_id}.tmp.{os.getpid()}"
+    umask = os.umask(0o077)
+    os.umask(umask | 0o022)  # what a group can change, it can have run
     try:
-        _make(temporary, record, bundle)
+        _make(temporary, record, bundle, final)
         if final.exists():
             raise FileExistsError(errno.EEXIST, "there is a set of this name", str(final))
         os.rename(temporary, final)
@@ -96,6 +99,7 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
             raise _explained(error.__cause__, log_dir) from error
         raise
     finally:
+        os.umask(umask)
         shutil.rmtree(temporary, ignore_errors=True)
     return Layout(final)
 
@@ -120,13 +124,14 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
     return None
 
 
-def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes]) -> None:
+def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes], place: Path) -> None:
     layout = Layout(folder)
     folder.mkdir()
     for directory in (layout.submissions, layout.jobs, layout.results):
         directory.mkdir()
     write_bundle(bundle, layout.bundle)
     write(record, layout.set_file)
+    ledger.append(folder, ledger.declaration(record, place.absolute(), folder.stat().st_ino))
 
 
 def _explained(error: OSError, log_dir: Path) -> SetError:

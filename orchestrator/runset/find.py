@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import SetError, UsageError, did_you_mean
-from orchestrator.evidence.sets import set_folders
+from orchestrator.evidence.sets import is_set, set_folders
 from orchestrator.resources import user_path
 
+if TYPE_CHECKING:
+    from orchestrator.onnode.layout import Layout
 
-def find_set(name: str, log_dir: Path | None) -> Path:
+
+def foreign(layout: Layout) -> str:
+    """Return which file of a set that decides what runs is another user's, in words; "" when all are one's own, or root's."""
+    decisive = [layout.root, layout.set_file, layout.root / "ledger.jsonl", layout.bundle, *layout.bundle.rglob("*")]
+    for path in decisive:
+        try:
+            owner = path.lstat().st_uid
+        except OSError:
+            continue
+        if owner not in (os.getuid(), 0) or (path == layout.root and owner != os.getuid()):
+            return f"{path} belongs to user {owner}"
+    return ""
+
+
+def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     """The folder of the set called `name`: a path, a set id, the beginning or the last part of one, or "" for the newest.
+
+    `owner`: only sets of that user are looked at.
 
     `log_dir` is where ids are looked up, None without a site. Raises UsageError when there is no such set or several,
     SetError when the log directory is not there.
     """
     path = user_path(name)
-    if name and (path / "set.json").exists():
+    if name and is_set(path):
         return path.resolve()
     if name and ("/" in name or path.is_dir()):
         raise _no_set_at(path, log_dir)
@@ -26,7 +46,7 @@ def find_set(name: str, log_dir: Path | None) -> Path:
             f"there is no site file, so {said}",
             hint="give the set's folder, or --site FILE (or ORCHESTRATOR_SITE, or ./site.yaml)",
         )
-    listed = _listed(log_dir)
+    listed = _listed(log_dir, owner)
     folders = [folder for folder in listed if folder.name.startswith(name)]
     folders = folders or [folder for folder in listed if folder.name.endswith(f"-{name}")]
     exact = [folder for folder in folders if folder.name == name]
@@ -37,22 +57,27 @@ def find_set(name: str, log_dir: Path | None) -> Path:
         more = f"\n    and {len(folders) - 8} more" if len(folders) > 8 else ""
         part = "beginning" if folders[0].name.startswith(name) else "end"
         raise UsageError(f"`{name}` is the {part} of {len(folders)} sets:{shown}{more}", hint="type more of it")
+    if owner is not None and _listed(log_dir):
+        raise UsageError(
+            f"no set in {log_dir} is yours", hint="name another user's set, and add --others if it is meant"
+        )
     raise _no_set_called(name, log_dir)
 
 
-def _listed(log_dir: Path) -> list[Path]:
+def _listed(log_dir: Path, owner: int | None = None) -> list[Path]:
     if not log_dir.is_dir():
         raise SetError(
             f"the log directory {log_dir} does not exist here",
             hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
         )
-    return [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
+    found = [folder for folder in set_folders(log_dir) if is_set(folder)]
+    return found if owner is None else [folder for folder in found if folder.lstat().st_uid == owner]
 
 
 def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
     if path.is_dir():
         what = "it has no set.json"
-        inside = [folder.name for folder in set_folders(path) if (folder / "set.json").exists()]
+        inside = [folder.name for folder in set_folders(path) if is_set(folder)]
         if inside:
             return UsageError(f"{path} is no set but holds {len(inside)}", hint=f"name one, such as {path / inside[0]}")
     else:

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
-from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
+from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
+from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
+from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.lease import HeldError, this_process
+from orchestrator.onnode.policy.lease import Holder, unseen
 from orchestrator.onnode.records import JobRecord, numbered, write
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
@@ -28,6 +34,9 @@ AS_RENDERED = Allocation()
 
 LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses between looks for a job after an sbatch without an answer: the controller may be about to make it."""
+
+BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
+"""Pauses before a controller that takes no job now is asked again. (sbatch itself has tried for two minutes by then.)"""
 
 GRACE_S = 120
 """After so long without a trace of the job, an answering scheduler's "no such job" counts. slurmctld takes a request
@@ -52,7 +61,7 @@ def request_for(
         script=layout.bundle / ("job.sh" if slurm else "run_with_docker.sh"),
         job_name=run_set.record.job_name,
         workdir=layout.bundle,
-        env={**env, **allocation.variables},
+        env={**env, **allocation.variables, **_kept(layout)},
         output=str(layout.job_output("%j")),
         options=allocation.options(run_set.record, layout, missing) if slurm else (),
     )
@@ -63,20 +72,26 @@ def submit(
     scheduler: Scheduler,
     *,
     allocation: Allocation = AS_RENDERED,
+    edited: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> SubmissionRecord:
     """Submit the set's job unless it has one, and return the record of the submission that is in force.
 
-    `allocation` is what this job asks for beyond the set's bundle.
+    `allocation` is what this job asks for beyond the set's bundle; `edited` says that its files are meant as they are now.
     Raises SetError when another controller works on the set, a job of it is alive, or nothing is left to run;
     SchedulerError when the scheduler refused; SchedulerUnknown when it cannot be told whether there is a job now.
     """
-    with ControllerLock(run_set.layout.lock) as lock:
+    refuse_copy(run_set)
+    me = this_process(cluster=_cluster(run_set))
+    with ControllerLock(run_set.layout.lock, me.cluster) as lock:
         _tidy(run_set.layout)
+        if not run_set.layout.set_file.is_file() or not run_set.layout.set_file.stat().st_size:
+            write(run_set.record, run_set.layout.set_file)  # from its declaration
         _refuse_finished(run_set)
         live = settle(run_set, scheduler)
         if live is not None:
             raise _already(run_set, live)
+        _verify_bundle(run_set, edited=edited)
         request = request_for(run_set, allocation=allocation)
         record = SubmissionRecord(
             number=_next_number(run_set.layout),
@@ -84,10 +99,52 @@ def submit(
             requested_ms=_now_ms(),
             state="intended",
             argv=scheduler.command(request),
+            by=_signature(me),
+            ledger=ledger.head(ledger.read(run_set.layout.root)[0]),
         )
         _record(run_set, record)
         lock.confirm()
         return _ask(run_set, scheduler, request, record, pause)
+
+
+def _cluster(run_set: RunSet) -> str:
+    if run_set.record.scheduler != "slurm":
+        return ""
+    from orchestrator.scheduler.slurm import cluster_name
+
+    return cluster_name()
+
+
+def _signature(me: Holder) -> dict[str, Any]:
+    """Return who submits, as it is put on record."""
+    return {name: value for name, value in asdict(me).items() if name not in ("token", "job", "restart")}
+
+
+def _kept(layout: Layout) -> dict[str, str]:
+    """Return what the scheduler is to keep of the bundle: job.sh and the loop compare it before anything runs."""
+    return {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes(layout.bundle))} if layout.bundle.is_dir() else {}
+
+
+def _verify_bundle(run_set: RunSet, *, edited: bool) -> None:
+    """Raise SetError for a bundle that is not what was declared; with `edited` put on record that it is meant so."""
+    layout, sha256 = run_set.layout, run_set.record.bundle_sha256
+    if not sha256:
+        return
+    try:
+        now = bundle.changed(bundle.hashes(layout.bundle), layout.bundle, sha256)
+        wrong = bundle.unexpected(now, bundle.accepted(ledger.read(layout.root)[0]))
+        if wrong and edited:
+            ledger.append(layout.root, ("edit", {"files": now}))
+    except HeldError as held:
+        raise SetError(f"{held}", hint="try again in a minute") from held
+    except OSError as error:
+        raise SetError(f"{layout.bundle}: {error.strerror or error}", hint=f"ls -ld {layout.bundle}") from error
+    if wrong and not edited:
+        shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
+        raise SetError(
+            f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
+            hint=f"put it back, or say that it is meant: orchestrator resume {layout.root} --edited",
+        )
 
 
 def _tidy(layout: Layout) -> None:
@@ -100,7 +157,7 @@ def _ask(
     run_set: RunSet, scheduler: Scheduler, request: JobRequest, record: SubmissionRecord, pause: Callable[[float], None]
 ) -> SubmissionRecord:
     try:
-        job_id = scheduler.submit(request)
+        job_id = _submit(scheduler, request, pause)
     except SchedulerUnknown as error:
         found = _look_for(run_set, scheduler, record, (0.0, *LOOK_AGAIN_S), pause)
         if found is None:
@@ -114,21 +171,29 @@ def _ask(
             _record(run_set, replace(record, state="refused", error=error.message))
             raise
         job_id = found.id
-    submitted = replace(record, state="submitted", job_id=job_id)
     try:
-        _record(run_set, submitted)
+        return _record(run_set, replace(record, state="submitted", job_id=job_id))
     except SetError as error:
         raise SetError(
             f"job {job_id} was submitted, but that could not be recorded: {error.message}",
             hint=f"{error.hint}; then: orchestrator status {run_set.layout.root}",
         ) from error
-    return submitted
+
+
+def _submit(scheduler: Scheduler, request: JobRequest, pause: Callable[[float], None]) -> str:
+    for pause_s in BUSY_AGAIN_S:
+        try:
+            return scheduler.submit(request)
+        except SchedulerBusy:
+            pause(pause_s * random.uniform(0.8, 1.2))
+    return scheduler.submit(request)
 
 
 def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
     """Find out what became of earlier submissions, write it down, and return the job of the set that is alive, if any.
 
-    Raises SchedulerUnknown when that cannot be told. Call with the set's lock held.
+    Raises SchedulerUnknown when that cannot be told, also where a job of the set may be alive though it is not shown here. Call
+    with the set's lock held.
     """
     open_records = [record for record in submissions(run_set.layout) if not record.settled]
     jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set))
@@ -145,7 +210,47 @@ def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
         else:
             _record(run_set, replace(record, state="refused", error="no job of this name ever appeared"))
     alive = [job for job in jobs.values() if job.alive]
+    if not alive:
+        refuse_unseen(run_set, jobs)
     return alive[0] if alive else None
+
+
+def refuse_copy(run_set: RunSet) -> None:
+    """Raise SetError for a copy of a set: by their name its jobs are the other's."""
+    root = run_set.layout.root
+    if there := SetEvidence(root).copy_of:
+        raise SetError(
+            f"{root} is a copy of {there}: its jobs are those of the other",
+            hint=f"name that one, or submit a new set; score, report and package read the copy: orchestrator score {root}",
+        )
+
+
+def refuse_unseen(run_set: RunSet, jobs: Mapping[str, Job]) -> None:
+    """Raise SchedulerUnknown where a job of the set that `jobs` does not show as alive may be all the same.
+
+    It holds the set, or it is of another cluster or user: nothing follows from not seeing it.
+    """
+    viewer, evidence = this_process(cluster=_cluster(run_set)), SetEvidence(run_set.layout.root)
+    if (held := held_by(run_set.layout, viewer, jobs)) is not None and not held[1].gone:
+        holder, verdict = held
+        again = f"ask again in {verdict.wait_s:.0f} s" if verdict.wait_s else "ask where it was submitted"
+        raise SchedulerUnknown(
+            f"set {run_set.name}: {holder} may be at work on it: {verdict.why}",
+            hint=f"{again}; if it is gone for certain: rm {run_set.layout.loop_lock}",
+        )
+    asked = evidence.submission
+    if (
+        asked is None
+        or asked.state != "submitted"
+        or not asked.by
+        or any(job.job_id == asked.job_id for job in evidence.jobs)
+    ):
+        return
+    if asked.job_id not in jobs and (why := unseen(submitter(asked), viewer)):
+        raise SchedulerUnknown(
+            f"set {run_set.name}: job {asked.job_id} has not begun, and is not shown here: {why}",
+            hint="ask where it was submitted: orchestrator cancel, or resume, there",
+        )
 
 
 def submissions(layout: Layout) -> list[SubmissionRecord]:
@@ -247,17 +352,34 @@ def _next_number(layout: Layout) -> int:
     return max(numbered(layout.submissions), default=0) + 1
 
 
-def _record(run_set: RunSet, record: SubmissionRecord) -> None:
-    path = run_set.layout.submission(record.number)
+def _record(run_set: RunSet, record: SubmissionRecord) -> SubmissionRecord:
+    """Write a submission, the ledger first where it is settled or cancelled; the record as it was written."""
+    path, layout = run_set.layout.submission(record.number), run_set.layout
     try:
         path.parent.mkdir(exist_ok=True)
+        if record.settled:
+            record = replace(record, ledger=_on_ledger(layout, record))
         write(record, path)
+    except HeldError as held:
+        raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
         room = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise SetError(
             f"{path} cannot be written: {error.strerror or error}",
             hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}",
         ) from error
+    return record
+
+
+def _on_ledger(layout: Layout, record: SubmissionRecord) -> str:
+    """Put what became of a submission on record, once; the head of the ledger."""
+    entries, _ = ledger.read(layout.root)
+    said: ledger.Said = ("submit", {"number": record.number, "state": record.state, "job_id": record.job_id})
+    if record.cancelled_ms:
+        said = ("cancel", {"number": record.number, "job_id": record.job_id})
+    if any((one.kind, one.data) == said for one in entries):
+        return ledger.head(entries)
+    return ledger.append(layout.root, said, cluster=str(record.by.get("cluster", "")))
 
 
 def mark_cancelled(run_set: RunSet, job_id: str) -> None:

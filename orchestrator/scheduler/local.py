@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import SchedulerError
+from orchestrator.onnode.system import process_start
 from orchestrator.scheduler.job import Job, JobRequest
 
 JOB_ID = re.compile(r"^local-(\d+)-(\d+)$")
@@ -56,8 +57,8 @@ class Local:
         except OSError as error:
             raise SchedulerError(f"cannot start {request.script}: {error.strerror or error}", argv=argv) from error
         process.returncode = 0  # it outlives us on purpose; without this, Popen warns when it is collected
-        start = _start_ticks(process.pid)
-        if start is None:
+        start = process_start(process.pid)
+        if not start:
             raise SchedulerError(f"{request.script} ended at once", argv=argv, hint=f"see {request.workdir}")
         return f"local-{process.pid}-{start}"
 
@@ -84,27 +85,17 @@ def _pid(job_id: str) -> int | None:
     match = JOB_ID.match(job_id)
     if not match:
         raise SchedulerError(f"{job_id!r} is not a job of this machine (local-<pid>-<start>)")
-    pid, start = int(match.group(1)), int(match.group(2))
-    return pid if _start_ticks(pid) == start else None
+    pid = int(match.group(1))
+    return pid if _start(pid) == match.group(2) else None
 
 
-def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the third one (state) on; None for a process that is gone or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-    fields = text[text.rindex(")") + 2 :].split()
-    if fields[0] not in "ZX":
-        return fields
-    with suppress(ChildProcessError):  # only its parent can take it off the process table
-        os.waitpid(pid, os.WNOHANG)
-    return None
-
-
-def _start_ticks(pid: int) -> int | None:
-    fields = _stat(pid)
-    return int(fields[19]) if fields else None
+def _start(pid: int) -> str:
+    """The start time of a process; "" for one that is over, which is taken off the process table if it is a child of ours."""
+    found = process_start(pid)
+    if not found:
+        with suppress(OSError):
+            os.waitpid(pid, os.WNOHANG)
+    return found
 
 
 def _environments() -> Iterator[tuple[int, dict[str, str]]]:
@@ -129,13 +120,17 @@ def _running(job_id: str, name: str = "") -> Job:
 
 def _leaders() -> Iterator[Job]:
     for pid, env in _environments():
-        fields = _stat(pid)
-        if fields is None:
-            continue
-        job_id = f"local-{pid}-{fields[19]}"
+        job_id = f"local-{pid}-{_start(pid)}"
         # Before the launcher has become the script its environment lacks the id; it leads its session from the start.
-        if env.get("ORCH_JOB_ID", job_id if int(fields[3]) == pid else "") == job_id:
+        if env.get("ORCH_JOB_ID", job_id if _leads(pid) else "") == job_id:
             yield _running(job_id, env["ORCH_JOB_NAME"])
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except OSError:
+        return False
 
 
 def _started_ms(ticks: int) -> int:
@@ -145,7 +140,7 @@ def _started_ms(ticks: int) -> int:
 
 def members(job_id: str) -> list[int]:
     """Pids of everything that carries the job's id, also of what moved to a session of its own."""
-    return [pid for pid, env in _environments() if env.get("ORCH_JOB_ID") == job_id and _stat(pid)]
+    return [pid for pid, env in _environments() if env.get("ORCH_JOB_ID") == job_id and _start(pid)]
 
 
 def _kill_members(job_id: str) -> bool:

@@ -10,8 +10,9 @@ import re
 import time
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 
-from orchestrator.errors import SchedulerError, SchedulerUnknown
+from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
 
@@ -40,6 +41,12 @@ NO_ANSWER = re.compile(
 """Failures that come from the way to the controller or from its load. slurm_errno.c has their texts. The request may
 have arrived all the same, so they mean unknown."""
 
+BUSY = re.compile(
+    r"resource temporarily unavailable|slurm job queue full|temporarily disabled|rate limit exceeded",
+    re.IGNORECASE,
+)
+"""The controller's word that it took nothing now (EAGAIN, MaxJobCount, rl_enable; sbatch.c, slurm_errno.c): safe to ask again."""
+
 NO_CLUSTER = re.compile(r"configuration source|slurm\.conf", re.IGNORECASE)
 CLUSTER_HINT = "are you on a login node of the cluster? Otherwise set SLURM_CONF to its slurm.conf"
 
@@ -67,7 +74,7 @@ class Slurm:
 
         The job gets `request.env` and nothing else of ours: `--export=ALL` exports the environment of sbatch, which is
         exactly that. (`--export=NAME=VALUE,...` cannot carry a comma.)
-        Raises SchedulerError when Slurm says no, SchedulerUnknown when it cannot be told.
+        Raises SchedulerError when Slurm says no, SchedulerBusy when it says "not now", SchedulerUnknown when it cannot be told.
         """
         answer = ask(self.command(request), timeout_s=SUBMIT_S, env=_with_cluster(request))
         if answer.returncode == 0:
@@ -151,7 +158,12 @@ def _with_cluster(request: JobRequest) -> dict[str, str]:
 
 
 def _not_taken(answer: Answer) -> SchedulerError:
-    """Return the error for an sbatch that failed: refused, or nobody knows."""
+    """Return the error for an sbatch that failed: not now, refused, or nobody knows."""
+    if BUSY.search(answer.words):
+        return SchedulerBusy(
+            f"Slurm takes no job now: {answer.words}", argv=answer.argv, returncode=answer.returncode,
+            stdout=answer.stdout, stderr=answer.stderr, hint="nothing was submitted; submit again later",
+        )  # fmt: skip
     if NO_ANSWER.search(answer.stderr) or answer.returncode < 0:
         return unknown(answer, "sbatch failed on the way to the Slurm controller")
     if NO_CLUSTER.search(answer.stderr):
@@ -161,6 +173,22 @@ def _not_taken(answer: Answer) -> SchedulerError:
         "Slurm refused the job",
         hint="correct the site file (partition, account, qos, time limit, ...) and submit again",
     )
+
+
+def cluster_name() -> str:
+    """Return the name of the cluster that the commands talk to, as its jobs have it in SLURM_CLUSTER_NAME; "" without an answer."""
+    return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""))
+
+
+@cache
+def _cluster_name(path: str, conf: str) -> str:
+    """Ask once for each set of commands and configuration."""
+    try:
+        answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
+    except SchedulerError:
+        return ""
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.stdout, re.MULTILINE) if answer.returncode == 0 else None
+    return found[1] if found else ""
 
 
 def _signal(argv: list[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
+from orchestrator.evidence.ledger import head_of
 from orchestrator.mllog.blocks import open_log
 from orchestrator.mllog.own import OWN
 from orchestrator.mllog.score import score_source
@@ -65,6 +66,7 @@ class Chosen:
             "olympic_mean_minutes": score.olympic_mean,
             "normalization_factor": score.factor,
             "notes": score.notes,
+            "ledger": head_of(self.root),
             "differences": [finding.to_json() for finding in score.differences],
         }
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bundle_parts import LIMIT_S, Bundles, Set, kill_in, processes_in, until
+
+from orchestrator.onnode.lease import this_process
 
 HANG_IN_RUN_2 = "[[ $me != 2.1.* ]] || hang"
 
@@ -218,7 +223,7 @@ def test_a_loop_that_was_given_up_changes_nothing_any_more(bundles: Bundles) -> 
     before = {
         path: path.read_bytes() for path in one.root.rglob("*") if path.is_file() and path.suffix in (".json", ".txt")
     }
-    (one.root / "loop.lock").write_text("next\n")
+    (one.root / "loop.lock").write_text("next\n")  # of somebody, and it cannot be read
     loop.signal(signal.SIGTERM)
     loop.signal(signal.SIGCONT)
     assert loop.end() == 1
@@ -235,20 +240,26 @@ def test_two_loops_on_one_set(bundles: Bundles) -> None:
     holder = one.job["job_id"]
     code, out = bundles.again(one)
     assert code == 1
-    assert f"job {holder} is already working on {one.root}" in out
-    assert (one.root / "loop.lock").read_text() == f"{holder}\n"
+    assert f"job {holder} on {os.uname().nodename} is already working on {one.root}: its process is at work" in out
+    assert json.loads((one.root / "loop.lock").read_text())["job"] == holder
     assert len(one.jobs()) == 1
     loop.signal(signal.SIGTERM)
     assert loop.end() == 1
     complete_after(bundles, one, [["success"], ["interrupted", "success"]])
 
 
-@pytest.mark.parametrize("content", ["", "local-1-1\n", "local-999999999-1\n"])
+def dead(job: str = "local-999999999-1", **changes: Any) -> str:
+    """The lock of a loop whose process is over."""
+    return json.dumps({**asdict(this_process(job)), "pid": 999_999_999, "start": "1", **changes})
+
+
+@pytest.mark.parametrize("content", ["", dead(), dead(pid=os.getpid())], ids=["empty", "gone", "another process now"])
 def test_a_lock_that_nobody_holds(bundles: Bundles, content: str) -> None:
     """A lock of a process that is gone, whose pid is somebody else's now, or that was never written to the end."""
     bundles.make(nexp=1).run()
     one = bundles.set
     (one.root / "loop.lock").write_text(content)
+    os.utime(one.root / "loop.lock", None if content else (1, 1))
     code, out = bundles.again(one)
     assert code == 0, out
     assert not (one.root / "loop.lock").exists()
@@ -268,7 +279,7 @@ def test_many_loops_after_a_dead_one(bundles: Bundles) -> None:
     """All of them find the lock of a job that is gone; one of them gets the set."""
     bundles.make("[[ $me != 1.1.0 ]] || exit 1; [[ $me != 1.2.0 ]] || hang", nexp=1).run(MAX_ATTEMPTS="1")
     one = bundles.set
-    (one.root / "loop.lock").write_text("local-999999999-1\n")
+    (one.root / "loop.lock").write_text(dead())
     loops = [bundles.start(ORCH_SET_DIR=str(one.root)) for _ in range(5)]
     bundles.running(1, 2, "hanging")
     until(lambda: sum(loop.process.poll() is None for loop in loops) == 1)

@@ -250,6 +250,7 @@ def test_commands_are_documented(cli: Commands) -> None:
         "explain",
         "logs",
         "nodes",
+        "ledger",
         "cancel",
         "resume",
         "demo",

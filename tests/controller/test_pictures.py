@@ -35,27 +35,29 @@ def job(state: str, reason: str = "") -> dict[str, Job]:
     return {"7": Job("7", "orch-s", state, reason)}
 
 
+HELD = (
+    "Slurm has put job 7 back into the queue and holds it; it starts after: scontrol release 7 "
+    "(or `orchestrator cancel`, then `resume`) (JobHeldUser)"
+)
+REQUEUED = "Slurm has put job 7 back into the queue; it goes on at the first missing run"
+NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
+
+
 @pytest.mark.parametrize(
     ("submission", "own", "jobs", "state", "reason"),
     [
         (None, None, {}, "new", ""),
         (SENT, None, job("PENDING", "Priority"), "pending", "jobs with a higher priority come first (Priority)"),
-        (
-            SENT,
-            None,
-            job("REQUEUE_HOLD", "JobHeldUser"),
-            "pending",
-            "it is held by its user (REQUEUE_HOLD: JobHeldUser)",
-        ),
+        (SENT, None, job("REQUEUE_HOLD", "JobHeldUser"), "held", HELD),
         (SENT, None, job("CONFIGURING"), "starting", "CONFIGURING"),
         (SENT, None, job("RUNNING"), "starting", ""),
-        (SENT, None, job("CANCELLED"), "cancelled", "job 7 is CANCELLED and has written no state"),
+        (SENT, None, job("CANCELLED"), "cancelled", "job 7 was cancelled and has written no state"),
         (
             SENT,
             None,
             job("NODE_FAIL"),
             "lost",
-            "job 7 is NODE_FAIL and has written no state; it printed nothing (no job_7.out)",
+            f"job 7 {NODE_FAIL} and has written no state; it printed nothing (no job_7.out)",
         ),
         (SENT, None, {}, "lost", "job 7 is gone and has written no state; it printed nothing (no job_7.out)"),
         (SENT, None, None, "pending", "the scheduler does not answer; the job has written nothing yet"),
@@ -72,8 +74,8 @@ def job(state: str, reason: str = "") -> dict[str, Job]:
         ),
         (SENT, OWN, job("RUNNING"), "running", ""),
         (SENT, OWN, job("COMPLETING"), "ending", ""),
-        (SENT, OWN, job("REQUEUED"), "pending", "REQUEUED"),
-        (SENT, OWN, job("TIMEOUT"), "lost", "job 7 is TIMEOUT without having closed the set"),
+        (SENT, OWN, job("REQUEUED"), "pending", REQUEUED),
+        (SENT, OWN, job("TIMEOUT"), "time_limit", "job 7 was ended by its time limit without having closed the set"),
         (SENT, OWN, {}, "lost", "job 7 is gone without having closed the set"),
         (SENT, OWN, None, "running", "the scheduler does not answer; this is what the job's files say"),
         (SENT, JobRecord(job_id="7", state="time_limit", reason="near", started_ms=2_000), None, "time_limit", "near"),

@@ -16,14 +16,12 @@ from controller_parts import write_set
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
+from orchestrator.onnode.lease import read as read_lease
+from orchestrator.onnode.lease import this_process
+from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.records import JobRecord, read, write
 from orchestrator.runset import submit as submission
-from orchestrator.runset.lock import (
-    FOREIGN_STALE_S,
-    ControllerLock,
-    Holder,
-    read_holder,
-)
+from orchestrator.runset.lock import ControllerLock
 from orchestrator.runset.submit import (
     GRACE_S,
     job_environment,
@@ -202,18 +200,17 @@ def test_two_controllers_at_once_make_one_job(run_set: RunSet) -> None:
 
 
 def test_a_lock_of_a_dead_process_is_taken_over(run_set: RunSet) -> None:
-    stale = Holder(os.uname().nodename, os.getpid(), 1, 0, "x")  # this pid, but another start time
+    stale = replace(this_process(), start="1")  # this pid, but another start time
     run_set.layout.lock.write_text(json.dumps(asdict(stale)))
     assert submit(run_set, Cluster()).state == "submitted"
     assert [path.name for path in run_set.layout.root.glob(".controller*")] == []
 
 
 def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> None:
-    now_ms = int(time.time() * 1000)
-    run_set.layout.lock.write_text(json.dumps(asdict(Holder("login7", 4, 5, now_ms, "x"))))
+    run_set.layout.lock.write_text(json.dumps(asdict(replace(this_process(), host="login7", boot="7", pid=4))))
     with pytest.raises(SetError, match="process 4 on login7"):
         submit(run_set, Cluster())
-    run_set.layout.lock.write_text(json.dumps(asdict(Holder("login7", 4, 5, now_ms - FOREIGN_STALE_S * 1000 - 1, "x"))))
+    os.utime(run_set.layout.lock, (time.time() - STALE_S - 1,) * 2)
     assert submit(run_set, Cluster()).state == "submitted"
 
 
@@ -222,7 +219,7 @@ def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> 
 )
 def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet, text: str) -> None:
     run_set.layout.lock.write_text(text)
-    with pytest.raises(SetError, match="cannot be read"):
+    with pytest.raises(SetError, match="somebody on an unknown host"):
         submit(run_set, Cluster())
     os.utime(run_set.layout.lock, (1, 1))
     assert submit(run_set, Cluster()).state == "submitted"
@@ -230,11 +227,12 @@ def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet, text: str) 
 
 def test_who_lost_the_lock_does_not_submit(run_set: RunSet) -> None:
     with ControllerLock(run_set.layout.lock) as lock:
-        thief = Holder("elsewhere", 1, 1, int(time.time() * 1000), "y")
+        thief = replace(this_process(), host="elsewhere")
         run_set.layout.lock.write_text(json.dumps(asdict(thief)))
         with pytest.raises(SetError, match="elsewhere"):
             lock.confirm()
-    assert read_holder(run_set.layout.lock) == thief  # not ours to remove
+    found = read_lease(run_set.layout.lock)
+    assert found is not None and found[0] == thief  # not ours to remove
 
 
 def test_all_done_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -171,3 +172,26 @@ def test_put_back_when_it_ends_while_they_are_set(tuned: Bench) -> None:
     os.killpg(agent.process.pid, signal.SIGTERM)
     assert agent.end() == 143
     assert settings(root) == AS_FOUND and not (tuned.folder / "states/n1").exists()
+
+
+def test_root_runs_only_what_the_loop_has_verified(tuned: Bench) -> None:
+    """The script was changed on the shared storage after the job had looked at it."""
+    root = host(tuned)
+    script = tuned.bundle / "runtime_tunables.sh"
+    sha = hashlib.sha256(script.read_bytes()).hexdigest()
+    script.write_text(f"touch {tuned.folder}/run_as_root\n")
+    agent = start(tuned, ORCH_TUNABLES_SHA256=sha)
+    kind, text = agent.hear("failed")
+    assert kind == "tunables" and "it was edited since the job verified it" in text
+    agent.end()
+    assert not (tuned.folder / "run_as_root").exists() and settings(root) == AS_FOUND
+
+
+def test_root_reads_nothing_from_the_storage(tuned: Bench) -> None:
+    """With root_squash root cannot: the script comes over standard input."""
+    host(tuned)
+    agent = start(tuned)
+    agent.hear("ready")
+    (tuned.bundle / "runtime_tunables.sh").unlink()
+    agent.end()
+    assert not (tuned.folder / "states/n1").exists()

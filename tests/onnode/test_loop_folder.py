@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from policy_parts import settings
 
 from orchestrator.onnode import records
 from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.lease import this_process
 from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord
@@ -131,11 +132,11 @@ def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(folder: Folder, 
     assert isinstance(left, RunRecord)
     assert (left.state, left.outcome, left.nodes, left.exit_codes) == (
         "failed",
-        "interrupted",
+        "infrastructure",
         ["n0", "n1"],
-        {"n0": 0, "n1": 0},
+        {},
     )
-    assert left.seed == after.record.root_seed + 1
+    assert left.seed == 1
     assert not folder.layout.result(1).exists()
 
 
@@ -209,50 +210,74 @@ def test_jobs_that_never_closed_are_closed(folder: Folder) -> None:
 # ---- one job at a time ----
 
 
-@pytest.mark.parametrize(
-    "content", ["", "\n", "local-1-1\n", "local-999999999-1\n", "local--\n", "x y", "\0" * 50, "é"]
-)
-def test_a_lock_that_nobody_holds(folder: Folder, content: str) -> None:
+def locked(folder: Folder, **changes: object) -> str:
+    """Make the set another job's, which lives elsewhere; the content of its lock."""
+    folder.let_go()
+    elsewhere: dict[str, Any] = {"boot": "another boot", "host": "elsewhere", **changes}
+    other = replace(this_process("77", "other"), **elsewhere)
+    folder.layout.loop_lock.write_text(json.dumps(asdict(other)))
+    return folder.layout.loop_lock.read_text()
+
+
+@pytest.mark.parametrize("content", ["", "local-1-1\n", "[1]", '{"pid": 1}', "\0" * 50, "é"])
+def test_a_lock_that_says_nothing_is_nobodys_when_it_is_old(folder: Folder, content: str) -> None:
+    folder.let_go()
     folder.layout.loop_lock.write_text(content)
+    os.utime(folder.layout.loop_lock, (1, 1))
     after = job(folder.layout.root)
-    assert after.is_mine and (after.job_id == folder.job_id) == folder.is_mine
+    assert after.is_mine
     assert list(folder.layout.root.glob(".loop.lock*")) == []
 
 
-def test_a_lock_that_somebody_holds(folder: Folder) -> None:
-    folder.layout.loop_lock.write_text(f"{LIVE}\n")
-    with pytest.raises(FolderError, match=re.escape(f"job {LIVE} is already working on {folder.layout.root}")):
+def test_a_lock_of_a_process_that_is_over(folder: Folder) -> None:
+    locked(folder, boot=this_process().boot, pid=999_999_999, start="5")
+    assert job(folder.layout.root).is_mine
+
+
+def test_a_second_loop_of_the_same_job_is_refused(folder: Folder) -> None:
+    before = folder.layout.loop_lock.read_text()
+    with pytest.raises(FolderError, match=f"job {folder.job_id} on .* is already working on .*its process is at work"):
+        job(folder.layout.root, folder.job_id)
+    assert folder.layout.loop_lock.read_text() == before and folder.is_mine
+    assert list(folder.layout.root.glob(".loop.lock*")) == []
+
+
+def test_a_job_of_another_cluster_is_never_gone(folder: Folder) -> None:
+    """Its scheduler does not answer here, and this one does not know the job."""
+    before = locked(folder)
+    os.utime(folder.layout.loop_lock, (1, 1))
+    with pytest.raises(FolderError, match="job 77 on elsewhere is already working on .*: it is of cluster other"):
         job(folder.layout.root)
-    assert folder.layout.loop_lock.read_text() == f"{LIVE}\n"
-    assert list(folder.layout.root.glob(".loop.lock*")) == []
+    assert folder.layout.loop_lock.read_text() == before
 
 
 def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
-    names = [f"local-{os.getpid()}-{process_start(os.getpid())}", *(f"{LIVE}-{one}" for one in range(7))]
-    folder.layout.loop_lock.write_text("local-1-1\n")
-    took: list[str] = []
+    locked(folder, boot=this_process().boot, pid=999_999_999, start="5")
+    took: list[Folder] = []
 
     def take(name: str) -> None:
         scheduler = LocalNodes({"ORCH_JOB_ID": name}, 1)
         try:
-            Folder(folder.layout, folder.record, name).take(scheduler)
-            took.append(name)
+            one = Folder(folder.layout, folder.record, name)
+            one.take(scheduler)
+            took.append(one)
         except FolderError:
             pass
 
-    threads = [threading.Thread(target=take, args=(name,)) for name in names]
+    threads = [threading.Thread(target=take, args=(f"{LIVE}-{one}",)) for one in range(8)]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    assert took == [folder.layout.loop_lock.read_text().strip()]
+    assert len(took) == 1 and took[0].is_mine
     assert list(folder.layout.root.glob(".loop.lock*")) == []
 
 
 def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Folder) -> None:
     state = attempt(folder, 1, 1, "", "success")
     before = {path: path.read_bytes() for path in folder.layout.root.rglob("*") if path.is_file()}
-    folder.layout.loop_lock.write_text(f"{LIVE}\n")
+    other = json.dumps(asdict(this_process("next")))
+    folder.layout.loop_lock.write_text(other)
     for write in (
         lambda: folder.close(replace(state, state="failed", outcome="infrastructure"), None),
         lambda: folder.close(replace(state, state="success", outcome="success"), 0),
@@ -261,7 +286,7 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
         with pytest.raises(FolderError, match="is not this job's any more"):
             write()
     folder.let_go()
-    assert folder.layout.loop_lock.read_text() == f"{LIVE}\n"
+    assert folder.layout.loop_lock.read_text() == other
     assert all(path.read_bytes() == content for path, content in before.items() if path != folder.layout.loop_lock)
 
 
@@ -270,13 +295,35 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
 
 @pytest.mark.parametrize("damage", ["empty", "half", "zeros", "no object"])
 def test_a_damaged_set_is_refused(folder: Folder, damage: str) -> None:
+    folder.let_go()
     DAMAGE[damage](folder.layout.set_file)
+    (folder.layout.root / "ledger.jsonl").unlink()
     with pytest.raises(FolderError, match="set.json.*it is damaged"):
+        job(folder.layout.root)
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "half", "zeros", "no object"])
+def test_a_damaged_set_is_restored_from_its_declaration(folder: Folder, damage: str) -> None:
+    before = folder.layout.set_file.read_bytes()
+    attempt(folder, 1, 1, "success", "success")
+    DAMAGE[damage](folder.layout.set_file)
+    after = successor(folder)
+    assert after.record == folder.record and folder.layout.set_file.read_bytes() == before
+    assert after.missing() == [2]
+
+
+@pytest.mark.parametrize("changes", [{"nexp": 3}, {"root_seed": 5}])
+def test_a_set_that_was_changed_since_it_was_declared_is_refused(folder: Folder, changes: dict[str, int]) -> None:
+    folder.let_go()
+    records.write(replace(folder.record, **changes), folder.layout.set_file)  # type: ignore[arg-type]
+    with pytest.raises(FolderError, match="were declared"):
         job(folder.layout.root)
 
 
 @pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0), ("root_seed", 2**40)])
 def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, value: int) -> None:
+    folder.let_go()
+    (folder.layout.root / "ledger.jsonl").unlink()
     records.write(replace(folder.record, **{member: value}), folder.layout.set_file)  # type: ignore[arg-type]
     with pytest.raises(FolderError, match="it is damaged"):
         job(folder.layout.root)
@@ -284,6 +331,7 @@ def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, v
 
 def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) -> None:
     folder.layout.set_file.unlink()
+    (folder.layout.root / "ledger.jsonl").unlink()
     with pytest.raises(FolderError, match="is gone, and the set has runs"):
         job(folder.layout.root)
     assert not folder.layout.set_file.exists()

@@ -192,19 +192,6 @@ def test_flows_go_on_side_by_side(nodes: Nodes) -> None:
     assert nodes.reactor.run(together([])) == []
 
 
-@pytest.mark.parametrize(
-    "job_id",
-    [
-        "",
-        "local",
-        "local-1",
-        "local--",
-        "local-x-1",
-        "local-1-1",
-        "local-999999999-5",
-        "other-1-1",
-        "local-" + "9" * 50,
-    ],
-)
-def test_a_job_that_is_no_process_here_is_gone(job_id: str) -> None:
-    assert not LocalNodes({}, 1).is_live(job_id)
+@pytest.mark.parametrize("job_id", ["", "local", "local-1", "local-1-1", "other-1-1", "local-" + "9" * 50])
+def test_of_a_job_that_is_none_of_slurms_slurm_is_not_asked(job_id: str) -> None:
+    assert LocalNodes({}, 1).sees(job_id) is None

@@ -167,6 +167,14 @@ def test_held_by_hand_until_revert(host: Host) -> None:
     assert host.is_as_before
 
 
+def test_a_folder_of_somebody_elses_keeps_what_is_in_it(host: Host) -> None:
+    host.state.mkdir()
+    (host.state / "precious").write_text("mine")
+    host.rows("apply", "hand", ORCH_OWNER_PID="0")
+    host.rows("revert", "hand")
+    assert [path.name for path in host.state.iterdir()] == ["precious"]
+
+
 def test_killed_while_it_writes(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Whenever the script is killed, a later revert gives the first values back."""
     host = Host(tmp_path, cpus=64)

@@ -6,6 +6,7 @@ as this node is held, so that a look costs no process.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 from ..events import number
+from ..regular import read_bytes
 from ..system import lines
 from ..waiting import Failed, Partner, Waiting
 from .node import Node, shortened
@@ -62,6 +64,7 @@ class Tuning:
         self._node, self._waiting = node, waiting
         self.on = node.settings.runtime_tunables == 1
         self._script = str(node.bundle / "runtime_tunables.sh")
+        self._content = b""
         self._roots = {"ORCH_TUNABLES_ROOT": node.root}
         if state := os.environ.get("ORCH_TUNABLES_STATE", ""):
             self._roots["ORCH_TUNABLES_STATE"] = state.replace("%n", node.name)
@@ -98,10 +101,25 @@ class Tuning:
             **self._roots,
         }
         words = [f"{name}={value}" for name, value in owner.items()]
-        argv = [*self._node.settings.sudo, "env", *words, "bash", self._script, action, self._node.owner]
+        # What root runs comes from here, as it was verified: root may not see the storage, and others may write on it.
+        try:
+            script = self._verified()
+        except OSError as error:
+            return f"{self._script}: {error.strerror}", ""
+        argv = [
+            *self._node.settings.sudo,
+            "env",
+            *words,
+            "bash",
+            "-c",
+            'eval "$(cat)"',
+            self._script,
+            action,
+            self._node.owner,
+        ]
         with self._node.open_log() as errors:
             for _ in range(_TRIES):
-                status, told = self._waiting.call(argv, patient=True, errors=errors)
+                status, told = self._waiting.call(argv, patient=True, errors=errors, given=script)
                 # A TERM to the whole job can end it before it has begun to ignore that; nothing was done then.
                 if action == "apply" or status not in _SIGNALLED:
                     break
@@ -118,6 +136,15 @@ class Tuning:
             elif action == "apply" and word == "unsupported" and need == "required":
                 notes.append(f"{name} unsupported on this host")
         return "; ".join(problems), shortened("; ".join(notes), 800)
+
+    def _verified(self) -> bytes:
+        """Return the script, once it is the one that the loop has verified. Raises OSError."""
+        if not self._content:
+            content, wanted = read_bytes(self._script), os.environ.get("ORCH_TUNABLES_SHA256", "")
+            if wanted and hashlib.sha256(content).hexdigest() != wanted:
+                raise OSError(0, "it was edited since the job verified it")
+            self._content = content
+        return self._content
 
     def _keep(self, rows: bytes) -> None:
         try:

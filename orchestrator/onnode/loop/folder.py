@@ -5,17 +5,21 @@ What it writes is described in docs/set-folder.md. A published result is final: 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from .. import records, regular
+from .. import bundle as bundle_files
+from .. import ledger, records, regular
 from ..events import now_ms, number
 from ..layout import Layout
+from ..lease import HeldError, Lease, this_process
 from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..settings import Settings
@@ -36,6 +40,10 @@ class Folder:
     layout: Layout
     record: SetRecord
     job_id: str
+    lease: Lease | None = None
+    head: str = ""
+    """Of the ledger, after what this job put on record."""
+    _known: dict[tuple[str, object, object], ledger.Entry] = field(default_factory=dict)
 
     # ---- runs and attempts ----
 
@@ -60,38 +68,74 @@ class Folder:
         self.layout.attempt(state.run, state.attempt).mkdir()
         for path in self._states(state):
             records.write(state, path, sync=False)
+        self.record_that(_began(state))
+
+    def record_that(self, *said: ledger.Said) -> None:
+        """Put something into the set's ledger. Raises OSError."""
+        cluster = self.lease.me.cluster if self.lease else ""
+        try:
+            self.head = ledger.append(self.layout.root, *said, job=self.job_id, cluster=cluster)
+        except HeldError as held:
+            raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
+
+    def verify_bundle(self, kept: str) -> list[str]:
+        """Return the files of the bundle that were edited since it was made, and are meant so.
+
+        `kept`: its hash in the environment that the scheduler has kept since the submission, "" of a job started by hand. Raises
+        FolderError for a bundle that is not what was declared, or meant later; OSError.
+        """
+        found = bundle_files.hashes(self.layout.bundle)
+        now = bundle_files.changed(found, self.layout.bundle, self.record.bundle_sha256)
+        if wrong := bundle_files.unexpected(now, bundle_files.accepted(ledger.read(self.layout.root)[0])):
+            raise FolderError(
+                f"the bundle was edited since it was declared: {', '.join(wrong[:8])}; if that is meant: "
+                f"orchestrator resume {self.layout.root} --edited"
+            )
+        if kept and bundle_files.digest(found) != kept:
+            raise FolderError(
+                "the bundle was edited since this job was submitted; `orchestrator resume` submits it anew"
+            )
+        return sorted(now)
 
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank` as the run's result, where there is one, and write the final states.
 
-        The result first: a state never speaks of a result that is not there. What is final is on the disk before anybody can
-        see it. Raises FolderError, OSError.
+        The ledger first: what it says and is not there yet, the next job makes so. Then the result: a state never speaks of one
+        that is not there. What is final is on the disk before anybody can see it. Raises FolderError, OSError.
         """
         self.check_mine()
         if rank is not None:
-            self._publish(state.run, state.attempt, rank)
+            self._publish(state.run, state.attempt, rank, _ended(state))
+        else:
+            self.record_that(_ended(state))
         for path in self._states(state):
             records.write(state, path)
 
     def _states(self, state: RunRecord) -> tuple[Path, Path]:
         return self.layout.attempt_state(state.run, state.attempt), self.layout.run_state(state.run)
 
-    def _publish(self, run: int, attempt: int, rank: int) -> None:
-        result, temporary = self.layout.result(run), self.layout.run(run) / f".result.tmp.{os.getpid()}"
+    def _publish(self, run: int, attempt: int, rank: int, *said: ledger.Said) -> None:
+        """Make a log the result of its run. `said` and the result are put on record before."""
+        result, temporary = self.layout.result(run), self.layout.run(run) / f".result.tmp.{os.urandom(8).hex()}"
         try:
-            with open(temporary, "wb") as out:
+            with records.open_new(temporary) as out:
                 with suppress(FileNotFoundError), regular.open_regular(self.layout.cache_log(run, attempt)) as log:
                     shutil.copyfileobj(log, out, 1 << 20)
                 with regular.open_regular(self.layout.node_log(run, attempt, rank)) as log:
                     shutil.copyfileobj(log, out, 1 << 20)
                 out.flush()
                 os.fsync(out.fileno())
+            self.check_mine()  # the log may be long
+            if os.path.lexists(result):
+                raise FolderError(f"{result} is there already; a published result is never replaced")
+            self.record_that(*said, _result(temporary, run, attempt, rank))
             try:
                 os.link(temporary, result)  # fails where there is one already
             except OSError as error:
                 if os.path.lexists(result):
                     raise FolderError(f"{result} is there already; a published result is never replaced") from error
                 os.replace(temporary, result)  # a file system without hard links
+            records.sync_folder(result.parent)
         finally:
             temporary.unlink(missing_ok=True)
         self.link(run)
@@ -103,59 +147,42 @@ class Folder:
 
     # ---- one job at a time ----
 
-    def take(self, scheduler: Nodes) -> str:
-        """Take the set for this job; return the id of one that had it and is gone. Raises FolderError when another works on it."""
-        lock = self.layout.loop_lock
-        mine, gone = lock.with_name(f".{lock.name}.{self.job_id}.{os.getpid()}"), ""
+    def take(self, scheduler: Nodes, lost: Callable[[], object] = lambda: None) -> str:
+        """Take the set for this job; return who had it and is gone. Raises FolderError when another works on it.
+
+        A job that the scheduler does not show any more is waited for until it is silent for long enough: it may live on. `lost`
+        is called, in another thread, when the set turns out to be another job's.
+        """
+        lock, me = self.layout.loop_lock, this_process(scheduler.job_id, scheduler.cluster, scheduler.restart)
+        self.lease = Lease(lock, me, sees=scheduler.sees, lost=lost)
         try:
-            # Complete before it can be seen.
-            mine.write_text(f"{self.job_id}\n")
-            for _ in range(20):
-                if _linked(mine, lock):
-                    return gone
-                holder = gone = _first_word(lock)
-                if holder and holder != self.job_id and scheduler.is_live(holder):
-                    raise FolderError(f"job {holder} is already working on {self.layout.root}")
-                self._drop(holder, mine, scheduler)
+            gone = self.lease.take(wait=True)
+        except HeldError as held:
+            raise FolderError(
+                f"{held.holder} is already working on {self.layout.root}: {held.verdict.why}"
+                f" (if it is gone for certain: rm {lock})"
+            ) from held
         except OSError as error:
             words = "disk full, quota, or a read-only file system"
             raise FolderError(f"cannot write {lock} ({words}): {error.strerror or error}") from error
-        finally:
-            with suppress(OSError):
-                mine.unlink()
-        raise FolderError(f"{lock} is taken again and again by other jobs")
-
-    def _drop(self, holder: str, mine: Path, scheduler: Nodes) -> None:
-        """Remove the lock of a job that is gone, but not one that another job has made since it was read."""
-        if not holder:  # without hard links it is there a moment before its content
-            time.sleep(1)
-        guard = self.layout.root / f".loop.lock.of-{''.join(c if c.isalnum() else '_' for c in holder)}"
-        if not _linked(mine, guard):
-            taker = _first_word(guard)
-            if not taker or not scheduler.is_live(taker):
-                guard.unlink(missing_ok=True)
-            time.sleep(0.1)
-            return
-        try:
-            if _first_word(self.layout.loop_lock) == holder:
-                self.layout.loop_lock.unlink(missing_ok=True)
-        finally:
-            guard.unlink(missing_ok=True)
+        return str(gone) if gone else ""
 
     @property
     def is_mine(self) -> bool:
         """Whether this job still has the set. A loop that Slurm has given up may live on, its successor may be done."""
-        return _first_word(self.layout.loop_lock) == self.job_id
+        try:
+            return self.lease is not None and self.lease.mine
+        except OSError:
+            return False
 
     def check_mine(self) -> None:
-        """Raise FolderError when another job has taken the set."""
-        if not self.is_mine:
+        """Raise FolderError when another job has taken the set, OSError when that cannot be told."""
+        if self.lease is None or not self.lease.mine:
             raise FolderError(f"{self.layout.loop_lock} is not this job's any more: another job has the set, or had it")
 
     def let_go(self) -> None:
-        with suppress(OSError):
-            if self.is_mine:
-                self.layout.loop_lock.unlink()
+        if self.lease is not None:
+            self.lease.release()
 
     # ---- what a killed job left ----
 
@@ -166,9 +193,26 @@ class Folder:
             if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != self.job_id:
                 words = job.reason or "the job ended without a word"
                 records.write(replace(job, state="failed", reason=words, ended_ms=now_ms()), path)
+        self._known = {_key(one): one for one in ledger.read(self.layout.root)[0]}
         for run in range(1, self.record.nexp + 1):
             self.layout.run(run).mkdir(parents=True, exist_ok=True)
             self._settle_run(run)
+        self._complete_ledger()
+
+    def _complete_ledger(self) -> None:
+        """Put on record what a killed job had no time to."""
+        known, missing = {_key(one) for one in ledger.read(self.layout.root)[0]}, list[ledger.Said]()
+        for run in range(1, self.record.nexp + 1):
+            for attempt in records.numbered(self.layout.run(run), "", "attempt_"):
+                state = records.read(RunRecord, self.layout.attempt_state(run, attempt))
+                if isinstance(state, RunRecord):
+                    missing += [] if ("attempt", run, attempt) in known else [_began(state)]
+                    missing += [] if ("end", run, attempt) in known or state.state == "running" else [_ended(state)]
+            if self.layout.result(run).is_file() and ("result", run, 0) not in known:
+                last = self.run_state(run)
+                missing.append(_result(self.layout.result(run), run, last.attempt if last else 0, -1))
+        if missing:
+            self.record_that(*missing)
 
     def _settle_run(self, run: int) -> None:
         """Make the run's state that of its last attempt, or of the one whose result is out. A job can be killed at any step."""
@@ -205,7 +249,9 @@ class Folder:
             if (status == "success") == (state.outcome == "success") and status:
                 self._publish(state.run, state.attempt, rank)
                 return state
-        return replace(state, state="failed", outcome="infrastructure", reason="its result and its log are lost")
+        state = replace(state, state="failed", outcome="infrastructure", reason="its result and its log are lost")
+        records.write(state, self.layout.attempt_state(state.run, state.attempt))
+        return state
 
     def _stops(self, run: int, attempt: int) -> dict[int, str]:
         """Rank -> status of the last run_stop in its log."""
@@ -224,6 +270,12 @@ class Folder:
                 return None
         if not isinstance(state, RunRecord) or (state.run, state.attempt) != (run, attempt):
             state = self._as_left(run, attempt)
+        if state.state == "running" and (ended := self._on_record(run, attempt)) is not None:
+            told = [rank for rank, status in self._stops(run, attempt).items() if status]
+            if ended.done and told and not self.layout.result(run).exists():
+                self._publish(run, attempt, told[0])
+            records.write(ended, path)
+            return ended
         if state.state != "running":
             return state
         stops = self._stops(run, attempt)
@@ -242,6 +294,15 @@ class Folder:
         records.write(state, path)
         return state
 
+    def _on_record(self, run: int, attempt: int) -> RunRecord | None:
+        """Return how an attempt ended by the ledger; None where that says nothing, or not what its logs say."""
+        found = self._known.get(("end", run, attempt))
+        data = found.data.get("state") if found else None
+        state = records.checked(RunRecord, data) if isinstance(data, dict) else None
+        if state is None or (state.run, state.attempt) != (run, attempt) or state.state == "running":
+            return None
+        return state if not state.done or any(self._stops(run, attempt).values()) else None
+
     def _as_left(self, run: int, attempt: int) -> RunRecord:
         """Return what is known of an attempt whose own state is lost, or damaged."""
         ranks = records.numbered(self.layout.attempt(run, attempt), ".json", "node_")
@@ -259,6 +320,29 @@ class Folder:
         word, outcome = ("success", "success") if status == "success" else ("failed", "not_converged")
         reason = "the run's state was lost; this is what its published result says"
         return replace(last, state=word, outcome=outcome, reason=reason, end_ms=last.end_ms or now_ms())
+
+
+def _began(state: RunRecord) -> ledger.Said:
+    return "attempt", {"run": state.run, "attempt": state.attempt, "seed": state.seed, "nodes": state.nodes}
+
+
+def _ended(state: RunRecord) -> ledger.Said:
+    return "end", {"run": state.run, "attempt": state.attempt, "state": asdict(state)}
+
+
+def _result(path: Path, run: int, attempt: int, rank: int) -> ledger.Said:
+    """What is on record of a result; `rank` is -1 where it was published before it was put on record."""
+    whole = hashlib.sha256()
+    with regular.open_regular(path) as file:
+        while piece := file.read(1 << 20):
+            whole.update(piece)
+        size = file.tell()
+    return "result", {"run": run, "attempt": attempt, "rank": rank, "sha256": whole.hexdigest(), "bytes": size}
+
+
+def _key(one: ledger.Entry) -> tuple[str, object, object]:
+    """What a record is about; of a result the run alone."""
+    return one.kind, one.data.get("run"), 0 if one.kind == "result" else one.data.get("attempt")
 
 
 def seed_of(root: int, run: int, attempt: int) -> int:
@@ -284,17 +368,35 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
         for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
             folder.mkdir(parents=True, exist_ok=True)
         layout = Layout(root.resolve())
-        if not layout.set_file.exists():
-            if records.numbered(layout.runs, ""):
+        said = ledger.read(layout.root)[0]
+        record, before = records.read(SetRecord, layout.set_file), ledger.declared(said)
+        if record is None and before is None:
+            if records.numbered(layout.runs, "") or said:
                 raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back, or start a new set")
             _describe(bundle, settings, scheduler, layout, environment)
-        record = records.read(SetRecord, layout.set_file)
+            record = records.read(SetRecord, layout.set_file)
+        elif before is not None and not isinstance(record, SetRecord):
+            record = before
+            records.write(record, layout.set_file)
         if not isinstance(record, SetRecord):
             raise FolderError(f"{record or layout.set_file}; it is damaged")
+        if before is not None and (before.nexp, before.root_seed) != (record.nexp, record.root_seed):
+            raise FolderError(
+                f"{layout.set_file} says {record.nexp} runs with root seed {record.root_seed}, and {before.nexp} with "
+                f"{before.root_seed} were declared ({ledger.NAME}); put it back, or start a new set"
+            )
         if not (0 < record.root_seed <= MAX_SEED and 0 < record.nexp < 10_000):
             raise FolderError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
         if not layout.bundle.is_dir():
             _copy(bundle, layout)
+        if before is None:
+            first = [ledger.declaration(record, layout.root, layout.root.stat().st_ino)]
+            if record.bundle_sha256:  # a set that a job makes is of the bundle as it is
+                edits = bundle_files.changed(bundle_files.hashes(layout.bundle), layout.bundle, record.bundle_sha256)
+                first += [("edit", {"files": edits})] if edits else []
+            ledger.append(layout.root, *first, job=scheduler.job_id)
+    except HeldError as held:
+        raise FolderError(f"{held}; try again") from held
     except OSError as error:
         raise FolderError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
     return Folder(layout, record, scheduler.job_id)
@@ -338,36 +440,9 @@ def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout
     records.write(record, layout.set_file)
 
 
-def _linked(source: Path, target: Path) -> bool:
-    """Make `target` with the content of `source`, complete when it appears; False where there is one. Raises OSError."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError:  # no hard links here: the next best thing that only one can do
-        try:
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        except FileExistsError:
-            return False
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(source.read_bytes())
-        except OSError:  # half of it must not lock anybody out
-            target.unlink(missing_ok=True)
-            raise
-    return True
-
-
 def _size(path: Path) -> int:
     """Return the size of a file; 0 when there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _first_word(path: Path) -> str:
-    try:
-        return " ".join(regular.read_bytes(path, 4096).decode("utf-8", "replace").split()[:1])
-    except OSError:
-        return ""

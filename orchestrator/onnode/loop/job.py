@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from ..policy import place
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
 from ..settings import Settings, SettingsError, check_parts, load
-from .folder import NO_ROOM, FolderError, open_folder
+from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .late import too_late
 from .nodes import Flow, LocalNodes, Nodes, SlurmNodes, together
@@ -25,18 +27,24 @@ from .work import SetWork, log
 def main(bundle: Path, kind: str) -> int:
     """Work on a set; return 0 when every run of it has a result."""
     environment = dict(os.environ)
+    os.umask(os.umask(0o077) | 0o022)  # what a group can change in a set, it can have run
     try:
         settings = load(bundle)
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)
-        gone = folder.take(scheduler)
+        gone = folder.take(scheduler, lambda: _lost(folder))
     except (SettingsError, LookupError, FolderError) as error:
         log(f"error: {error}")
         return 1
     if gone:
-        log(f"taking over from job {gone}, which is gone")
+        log(f"taking over from {gone}, which is gone")
     return SetJob(settings, scheduler, folder, environment).work()
+
+
+def _lost(folder: Folder) -> None:
+    log(f"error: {folder.layout.loop_lock} is not this job's any more: ending what goes on, without a word in the set")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:
@@ -70,6 +78,13 @@ class SetJob(SetWork):
         state, reason, self.groups = "failed", "the loop ended unexpectedly, see the job output", []
         self.notices = Notices(self.bundle, self.settings, self.folder, self.job_id, self.environment)
         try:
+            self.edited = self.folder.verify_bundle(self.environment.get("ORCH_BUNDLE_SHA256", ""))
+            script = (self.layout.bundle / "runtime_tunables.sh").read_bytes()
+            self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(
+                script
+            ).hexdigest()  # nodes compare before root runs it
+            if self.edited:
+                self.warn(f"the bundle was edited since it was made: {', '.join(self.edited[:8])}")
             self.folder.settle()
             self.environment_file()
             self._divide()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..events import number
 from ..system import ask, job_state, process_start
 from ..waiting import Lines, Waiting
 
@@ -165,6 +166,9 @@ class Nodes:
 
     name: str
     job_id: str
+    cluster = ""
+    restart = 0
+    """How often Slurm has started this job again."""
     allocated: list[str]
 
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
@@ -186,9 +190,10 @@ class Nodes:
         """Return the seconds until the time limit of the job; None without one, or without an answer."""
         return None
 
-    def is_live(self, job_id: str) -> bool:
-        """Whether that job still runs. No answer of Slurm counts as yes: a set must never be worked on twice."""
-        return bool(re.match("[0-9]|local-[0-9]{1,9}-[0-9]", job_id)) and job_state(job_id, 120) != ""
+    def sees(self, job_id: str) -> bool | None:
+        """Return whether Slurm shows a job; None when it does not answer, and of a job that is none of Slurm's."""
+        state = job_state(job_id, 120) if job_id[:1].isdecimal() else "?"
+        return None if state == "?" else bool(state)
 
 
 class SlurmNodes(Nodes):
@@ -203,6 +208,8 @@ class SlurmNodes(Nodes):
                 "this is not inside a Slurm allocation; use: sbatch job.sh (or run_with_docker.sh on one node)"
             )
         self.job_id = environment["SLURM_JOB_ID"]
+        self.cluster = environment.get("SLURM_CLUSTER_NAME", "")
+        self.restart = number(environment.get("SLURM_RESTART_COUNT", ""), 6) or 0
         status, names = ask(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], 60)
         if status < 0 or status == 127:
             raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import os
 import signal
 import time
@@ -103,6 +105,8 @@ class SetWork(Work):
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
         self.started_ms = now_ms()
         self.warnings: list[str] = []
+        self.edited: list[str] = []
+        """Files of the bundle that are not as they were made, and meant so."""
         self.aside: list[dict[str, Any]] = []
         self.doing: list[Doing] = []
         """The groups of nodes that are at work."""
@@ -115,6 +119,14 @@ class SetWork(Work):
         """Write the environment of the runs. Raises SettingsError, OSError."""
         text = evaluate_config(self.bundle, self.settings, self.folder.record.nexp)
         records.write_bytes(self.layout.environment, text)
+        # Of each job, and small: values that are unique make each of them another one.
+        records.write_bytes(self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0))
+        what = {
+            "job_id": self.job_id,
+            "restart": self.scheduler.restart,
+            "environment": hashlib.sha256(text).hexdigest(),
+        }
+        self.folder.record_that(("job", {**what, "edited": self.edited}))
 
     def write(self, state: str = "", reason: str = "") -> None:
         """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
@@ -148,6 +160,8 @@ class SetWork(Work):
             set_aside=self.aside,
             warnings=self.warnings,
             groups=groups if self.side_by_side and not final else [],
+            ledger=self.folder.head,
+            edited=self.edited,
         )
         try:
             records.write(record, self.layout.job(self.job_id), sync=final)

@@ -1,0 +1,61 @@
+"""Compare a set with its ledger: what was declared, submitted, tried, published, cancelled and edited, in order.
+
+Names every record that was changed, dropped, moved or inserted, and every file that is not as it was put on record. Exit code 0:
+nothing of that; 1: something. The head stands for all records: the report and the package carry it, and --head compares.
+
+example:
+  orchestrator ledger verify MI325X_08x08x32-flux1-20261121
+  orchestrator ledger verify SET --head "31 5f0c..." --json
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.command import Command
+from orchestrator.cli.finding import folders
+from orchestrator.cli.output import print_json
+from orchestrator.errors import ExitCode
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("action", choices=("verify",), help="what to do")
+    add_set(parser)
+    add_json(parser)
+    parser.add_argument("--head", metavar="HEAD", default="", help="a head that was kept elsewhere: `<number> <hash>`")
+
+
+def run(args: Namespace) -> int:
+    from pathlib import Path
+
+    from orchestrator.evidence.ledger import Problem, verify
+    from orchestrator.onnode import ledger
+
+    [folder] = folders([args.set] if args.set else [], args.site)
+    verdict = verify(Path(folder))
+    problems = list(verdict.problems)
+    if args.head and args.head not in [ledger.head([one]) for one in ledger.read(Path(folder))[0]]:
+        problems.append(Problem(0, ledger.NAME, f"no record is {args.head}: what was there then was changed"))
+    if args.json:
+        found = {"problems": [one.to_json() for one in problems], "valid": not problems}
+        print_json({"set": folder, **verdict.to_json(), **found})
+    else:
+        for one in problems:
+            print(one)
+        if verdict.torn:
+            print("note: the last line was never finished; the next record covers it")
+        if verdict.copy_of:
+            print(f"note: this is a copy of {verdict.copy_of}")
+        print(f"{verdict.records} records, {len(problems)} problems; head {verdict.head}")
+    return ExitCode.NO_SCORE if problems else ExitCode.OK
+
+
+COMMAND = Command(
+    "ledger",
+    "whether a set is what was put on record of it",
+    __doc__,
+    add_arguments,
+    run,
+    {ExitCode.OK: "everything is as on record", ExitCode.NO_SCORE: "something is not"},
+)

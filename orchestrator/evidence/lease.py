@@ -1,0 +1,30 @@
+"""Who holds a set, and what that means to whoever looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.onnode.lease import look
+from orchestrator.onnode.policy.lease import Holder, Verdict
+
+if TYPE_CHECKING:
+    from orchestrator.evidence.sets import SubmissionRecord
+    from orchestrator.onnode.layout import Layout
+    from orchestrator.scheduler import Job
+
+
+def held_by(layout: Layout, viewer: Holder, jobs: Mapping[str, Job]) -> tuple[Holder, Verdict] | None:
+    """Return who holds the set and what has become of them, `jobs` being what the scheduler shows; None when nobody does."""
+    try:
+        return look(layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive)
+    except OSError:
+        return None
+
+
+def submitter(asked: SubmissionRecord) -> Holder:
+    """Return who submitted, with the job, as far as the record says it."""
+    kinds = {item.name: int if item.type == "int" else str for item in fields(Holder)}
+    known: dict[str, Any] = {name: value for name, value in asked.by.items() if type(value) is kinds.get(name)}
+    return Holder(**{**known, "job": asked.job_id})

@@ -1,0 +1,62 @@
+"""Whether a bundle is what its manifest says: before anything of it runs, on both sides."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .ledger import Entry
+from .regular import parse, read_bytes
+
+MANIFEST = "manifest.json"
+
+
+def hashes(bundle: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below `bundle` by its path, in order; "no file" for links and the like. Raises OSError.
+
+    Byte code is no part of it.
+    """
+    found = {}
+    for folder, folders, names in os.walk(bundle):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in (*names, *(one for one in folders if os.path.islink(os.path.join(folder, one)))):
+            path = os.path.join(folder, name)
+            plain = os.path.isfile(path) and not os.path.islink(path)
+            found[os.path.relpath(path, bundle)] = hashlib.sha256(read_bytes(path)).hexdigest() if plain else "no file"
+    return dict(sorted(found.items()))
+
+
+def digest(found: dict[str, str]) -> str:
+    """Return one hash for all files, as job.sh computes it: that of the lines `sha256sum` prints, in the order of their bytes."""
+    rows = sorted((os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file")
+    return hashlib.sha256(b"".join(sha.encode() + b"  " + name + b"\n" for name, sha in rows)).hexdigest()
+
+
+def changed(found: dict[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
+    """Return name -> hash now ("" of what is gone) of all that is not as the manifest says; the manifest is to be `sha256`."""
+    try:
+        made = parse(read_bytes(bundle / MANIFEST))["outputs"]
+        wanted = {str(name): str(sha) for name, sha in made.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {MANIFEST: found.get(MANIFEST, "")}
+    wanted[MANIFEST] = sha256 or found.get(MANIFEST, "")
+    names = sorted({*wanted, *found})
+    return {name: found.get(name, "") for name in names if wanted.get(name) != found.get(name)}
+
+
+def accepted(entries: Iterable[Entry]) -> dict[str, str]:
+    """Return the edits that the ledger has, name -> hash: what was meant."""
+    known: dict[str, str] = {}
+    for one in entries:
+        files: Any = one.data.get("files") if one.kind == "edit" else None
+        if isinstance(files, dict):
+            known = {str(name): str(sha) for name, sha in files.items()}
+    return known
+
+
+def unexpected(now: dict[str, str], meant: dict[str, str]) -> list[str]:
+    """Return the names in which a bundle differs from what was declared, or meant later."""
+    return sorted(name for name in {*now, *meant} if now.get(name, "as made") != meant.get(name, "as made"))

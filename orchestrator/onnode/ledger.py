@@ -1,0 +1,146 @@
+"""The ledger of a set: ledger.jsonl, one line per thing that was declared or done, each with the hash of the line before it.
+
+Appended by the controller and by the loop, each line by a single write to the end of the file, under a lease. What its writer did
+not finish is covered by the next line (`torn`), and stays. docs/ledger.md describes the lines; orchestrator/evidence/ledger.py
+compares them with what is in the set.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .records import SetRecord, checked, sync_folder
+from .regular import open_regular, parse
+
+NAME, LOCK = "ledger.jsonl", ".ledger.lock"
+MOST_BYTES = 256 << 20
+PATIENCE_S = 30.0
+"""Others write for milliseconds."""
+
+Said = tuple[str, dict[str, Any]]
+"""What is to be put on record: kind and data."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line. `line` counts from 1; `kind` is "" for what is no record; `hash` is that of the line as it stands."""
+
+    line: int
+    hash: str
+    number: int = 0
+    kind: str = ""
+    time_ms: int = 0
+    prev: str = ""
+    torn: bool = False
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def _entry(line: int, text: bytes) -> Entry:
+    own = hashlib.sha256(text).hexdigest()
+    try:
+        said = parse(text)
+    except ValueError:
+        return Entry(line, own)
+    kinds = {"n": int, "time_ms": int, "kind": str, "prev": str, "data": dict}
+    if not isinstance(said, dict) or any(type(said.get(name)) is not kind for name, kind in kinds.items()):
+        return Entry(line, own)
+    return Entry(
+        line, own, said["n"], said["kind"], said["time_ms"], said["prev"], said.get("torn") is True, said["data"]
+    )
+
+
+def read(root: Path) -> tuple[list[Entry], bool]:
+    """Return the lines of a set's ledger, and whether the last one was never finished. Raises OSError; no ledger is no line."""
+    try:
+        with open_regular(root / NAME) as file:
+            if os.fstat(file.fileno()).st_size > MOST_BYTES:
+                raise OSError(0, f"longer than {MOST_BYTES} bytes", str(root / NAME))
+            content = file.read()
+    except FileNotFoundError:
+        return [], False
+    lines = content.split(b"\n")
+    torn = bool(lines[-1])
+    return [_entry(number, line) for number, line in enumerate(lines if torn else lines[:-1], 1)], torn
+
+
+def head(entries: list[Entry]) -> str:
+    """Return `<number> <hash>` of the last record, which stands for all before it; "" of an empty ledger."""
+    return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
+
+
+def append(root: Path, *said: Said, job: str = "", cluster: str = "") -> str:
+    """Put something on record, on the disk when this returns; the new head. Raises OSError, and HeldError after PATIENCE_S."""
+    from .lease import Lease, this_process
+
+    me = this_process(cluster=cluster)
+    lease = Lease(root / LOCK, me)
+    lease.take(patience_s=PATIENCE_S, wait=True, beat=False)
+    try:
+        entries, torn = read(root)
+        by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
+        number = max((one.number for one in entries), default=0)
+        prev, text = entries[-1].hash if entries else "", b"\n" * torn
+        for kind, data in said:
+            number += 1
+            line: dict[str, Any] = {
+                "n": number,
+                "time_ms": time.time_ns() // 1_000_000,
+                "kind": kind,
+                "by": by,
+                "prev": prev,
+            }
+            line.update({"torn": True} if torn else {}, data=data)
+            whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
+            prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
+        _write(root / NAME, text, new=not entries)
+        return f"{number} {prev}"
+    finally:
+        lease.release()
+
+
+def _write(path: Path, text: bytes, *, new: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        if os.write(fd, text) != len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if new:
+        sync_folder(path.parent)
+
+
+def declaration(record: SetRecord, place: Path, inode: int) -> Said:
+    """Return the first record of a set that is, or will be, in `place`."""
+    return "declare", {"set": asdict(record), "place": {"path": str(place), "inode": inode}}
+
+
+def declared(entries: list[Entry]) -> SetRecord | None:
+    """Return what the set was declared to be; None without a usable declaration."""
+    first = next((one for one in entries if one.kind == "declare"), None)
+    data = first.data.get("set") if first else None
+    return checked(SetRecord, data) if isinstance(data, dict) else None
+
+
+def original(root: Path, entries: list[Entry]) -> str:
+    """Return where the set is that this one is a copy of; "" when it is where it was declared, or was moved.
+
+    Both its path and its inode are others, and what was declared is still there, or its storage is not in sight.
+    """
+    found = next((one.data.get("place") for one in entries if one.kind == "declare"), None)
+    if not isinstance(found, dict) or not isinstance(found.get("path"), str):
+        return ""
+    path = found["path"]
+    try:
+        same = os.path.realpath(path) == os.path.realpath(root) or os.stat(root).st_ino == found.get("inode")
+    except OSError:
+        same = True
+    moved = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))
+    return "" if same or moved else path

@@ -1,0 +1,366 @@
+"""The ledger of a set that really ran: clean as it is, and every attack on it, or on what it speaks of, is named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_parts import Bundles, made
+
+from orchestrator.cli import main
+from orchestrator.evidence.ledger import Problem, verify
+from orchestrator.evidence.sets import SubmissionRecord, open_set
+from orchestrator.onnode import ledger
+from orchestrator.runset.submit import _record, mark_cancelled
+
+DIED_ONCE = "[[ $me != 2.1.* ]] || exit 3"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A complete set of three runs with a failed attempt, a submission and a cancel."""
+    with_bundles = made(tmp_path_factory.mktemp("ledger"))
+    bundles: Bundles = next(with_bundles)
+    code, out = bundles.make(DIED_ONCE, nexp=3).run()
+    assert code == 0, out
+    run_set = open_set(bundles.set.root)
+    job = bundles.set.job["job_id"]
+    _record(run_set, SubmissionRecord(number=1, job_name="x", requested_ms=1, state="submitted", job_id=job))
+    mark_cancelled(run_set, job)
+    yield bundles.set.root
+    next(with_bundles, None)
+
+
+@pytest.fixture
+def one(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / original.name, symlinks=True))
+
+
+def kinds(root: Path) -> list[str]:
+    return [entry.kind for entry in ledger.read(root)[0]]
+
+
+def test_what_was_done_is_on_record_in_order(original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ["attempt", "end", "result"]
+    again = ["attempt", "end", *run]
+    assert [kind for kind in kinds(original) if kind != "job"] == ["declare", *run, *again, *run, "submit", "cancel"]
+    verdict = verify(original)
+    assert verdict.problems == () and not verdict.torn and not verdict.copy_of
+    capsys.readouterr()
+    assert main(["ledger", "verify", str(original), "--json", "--head", verdict.head]) == 0
+    assert json.loads(capsys.readouterr().out)["head"] == verdict.head
+    assert main(["ledger", "verify", str(original), "--head", "3 abc"]) == 1
+    assert "no record is 3 abc" in capsys.readouterr().out
+
+
+def test_what_was_declared_is_what_was_asked_for(original: Path) -> None:
+    data = ledger.read(original)[0][0].data
+    assert (data["set"]["nexp"], data["place"]["path"]) == (3, str(original))
+    manifest = hashlib.sha256((original / "bundle/manifest.json").read_bytes()).hexdigest()
+    assert data["set"]["bundle_sha256"] == manifest and data["set"]["root_seed"] > 0
+
+
+def test_a_line_that_was_never_finished_is_covered_by_the_next_one(one: Path) -> None:
+    with open(one / ledger.NAME, "ab") as file:
+        file.write(b'{"n":99,"ki')
+    verdict = verify(one)
+    assert verdict.torn and verdict.problems == ()
+    ledger.append(one, ("note", {"text": "after a crash"}))
+    verdict = verify(one)
+    assert not verdict.torn and verdict.problems == ()
+    assert kinds(one)[-2:] == ["", "note"]
+
+
+def test_many_writers_at_once(one: Path) -> None:
+    before = len(kinds(one))
+    children = []
+    for number in range(4):
+        child = os.fork()
+        if not child:
+            for turn in range(10):
+                ledger.append(one, ("note", {"writer": number, "turn": turn}))
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    assert len(kinds(one)) == before + 40 and verify(one).problems == ()
+
+
+# ---- attacks ----
+
+Lines = list[dict[str, Any]]
+Named = Callable[[Problem], bool]
+
+
+def load(root: Path) -> Lines:
+    return [json.loads(line) for line in (root / ledger.NAME).read_text().splitlines()]
+
+
+def store(root: Path, lines: Lines, *, chained: bool) -> None:
+    """Write records back; `chained`: with numbers and hashes that fit again."""
+    text, prev = "", ""
+    for number, line in enumerate(lines, 1):
+        line = {**line, "n": number, "prev": prev} if chained else line
+        whole = json.dumps(line, separators=(",", ":"))
+        prev, text = hashlib.sha256(whole.encode()).hexdigest(), f"{text}{whole}\n"
+    (root / ledger.NAME).write_text(text)
+
+
+def about(number: int) -> Named:
+    return lambda problem: problem.record in (number - 1, number, number + 1)
+
+
+def from_on(number: int) -> Named:
+    """With a chain that was made anew: a record behind it that another file knows, or what it spoke of."""
+    return lambda problem: problem.record >= number - 1 or bool(problem.file)
+
+
+def file(name: str) -> Named:
+    return lambda problem: problem.file == name
+
+
+def flip(path: Path, dice: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    at = dice.randrange(len(content))
+    content[at] ^= 1 << dice.randrange(7)
+    path.write_bytes(content)
+
+
+def changed(value: Any, dice: random.Random) -> Any:
+    if isinstance(value, dict) and value:
+        name = dice.choice(sorted(value))
+        return {**value, name: changed(value[name], dice)}
+    if isinstance(value, list):
+        return [*value, "x"]
+    if isinstance(value, bool) or value is None:
+        return "x"
+    return value + 1 if isinstance(value, (int, float)) else f"{value}0"
+
+
+def byte_of_a_record(root: Path, dice: random.Random) -> Named:
+    lines = (root / ledger.NAME).read_bytes().splitlines(keepends=True)
+    at = dice.randrange(len(lines))
+    line = bytearray(lines[at])
+    line[dice.randrange(len(line) - 1)] ^= 1
+    lines[at] = bytes(line)
+    (root / ledger.NAME).write_bytes(b"".join(lines))
+    return about(at + 1)
+
+
+def member_of_a_record(root: Path, dice: random.Random, *, chained: bool = False) -> Named:
+    lines = load(root)
+    at = dice.randrange(len(lines))
+    name = dice.choice(["time_ms", "by", "kind", "data"])
+    lines[at] = {**lines[at], name: changed(lines[at][name], dice)}
+    store(root, lines, chained=chained)
+    return from_on(at + 1) if chained else about(at + 1)
+
+
+def dropped(root: Path, dice: random.Random, *, chained: bool = False) -> Named:
+    lines = load(root)
+    at = dice.randrange(len(lines))
+    del lines[at]
+    store(root, lines, chained=chained)
+    return from_on(at + 1) if chained else lambda problem: problem.record == at + 1 or bool(problem.file)
+
+
+def tail_dropped(root: Path, dice: random.Random) -> Named:
+    lines = load(root)
+    keep = dice.randrange(1, len(lines))
+    store(root, lines[:keep], chained=False)
+    return lambda problem: problem.record > keep or bool(problem.file)
+
+
+def moved(root: Path, dice: random.Random, *, chained: bool = False) -> Named:
+    lines = load(root)
+    first, second = sorted(dice.sample(range(len(lines)), 2))
+    lines[first], lines[second] = lines[second], lines[first]
+    store(root, lines, chained=chained)
+    return from_on(first + 1) if chained else about(first + 1)
+
+
+def inserted(root: Path, dice: random.Random, *, chained: bool = False) -> Named:
+    lines = load(root)
+    source, at = dice.randrange(len(lines)), dice.randrange(1, len(lines) + 1)
+    lines.insert(at, lines[source])
+    store(root, lines, chained=chained)
+    return from_on(at) if chained else lambda problem: problem.record in (source + 1, at, at + 1)
+
+
+def added_behind(root: Path, dice: random.Random) -> Named:
+    lines = load(root)
+    run = dice.randrange(4, 9)
+    what = {"run": run, "attempt": 1, "rank": 0, "sha256": "0" * 64, "bytes": 7}
+    store(root, [*lines, {**lines[-1], "kind": "result", "data": what}], chained=True)
+    return file(f"runs/{run}/result_{run}.txt")
+
+
+def cut(root: Path, dice: random.Random) -> Named:
+    content = (root / ledger.NAME).read_bytes()
+    (root / ledger.NAME).write_bytes(content[: dice.randrange(len(content) - 5)])
+    return lambda problem: bool(problem.record or problem.file)
+
+
+def result(root: Path, dice: random.Random) -> Named:
+    run = dice.randrange(1, 4)
+    path = root / f"runs/{run}/result_{run}.txt"
+    how = dice.randrange(5)
+    if how == 0:
+        flip(path, dice)
+    elif how == 1:
+        path.write_bytes(path.read_bytes()[: -dice.randrange(1, 20)])
+    elif how == 2:
+        path.write_bytes(path.read_bytes() + b"more\n")
+    elif how == 3:
+        other = run % 3 + 1
+        shutil.copy(root / f"runs/{other}/result_{other}.txt", path)
+    else:
+        path.unlink()
+    return file(f"runs/{run}/result_{run}.txt")
+
+
+def result_added(root: Path, dice: random.Random) -> Named:
+    run = dice.randrange(4, 9)
+    (root / f"runs/{run}").mkdir()
+    shutil.copy(root / "runs/1/result_1.txt", root / f"runs/{run}/result_{run}.txt")
+    return file(f"runs/{run}/result_{run}.txt")
+
+
+def state_of_an_attempt(root: Path, dice: random.Random) -> Named:
+    name = dice.choice(["runs/1/attempt_1", "runs/2/attempt_1", "runs/2/attempt_2", "runs/3/attempt_1"]) + "/state.json"
+    member = dice.choice(["seed", "outcome", "reason", "start_ms", "exit_codes", "state"])
+    values = json.loads((root / name).read_text())
+    (root / name).write_text(
+        json.dumps({**values, member: {"n9": 1} if member == "exit_codes" else changed(values[member], dice)})
+    )
+    return file(name)
+
+
+def attempt_removed(root: Path, dice: random.Random) -> Named:
+    name = dice.choice(["runs/1/attempt_1", "runs/2/attempt_1", "runs/3/attempt_1"])
+    shutil.rmtree(root / name)
+    return file(f"{name}/state.json")
+
+
+def declaration(root: Path, dice: random.Random) -> Named:
+    values = json.loads((root / "set.json").read_text())
+    member = dice.choice(["nexp", "root_seed", "bundle_sha256", "image", "target", "max_attempts"])
+    (root / "set.json").write_text(
+        json.dumps({**values, member: 7 if values[member] is None else changed(values[member], dice)})
+    )
+    return file("set.json")
+
+
+def submission(root: Path, dice: random.Random) -> Named:
+    path = root / "submissions/1.json"
+    if dice.randrange(2):
+        path.unlink()
+        return lambda problem: problem.file == "submissions/1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "job_id": "8"}))
+    return file("submissions/1.json")
+
+
+def removed(root: Path, dice: random.Random) -> Named:
+    if dice.randrange(2):
+        (root / ledger.NAME).unlink()
+    else:
+        (root / ledger.NAME).write_bytes(b"")
+    return file(ledger.NAME)
+
+
+ATTACKS: list[Callable[[Path, random.Random], Named]] = [
+    byte_of_a_record,
+    member_of_a_record,
+    lambda root, dice: member_of_a_record(root, dice, chained=True),
+    dropped,
+    lambda root, dice: dropped(root, dice, chained=True),
+    tail_dropped,
+    moved,
+    lambda root, dice: moved(root, dice, chained=True),
+    inserted,
+    lambda root, dice: inserted(root, dice, chained=True),
+    added_behind,
+    cut,
+    result,
+    result,
+    result_added,
+    state_of_an_attempt,
+    attempt_removed,
+    declaration,
+    submission,
+    removed,
+]
+
+
+@pytest.mark.parametrize("kind", range(len(ATTACKS)))
+def test_every_attack_is_named(original: Path, tmp_path: Path, kind: int) -> None:
+    """Ten seeds of each of twenty kinds: two hundred."""
+    for seed in range(10):
+        root = Path(shutil.copytree(original, tmp_path / f"{seed}", symlinks=True))
+        before = (root / ledger.NAME).read_bytes()
+        named = ATTACKS[kind](root, random.Random(1000 * kind + seed))
+        assert not (root / ledger.NAME).exists() or kind > 11 or (root / ledger.NAME).read_bytes() != before
+        problems = verify(root).problems
+        assert any(map(named, problems)), (kind, seed, [str(one) for one in problems])
+        assert all(str(one).isprintable() for one in problems)
+
+
+# ---- who reads it ----
+
+
+def test_two_results_of_one_run_are_refused(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two loops were at work: which result counts must not be chosen."""
+    assert "two attempts" not in scored(one, capsys)
+    shutil.copytree(one / "runs/2/attempt_2", one / "runs/2/attempt_3")
+    assert "run 2 has results of attempts 2, 3" in scored(one, capsys)
+
+
+def scored(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    main(["score", str(root), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    return " ".join([*told["reasons"], *told["notes"]])
+
+
+def test_a_set_that_was_chosen_from_more_runs_is_told(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "were declared" not in scored(one, capsys)
+    for run in (4, 5):
+        ledger.append(one, ("attempt", {"run": run, "attempt": 1, "seed": run, "nodes": []}))
+    assert "5 runs are on record, and 3 were declared" in scored(one, capsys)
+
+
+def test_without_set_json_the_declaration_counts(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = scored(one, capsys)
+    for damage in (lambda: (one / "set.json").write_text(""), (one / "set.json").unlink):
+        damage()
+        assert scored(one, capsys) == before
+        assert main(["status", str(one)]) == 0
+        assert "complete" in capsys.readouterr().out
+
+
+def test_a_copy_is_another_set(one: Path, original: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its jobs are those of the original: nothing is ended, nothing is submitted under its name."""
+    assert verify(one).copy_of == str(original)
+    for path in (one / "jobs").glob("*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "state": "running", "ended_ms": 0}))
+    for command in ("cancel", "resume"):
+        assert main([command, str(one)]) == 5
+        assert f"is a copy of {original}" in capsys.readouterr().err
+    assert main(["status", str(one)]) == 0
+    assert f"a copy of {original}" in capsys.readouterr().out
+
+
+def test_a_set_that_was_moved_is_the_same(one: Path, tmp_path: Path) -> None:
+    entries = ledger.read(one)[0]
+    place = {"path": str(tmp_path / "gone"), "inode": 1}
+    declared = replace(entries[0], data={**entries[0].data, "place": place})
+    assert ledger.original(one, [declared]) == ""
+    here = replace(entries[0], data={**entries[0].data, "place": {"path": "/elsewhere", "inode": one.stat().st_ino}})
+    assert ledger.original(one, [here]) == ""

@@ -1,0 +1,158 @@
+"""A set whose job this cluster does not show: on another cluster, of another user, or stopped. It is not gone by that."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands, write_set
+
+from orchestrator.errors import SchedulerBusy
+from orchestrator.evidence.sets import SubmissionRecord, open_set
+from orchestrator.onnode.lease import this_process
+from orchestrator.onnode.records import JobRecord
+from orchestrator.runset.submit import BUSY_AGAIN_S, submit
+from orchestrator.scheduler import Job, JobRequest
+from orchestrator.scheduler.slurm import Slurm
+
+Fake = Callable[[str, str], Path]
+JOB = JobRecord(job_id="7", state="running", host="node7", started_ms=10, run=1, attempt=1)
+ASKED = SubmissionRecord(number=1, job_name="orch-s", requested_ms=5, state="submitted", job_id="7")
+# The queue of cluster beta is empty; it would take a job.
+QUEUE, SBATCH, CONFIG = "exit 0", "echo 7001", 'echo "ClusterName             = beta"'
+
+
+def at_work(root: Path, *, cluster: str = "beta", uid: int = os.getuid(), age_s: float = 0) -> Path:
+    """The lock of the loop of job 7, on a node of `cluster`."""
+    lock = root / "loop.lock"
+    holder = replace(this_process("7", cluster), uid=uid, host="node7", boot="7", pid=4)
+    lock.write_text(json.dumps(asdict(holder)))
+    now = lock.stat().st_mtime
+    os.utime(lock, (now - age_s,) * 2)
+    return lock
+
+
+@pytest.fixture
+def beta(fake: Fake) -> Path:
+    fake("squeue", QUEUE)
+    fake("scontrol", CONFIG)
+    return fake("sbatch", SBATCH)
+
+
+@pytest.mark.parametrize(
+    ("holder", "why"),
+    [
+        ({"cluster": "alpha"}, "it was heard of 0 s ago"),
+        ({"cluster": "alpha", "age_s": 1_000_000}, "it is of cluster alpha, and this is beta"),
+        ({"age_s": 10}, "it was heard of 10 s ago"),
+    ],
+)
+def test_a_job_that_is_not_shown_is_not_doubled(
+    tmp_path: Path, cli: Commands, beta: Path, holder: dict[str, object], why: str
+) -> None:
+    root = write_set(tmp_path, "s", job=JOB, submission=ASKED)
+    lock = at_work(root, **holder)  # type: ignore[arg-type]
+    before = lock.read_bytes()
+    told = cli.json("status", root)
+    assert told["state"] == "running" and f"job 7 is not shown here: {why}" in told["reason"]
+    for command in ("resume", "cancel"):
+        assert cli(command, root).code == 4
+        assert "job 7 on node7 may be at work on it" in cli.err and why in cli.err
+    assert not beta.exists() and lock.read_bytes() == before
+
+
+def test_another_users_job_is_not_doubled(tmp_path: Path, cli: Commands, beta: Path) -> None:
+    """PrivateData=jobs: Slurm answers as if there were none. Root sees all."""
+    root = write_set(tmp_path, "s", job=JOB, submission=ASKED)
+    at_work(root, uid=os.getuid() + 1, age_s=1_000_000)
+    cli("resume", root)
+    if os.getuid():
+        assert cli.code == 4 and "another user's" in cli.err and not beta.exists()
+    else:
+        assert cli.code == 0, cli.err
+
+
+def test_a_job_of_this_cluster_that_is_not_shown_and_silent_is_gone(tmp_path: Path, cli: Commands, beta: Path) -> None:
+    root = write_set(tmp_path, "s", job=JOB, submission=ASKED)
+    at_work(root, age_s=1_000)
+    assert cli.json("status", root)["state"] == "lost"
+    assert cli("resume", root).code == 0, cli.err
+    assert len(beta.read_text().splitlines()) == 1
+    by = json.loads((root / "submissions/2.json").read_text())["by"]
+    assert (by["cluster"], by["uid"], by["host"], by["pid"]) == ("beta", os.getuid(), os.uname().nodename, os.getpid())
+
+
+def test_a_submission_to_another_cluster_is_not_gone(tmp_path: Path, cli: Commands, beta: Path) -> None:
+    by = {**asdict(this_process(cluster="alpha")), "uid": os.getuid()}
+    root = write_set(tmp_path, "s", submission=replace(ASKED, by=by))
+    told = cli.json("status", root)
+    assert told["state"] == "pending" and "it is of cluster alpha, and this is beta" in told["reason"]
+    assert cli("resume", root).code == 4 and "job 7 has not begun" in cli.err
+    assert not beta.exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "state", "said"),
+    [
+        ("TIMEOUT", "TimeLimit", "time_limit", "was ended by its time limit"),
+        ("DEADLINE", "DeadLine", "lost", "--deadline"),
+        ("PREEMPTED", "None", "lost", "pre-empted by a job of higher priority"),
+        ("NODE_FAIL", "NodeDown", "lost", "lost its batch host (resume with --exclude"),
+        ("BOOT_FAIL", "None", "lost", "did not boot"),
+        ("OUT_OF_MEMORY", "OutOfMemory", "lost", "want of memory"),
+        ("CANCELLED", "None", "cancelled", "was cancelled"),
+        ("SUSPENDED", "None", "suspended", "scontrol resume 7"),
+        ("REQUEUE_HOLD", "job_requeued_in_held_state", "held", "scontrol release 7"),
+        ("REQUEUED", "None", "pending", "goes on at the first missing run"),
+    ],
+)
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_slurm_did_is_said_with_the_way_out(
+    tmp_path: Path, cli: Commands, fake: Fake, word: str, reason: str, state: str, said: str, begun: bool
+) -> None:
+    root = write_set(tmp_path, "s", job=JOB if begun else None, submission=ASKED)
+    fields = "\\x1f".join(("7", word, "0", "0", "n1", reason, "orch-s"))
+    fake("squeue", f"printf '\\x1e{fields}\\n'")
+    fake("scontrol", CONFIG)
+    told = cli.json("status", root)
+    assert told["state"] == state and said in told["reason"], told["reason"]
+
+
+BUSY = [
+    "sbatch: error: Slurm job queue full, sleeping and retrying.\nsbatch: error: ...: Resource temporarily unavailable",
+    "sbatch: error: Batch job submission failed: Rate limit exceeded, please retry momentarily",
+]
+
+
+@pytest.mark.parametrize("said", BUSY)
+def test_not_now_is_asked_again_with_growing_pauses(tmp_path: Path, fake: Fake, said: str) -> None:
+    fake("squeue", QUEUE)
+    fake("scontrol", CONFIG)
+    calls = fake("sbatch", f'(( $(wc -l <"$0.calls") > 3 )) && echo 9 && exit; echo "{said}" >&2; exit 1')
+    pauses: list[float] = []
+    record = submit(open_set(write_set(tmp_path, "s")), Slurm(), pause=pauses.append)
+    assert (record.state, record.job_id) == ("submitted", "9")
+    assert len(calls.read_text().splitlines()) == 4
+    assert pauses == sorted(pauses) and len(pauses) == 3
+
+
+def test_not_now_for_long_is_told(tmp_path: Path) -> None:
+    class Busy(Slurm):
+        asked = 0
+
+        def submit(self, request: JobRequest) -> str:
+            self.asked += 1
+            raise SchedulerBusy("Slurm takes no job now")
+
+        def jobs(self, **_: object) -> dict[str, Job]:
+            return {}
+
+    busy, pauses = Busy(), list[float]()
+    with pytest.raises(SchedulerBusy):
+        submit(open_set(write_set(tmp_path, "s")), busy, pause=pauses.append)
+    assert busy.asked == len(BUSY_AGAIN_S) + 1
+    assert json.loads((tmp_path / "s/submissions/1.json").read_text())["state"] == "refused"

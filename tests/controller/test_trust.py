@@ -1,0 +1,139 @@
+"""What runs is what was declared, and of one's own sets; everything else needs a word."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands, mllog, until
+
+from orchestrator.evidence.ledger import verify
+from orchestrator.onnode import bundle, ledger
+from orchestrator.onnode.records import RunRecord, write, write_bytes
+from orchestrator.scheduler.local import Local
+
+SYSTEM = """kind: system
+name: one_node
+accelerator: cpu
+nodes: 1
+gpus_per_node: 1
+workloads:
+  builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
+"""
+
+
+@pytest.fixture
+def root(site: Path, cli: Commands, tmp_path: Path) -> Path:
+    """A complete set of one run of a program that says so at once."""
+    for folder in ("systems", "code"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "systems/one_node.yaml").write_text(SYSTEM)
+    log = mllog("run_start", 1, None) + mllog("run_stop", 2, None, status="success")
+    (tmp_path / "code/run_and_time.sh").write_text(f"cat <<'EOF'\n{log}EOF\n")
+    with open(site, "a") as file:
+        file.write(f"code: {{builtin: {tmp_path}/code}}\n")
+    words = ("--site", site, "--nexp", "1", "--systems-dir", tmp_path / "systems")
+    cli("submit", "one_node", "builtin", *words)
+    assert cli.code == 0, cli.err
+    made = Path(cli.out.split()[1])
+    until(lambda: (made / "results/result_1.txt").exists() and not Local().jobs(names=[f"orch-{made.name}"]))
+    return made
+
+
+def again(root: Path) -> None:
+    """Make the set's run missing: there is something to resume."""
+    state = root / "runs/1/state.json"
+    write(RunRecord(run=1, state="queued"), state)
+
+
+def edit(root: Path) -> None:
+    with open(root / "bundle/rccl_env.sh", "a") as file:
+        file.write("export NCCL_DEBUG=INFO\n")
+
+
+def test_an_edited_bundle_needs_a_word_and_stays_on_record(root: Path, cli: Commands) -> None:
+    again(root)
+    edit(root)
+    assert cli("resume", root).code == 5
+    assert "was edited since it was declared: rccl_env.sh" in cli.err and "--edited" in cli.err
+    assert cli("ledger", "verify", root).code == 1 and "bundle/rccl_env.sh: is not what was declared" in cli.out
+    assert cli("resume", root, "--edited").code == 0, cli.err
+    job = cli.out.split()[3]
+    until(lambda: (root / f"jobs/{job}.json").exists() and not Local().jobs(ids=[job]))
+    told = json.loads((root / f"jobs/{job}.json").read_text())
+    assert told["edited"] == ["rccl_env.sh"] and any("rccl_env.sh" in one for one in told["warnings"])
+    [entry] = [one for one in ledger.read(root)[0] if one.kind == "edit"]
+    assert list(entry.data["files"]) == ["rccl_env.sh"]
+    assert not [one for one in verify(root).problems if one.file.startswith("bundle/")]
+
+
+def test_the_environment_of_every_job_stays_on_record(root: Path) -> None:
+    [job] = [one for one in ledger.read(root)[0] if one.kind == "job"]
+    kept = gzip.decompress((root / f"jobs/{job.data['job_id']}.env.gz").read_bytes())
+    assert kept == (root / "environment.sh").read_bytes()
+    assert (root / f"jobs/{job.data['job_id']}.env.gz").stat().st_size < len(kept)
+
+
+def test_the_loop_does_not_run_what_was_edited_after_the_submission(root: Path) -> None:
+    found = bundle.hashes(root / "bundle")
+    kept = bundle.digest(found)
+    again(root)
+    edit(root)
+    environment = {**os.environ, "ORCH_SET_DIR": str(root), "ORCH_BUNDLE_SHA256": kept}
+    loop = ["bash", root / "bundle/run_with_docker.sh"]
+    done = subprocess.run(loop, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "was edited since it was declared: rccl_env.sh" in done.stderr
+    now = bundle.changed(bundle.hashes(root / "bundle"), root / "bundle")
+    ledger.append(root, ("edit", {"files": now}))  # somebody's word, but not for this job
+    done = subprocess.run(loop, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "was edited since this job was submitted" in done.stderr
+
+
+def test_the_script_that_slurm_keeps_looks_first(root: Path, tmp_path: Path) -> None:
+    """job.sh runs from Slurm's spool folder with the environment of the submission."""
+    spool = shutil.copy(root / "bundle/job.sh", tmp_path / "slurm_script")
+    program = root / "bundle/run_with_docker_slurm.sh"
+    kept = bundle.digest(bundle.hashes(root / "bundle"))
+    environment = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(root / "bundle"), "ORCH_BUNDLE_SHA256": kept}
+    words = ["bash", spool]
+    assert (
+        "not inside a Slurm allocation" in subprocess.run(words, env=environment, capture_output=True, text=True).stderr
+    )
+    program.write_text("echo edited >&2; exit 9\n")
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "was edited since this job was submitted" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("what", ["", "bundle", "bundle/job.sh", "set.json"])
+def test_anothers_set_is_not_executed_unless_it_is_named_so(root: Path, cli: Commands, site: Path, what: str) -> None:
+    again(root)
+    os.chown(root / what, 4242, 4242)
+    for command in ("resume", "cancel"):
+        assert cli(command, root).code == 5
+        assert "belongs to user 4242" in cli.err and "--others" in cli.err
+    if not what:
+        for command in ("resume", "cancel"):
+            assert cli(command, "--site", site).code == 2 and "is yours" in cli.err
+    assert cli("resume", "--site", site, "--others").code == 2
+    assert cli("resume", root, "--others").code == 0, cli.err
+
+
+def test_others_cannot_write_in_a_set(root: Path) -> None:
+    for path in (root, root / "bundle", root / "bundle/job.sh", root / "set.json", root / "jobs", root / "runs/1"):
+        assert not path.stat().st_mode & 0o022, path
+
+
+def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "state.json").symlink_to(victim)
+    (tmp_path / f".state.json.tmp.{os.getpid()}").symlink_to(victim)
+    write(RunRecord(run=1, state="queued"), tmp_path / "state.json")
+    write_bytes(tmp_path / "other", b"x")
+    assert victim.read_text() == "mine" and not (tmp_path / "state.json").is_symlink()

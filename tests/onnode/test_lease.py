@@ -1,0 +1,170 @@
+"""A lease: complete when it appears, with beats, taken over from who is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.onnode.lease import HeldError, Lease, linked, this_process
+from orchestrator.onnode.policy.lease import STALE_S, Holder
+from orchestrator.onnode.records import open_new
+
+
+@contextmanager
+def held(path: Path, **more: Any) -> Iterator[Lease]:
+    lease = Lease(path, this_process(), **more)
+    lease.take()
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def someone(path: Path, **changes: object) -> Holder:
+    """This process as the holder, but for `changes`; written, as if just touched."""
+    holder = replace(this_process(), token="another", **changes)  # type: ignore[arg-type]
+    path.write_text(json.dumps(asdict(holder)))
+    return holder
+
+
+def age(path: Path, seconds: float) -> None:
+    os.utime(path, (time.time() - seconds,) * 2)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lock"
+
+
+def test_it_is_taken_and_released(path: Path) -> None:
+    with held(path) as lock:
+        lock.confirm()
+        with pytest.raises(HeldError, match=f"process {os.getpid()} on "), held(path):
+            pass
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"boot": "another"}, {"pids": "pid:[1]"}, {"boot": ""}, {"host": "node9", "boot": "9"}]
+)
+def test_anothers_process_may_live_until_it_was_not_heard_of_for_long(path: Path, changes: dict[str, object]) -> None:
+    """A pid says nothing on another machine, after another boot or in another container, whatever the name."""
+    someone(path, pid=2**22 + 1, **changes)
+    age(path, STALE_S - 30)
+    with pytest.raises(HeldError, match="it was heard of 6[0-9] s ago"), held(path):
+        pass
+    age(path, STALE_S + 1)
+    with held(path) as lock:
+        lock.confirm()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_process_of_this_machine_that_is_over_is_known_to_be(path: Path) -> None:
+    over = subprocess.Popen(["true"])
+    someone(path, pid=over.pid, start="1")
+    over.wait()
+    with held(path):
+        pass
+    someone(path, start="1")  # the pid lives, but it is another process
+    with held(path):
+        pass
+
+
+def test_a_lock_that_cannot_be_read_is_held_until_it_is_old(path: Path) -> None:
+    path.write_text("")
+    with pytest.raises(HeldError, match="unknown host"), held(path):
+        pass
+    age(path, STALE_S + 1)
+    with held(path):
+        pass
+
+
+def test_the_holder_is_heard_of(path: Path) -> None:
+    with held(path, beat_s=0.02):
+        age(path, 1000)
+        until = time.monotonic() + 30
+        while time.time() - path.stat().st_mtime > 100:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+def test_who_lost_it_is_told_and_does_not_remove_anothers(path: Path) -> None:
+    told = threading.Event()
+    with held(path, lost=told.set, beat_s=0.02) as lock:
+        other = someone(path, host="node9")
+        assert told.wait(30)
+        with pytest.raises(HeldError, match="on node9; it took over"):
+            lock.confirm()
+    assert json.loads(path.read_text()) == asdict(other)
+
+
+def test_of_many_that_find_an_old_one_at_once_one_goes_on(path: Path) -> None:
+    for _ in range(20):
+        someone(path, boot="another")
+        age(path, STALE_S + 1)
+        start, done = threading.Barrier(8, timeout=60), threading.Barrier(8, timeout=60)
+
+        def go(start: threading.Barrier = start, done: threading.Barrier = done) -> bool:
+            start.wait()
+            try:
+                with held(path) as lock:
+                    done.wait()
+                    with suppress(HeldError):  # two that remove the same old one can cross
+                        lock.confirm()
+                        return True
+            except HeldError:
+                done.wait()
+            return False
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(lambda _: go(), range(8))) <= 1
+        path.unlink(missing_ok=True)
+
+
+def test_without_hard_links_only_one_gets_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with held(path) as lease:
+        assert lease.mine
+        with pytest.raises(HeldError), held(path):
+            pass
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_planted_link_is_not_followed(path: Path) -> None:
+    victim = path.with_name("victim")
+    victim.write_text("mine")
+    path.symlink_to(victim)
+    new = path.with_name("new")
+    new.write_text("lock")
+    assert not linked(new, path)
+    with pytest.raises(FileExistsError):
+        open_new(path)
+    assert victim.read_text() == "mine"
+
+
+def test_age_is_measured_by_the_clock_of_the_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose clock is wrong by a day takes nothing over."""
+    someone(path, boot="another")
+    monkeypatch.setattr(time, "time", lambda: 10_000_000_000.0)
+    with pytest.raises(HeldError, match="heard of 0 s ago"), held(path):
+        pass
+
+
+def test_a_disk_that_is_full_locks_nobody_out(tmp_path: Path) -> None:
+    """The lease cannot be written: nothing of it is left."""
+    with pytest.raises(FileNotFoundError):
+        Lease(tmp_path / "gone/lock", this_process()).take()
