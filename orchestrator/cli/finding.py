@@ -31,7 +31,9 @@ def find_site(given: str | None) -> Path | None:
         if named:
             path = Path(named).expanduser()
             if not path.is_file():
-                raise UsageError(f"{by}: there is no file {path}", hint="docs/commands.md tells what a site file is")
+                raise UsageError(
+                    f"{by}: there is no file {path}", hint="orchestrator docs site-file tells how to write one"
+                )
             return path
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "orchestrator" / "site.yaml"
     return next((path for path in (Path("site.yaml"), config) if path.is_file()), None)
