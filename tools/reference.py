@@ -1,4 +1,4 @@
-"""Write what is made from the parsers and the models: docs/reference/cli.md and keys.md; a test compares.
+"""Write what is made from the parsers and the models: docs/reference/cli.md and keys.md, and shell/; a test compares.
 
 python tools/reference.py           writes them
 python tools/reference.py --check   says which are out of date; exit status 1 when one is
@@ -14,49 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TOP = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(TOP))
+from arguments import TOP, arguments, help_text, subcommands, written
+from shell_files import shell_files
 
-from orchestrator.cli import COMMANDS, command_parser  # noqa: E402
-from orchestrator.model.schema import DOCUMENTS, json_schema  # noqa: E402
+from orchestrator.cli import COMMANDS, command_parser
+from orchestrator.model.schema import DOCUMENTS, json_schema
 
 MADE = "<!-- Made by tools/reference.py (`make reference`); a test compares. -->\n"
 
 
 # ---- commands ----
-
-
-def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The actions of a command that has some, such as those of `systems`."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
-
-
-def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Every argument of a parser that a person gives, but --help."""
-    hidden = (argparse._SubParsersAction, argparse._HelpAction)
-    return [one for one in parser._actions if not isinstance(one, hidden) and one.help != argparse.SUPPRESS]
-
-
-def value(action: argparse.Action) -> str:
-    """What stands for the value of an argument; "" where it has none."""
-    if action.nargs == 0:
-        return ""
-    if action.metavar:
-        return action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar)
-    return "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
-
-
-def written(action: argparse.Action) -> str:
-    """An argument as it stands on the command line."""
-    words = ", ".join(action.option_strings)
-    return f"{words} {value(action)}".strip()
-
-
-def help_text(action: argparse.Action) -> str:
-    return " ".join((action.help or "").replace("%%", "%").split())
 
 
 def cell(text: str) -> str:
@@ -192,15 +159,17 @@ def keys_page() -> str:
 
 def made() -> dict[Path, str]:
     """Every file that this writes, with its text."""
-    return {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
+    pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
+    return pages | {TOP / "shell" / name: text for name, text in shell_files().items()}
 
 
 if __name__ == "__main__":
-    old = [path for path, text in made().items() if not path.is_file() or path.read_text() != text]
+    today = made()
+    old = [path for path, text in today.items() if not path.is_file() or path.read_text() != text]
     if sys.argv[1:] == ["--check"]:
         for path in old:
             print(f"{path.relative_to(TOP)} is out of date: make reference", file=sys.stderr)
         sys.exit(1 if old else 0)
     for path in old:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(made()[path])
+        path.write_text(today[path])

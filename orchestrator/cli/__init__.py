@@ -44,6 +44,7 @@ COMMANDS: dict[str, str] = {
     "package": "the submission tree of one or more sets, checked before it is written",
     "demo": "the whole path with no Slurm, Docker, GPU or root",
     "docs": "the documents: guides, reference, explanation",
+    "completion": "print the completion for bash, zsh or fish",
 }
 
 
