@@ -3,6 +3,9 @@
 # make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
 # make long      the tests that take minutes of processor each: sets with a real torch, podman under fire; half an hour
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
+# make docs      the documentation site, as plain files in build/docs
+# make reference the generated pages, completions and man page, from the parsers and the models (tools/reference.py)
+# make zipapp    dist/orchestrator.pyz: the command and all it needs in one file, for machines without network
 # make lock      write requirements-dev.txt anew: the versions that the three above install
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
@@ -22,7 +25,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo unit test long check lock lab lab-down clean
+.PHONY: help demo unit test long check docs reference zipapp lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -41,6 +44,16 @@ unit: $(VENV)/tested
 
 check: $(VENV)/tested
 	PYTHON=$(BIN)/python tools/check
+
+docs: build/docs-venv/installed
+	build/docs-venv/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+	echo "build/docs/index.html"
+
+reference: $(VENV)/installed
+	$(BIN)/python tools/reference.py
+
+zipapp: $(VENV)/installed
+	$(BIN)/python tools/zipapp.py dist/orchestrator.pyz
 
 lock: | $(BIN)/python
 	PYTHON=$(BIN)/python tools/lock
@@ -84,14 +97,24 @@ $(BIN)/python:
 		exit 1
 	}
 	rm -rf $(VENV)
+	echo "making $(VENV)" >&2
 	"$$python" -m venv $(VENV)
 
 # Editable, so a change of the sources needs no new installation.
 $(VENV)/installed: pyproject.toml | $(BIN)/python
+	echo "installing into $(VENV): about half a minute, more on a slow network ..." >&2
 	$(PIP) --editable .
 	touch $@
 
 # Constraints, not requirements: they say which version, and pyproject.toml what is needed on this Python.
 $(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/python
+	echo "installing into $(VENV), with what tests and checks need: about a minute ..." >&2
 	$(PIP) --constraint requirements-dev.txt --editable '.[test,check]'
 	touch $@ $(VENV)/installed
+
+# An environment of its own: its packages are not those of the tests.
+build/docs-venv/installed: requirements-docs.txt | $(BIN)/python
+	echo "installing Sphinx into build/docs-venv: about twenty seconds ..." >&2
+	$(BIN)/python -m venv build/docs-venv
+	build/docs-venv/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	touch $@

@@ -13,6 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from typing import Any, NoReturn, TextIO
 
     from orchestrator.cli.command import Command
@@ -48,6 +49,8 @@ COMMANDS: dict[str, str] = {
     "report": "one self-contained page about a set; also Markdown, CSV and JSON",
     "package": "the submission tree of one or more sets, checked before it is written",
     "demo": "the whole path with no Slurm, Docker, GPU or root",
+    "docs": "the documents: guides, reference, explanation",
+    "completion": "print the completion for bash, zsh or fish",
 }
 
 
@@ -61,7 +64,8 @@ def _usage() -> str:
         "commands:",
         *(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items()),
         "",
-        "`orchestrator COMMAND --help` tells more, with an example. `orchestrator --version` prints the version.",
+        "`orchestrator help COMMAND` tells more, with an example; `orchestrator docs` has the documents.",
+        "`orchestrator --version` prints the version.",
         "Exit codes: 0 done or valid score, 1 no valid score, 2 unusable input, 3 the scheduler refused,",
         "4 the scheduler or a node did not answer, 5 wrong state of the set, 70 a defect of ours, 130 interrupted.",
     ]
@@ -94,6 +98,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> int:
+    if args[:1] == ["help"] and len(args) > 1:
+        args = [args[1], "--help"]
     if not args or args[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0 if args else 2
@@ -114,14 +120,13 @@ def _run(args: list[str]) -> int:
     return _call(name, args[1:])
 
 
-def _call(name: str, rest: list[str]) -> int:
+def command_parser(name: str) -> tuple[Command, ArgumentParser]:
+    """Return a command of COMMANDS and the parser of its arguments; also for what is generated from them (tools/reference.py)."""
     import argparse
-    import os
-    from contextlib import redirect_stderr, redirect_stdout
     from importlib import import_module
 
-    from orchestrator.errors import ExitCode, OrchestratorError
-    from orchestrator.words import Cleaned, clean
+    from orchestrator.errors import ExitCode
+    from orchestrator.words import clean
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
@@ -132,8 +137,6 @@ def _call(name: str, rest: list[str]) -> int:
             # argparse's own keeps it to itself when the output cannot be written (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())
 
-    # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
     parser = Parser(
         prog=f"orchestrator {name}",
@@ -143,6 +146,19 @@ def _call(name: str, rest: list[str]) -> int:
         allow_abbrev=False,
     )
     command.arguments(parser)
+    return command, parser
+
+
+def _call(name: str, rest: list[str]) -> int:
+    import os
+    from contextlib import redirect_stderr, redirect_stdout
+
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.words import Cleaned, clean
+
+    # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    command, parser = command_parser(name)
     wanted = parser.parse_args(rest)
     try:
         with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):

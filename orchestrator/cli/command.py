@@ -48,4 +48,4 @@ class Command:
         if not self.codes:
             return ""
         lines = [f"  {int(code):<3}  {text}" for code, text in sorted(self.codes.items())]
-        return "\n".join(["exit codes:", *lines, "  others: docs/exit-codes.md"])
+        return "\n".join(["exit codes:", *lines, "  others: orchestrator docs exit-codes"])

@@ -36,13 +36,40 @@ def run(args: Namespace) -> int:
 
     folder = user_path(args.dir).absolute()
     site = _site(folder)
+    command = own_command()
     # The runs use this installation's Python: the system's own may be older, or missing.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     entry = load_entry(SYSTEM, WORKLOAD, site=site)
     code = watch_and_score(*submit_entry(entry, args.nexp, as_json=args.json), as_json=args.json)
-    out = sys.stderr if args.json else sys.stdout
-    print(f"\nsets and logs: {folder}\nlook around:   orchestrator status --site {site}", file=out)
+    print("\n".join(_next_steps(command, folder, site)), file=sys.stderr if args.json else sys.stdout)
     return code
+
+
+def _next_steps(command: str, folder: Path, site: Path) -> list[str]:
+    """Lines to paste, also where the command is not on PATH."""
+    import shlex
+
+    steps = ("status", "nodes", "report -o report.html", "docs first-set")
+    return [
+        "",
+        f"sets and logs: {folder}",
+        "look around:",
+        f"  export ORCHESTRATOR_SITE={shlex.quote(str(site))}",
+        *(f"  {command} {step}" for step in steps),
+    ]
+
+
+def own_command() -> str:
+    """How this command is called: `orchestrator` where the shell would find this one, else its path."""
+    import shlex
+    import shutil
+
+    called = Path(sys.argv[0])
+    beside = called if called.name.startswith("orchestrator") else Path(sys.executable).with_name("orchestrator")
+    found = shutil.which("orchestrator")
+    if found and beside.exists() and os.path.samefile(found, beside):
+        return "orchestrator"
+    return shlex.quote(str(beside.absolute())) if beside.exists() else f"{shlex.quote(sys.executable)} -m orchestrator"
 
 
 def _site(folder: Path) -> Path:

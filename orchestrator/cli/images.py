@@ -49,7 +49,9 @@ NODES = TextTable("NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("check", "pull", "distribute"), metavar="check|pull|distribute")
+    parser.add_argument(
+        "action", choices=("check", "pull", "distribute"), metavar="check|pull|distribute", help="what to do"
+    )
     add_system(parser, optional=True)
     parser.add_argument("--image", metavar="REF", help="the image by name, instead of SYSTEM and WORKLOAD")
     add_site(parser)

@@ -33,8 +33,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", required=True, help="the submitter's folder; must not exist or be empty"
     )
-    parser.add_argument("--submitter", metavar="NAME", required=True)
-    parser.add_argument("--division", choices=("closed", "open"), default="closed")
+    parser.add_argument("--submitter", metavar="NAME", required=True, help="the organisation that hands in")
+    parser.add_argument(
+        "--division", choices=("closed", "open"), default="closed", help="division of the submission (default: closed)"
+    )
     parser.add_argument(
         "--status", choices=STATUSES, default="onprem", help="availability of the system (default: onprem)"
     )
@@ -60,7 +62,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--verify", action="store_true", help="run the official package checker first; needs mlperf-logging"
     )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(args: Namespace) -> int:

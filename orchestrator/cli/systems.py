@@ -51,19 +51,26 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add_filters(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     show = _action(actions, "show", "one system, or its composed result for a workload")
-    show.add_argument("name", metavar="NAME")
-    show.add_argument("--workload", metavar="W")
+    show.add_argument("name", metavar="NAME", help="a name of `orchestrator systems`, or a YAML file")
+    show.add_argument("--workload", metavar="W", help="compose the system with this workload")
     show.add_argument("--round", metavar="R", help="default: the newest the system has")
-    show.add_argument("--env", metavar="NAME=VALUE", action="append", default=[], type=assignment)
+    show.add_argument(
+        "--env",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=assignment,
+        help="a variable of the runs; may be repeated",
+    )
     show.add_argument("--why", action="store_true", help="where each value comes from")
     diff = _action(actions, "diff", "what differs between two systems or two rounds")
     diff.add_argument("left", metavar="A", help="SYSTEM[:WORKLOAD[:ROUND]]")
     diff.add_argument("right", metavar="B", help="SYSTEM[:WORKLOAD[:ROUND]]")
     validate = _action(actions, "validate", "check descriptors")
-    validate.add_argument("files", metavar="FILE", nargs="+")
+    validate.add_argument("files", metavar="FILE", nargs="+", help="a YAML file of any kind")
     _add_new(_action(actions, "new", "write a commented descriptor"))
     schema = _action(actions, "schema", "JSON Schema of a kind of descriptor")
-    schema.add_argument("kind", choices=("system", "workload", "site"))
+    schema.add_argument("kind", choices=("system", "workload", "site"), help="kind of descriptor")
 
 
 def _add_filters(parser: ArgumentParser) -> None:
@@ -94,16 +101,18 @@ def _add_common(parser: ArgumentParser, *, json: object = False, site: object = 
 
 def _add_new(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="such as MI325X_02x08x32")
-    parser.add_argument("--accelerator", metavar="GPU", required=True)
-    parser.add_argument("--nodes", metavar="N", type=positive, required=True)
-    parser.add_argument("--gpus-per-node", metavar="N", type=positive, default=8)
+    parser.add_argument("--accelerator", metavar="GPU", required=True, help="a name such as MI325X")
+    parser.add_argument("--nodes", metavar="N", type=positive, required=True, help="number of nodes")
+    parser.add_argument("--gpus-per-node", metavar="N", type=positive, default=8, help="default: 8")
     parser.add_argument(
         "--fabric", metavar="NAME", help="default: none for one node, else that of the nearest system of the same GPU"
     )
-    parser.add_argument("--workload", metavar="W", required=True)
-    parser.add_argument("--round", metavar="R")
-    parser.add_argument("--micro-batch", metavar="N", type=positive, required=True)
-    parser.add_argument("--accumulation", metavar="N", type=positive, default=1)
+    parser.add_argument("--workload", metavar="W", required=True, help="what it is to run")
+    parser.add_argument("--round", metavar="R", help="round of the workload (default: its newest)")
+    parser.add_argument("--micro-batch", metavar="N", type=positive, required=True, help="samples per GPU and step")
+    parser.add_argument(
+        "--accumulation", metavar="N", type=positive, default=1, help="gradient accumulation (default: 1)"
+    )
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="write DIR/NAME.yaml (default: print it)")
 
 
@@ -391,7 +400,7 @@ def _validate(args: Namespace) -> ExitCode:
     if problems:
         if args.json:
             return ExitCode.BAD_INPUT
-        raise DescriptorError(problems, hint="docs/descriptors.md describes every key")
+        raise DescriptorError(problems, hint="orchestrator docs descriptors describes every key")
     return ExitCode.OK
 
 

@@ -49,7 +49,7 @@ BOOT = frozenset({"cmdline", "acs", "numa_per_socket"})
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("action", choices=("plan", "apply", "verify", "revert", "status", "facts"))
+    parser.add_argument("action", choices=("plan", "apply", "verify", "revert", "status", "facts"), help="what to do")
     parser.add_argument("set", metavar="SET", nargs="?", default="", help="for facts: a set (default: the newest)")
     parser.add_argument(
         "--nodes", metavar="NAMES", default="", help="hosts, such as node[1-8] or a,b=ssh://root@10.0.0.7:2222"

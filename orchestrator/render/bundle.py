@@ -49,7 +49,7 @@ def render_bundle(entry: Entry, *, nexp: int) -> Files:
         )
     of = entry.documents
     if problem := launch_problem(of.system, of.mine, of.workload, of.round, entry.site.code):
-        raise RenderError(problem, hint='docs/descriptors.md, "How runs are started"')
+        raise RenderError(problem, hint='orchestrator docs descriptors, "How runs are started"')
     if not 1 <= nexp <= 9999:
         raise RenderError(f"nexp is {nexp}; it must be a number from 1 to 9999")
     templates = data_dir("templates")

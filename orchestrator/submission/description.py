@@ -172,9 +172,9 @@ def _object(path: Path) -> dict[str, Any]:
         value = parse(read_bytes(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
-        raise InputError(f"{path}: {why}", hint="docs/package.md shows a system description") from error
+        raise InputError(f"{path}: {why}", hint="orchestrator docs package shows a system description") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path}: is not a JSON object", hint="docs/package.md shows a system description")
+        raise InputError(f"{path}: is not a JSON object", hint="orchestrator docs package shows a system description")
     return value
 
 

@@ -68,7 +68,7 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
     problems += tree_problems(package.files)
     if problems:
         own = all(one.own for one in sets)
-        hint = "docs/scoring.md: a benchmark of your own; `orchestrator report` makes a page of it"
+        hint = "orchestrator docs scoring: a benchmark of your own; `orchestrator report` makes a page of it"
         raise Refused(list(dict.fromkeys(problems)), hint=hint if own else _hint(directories, problems))
     return package
 
@@ -77,9 +77,9 @@ def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
     if any(f" {DIFFERS}: " in problem or " submission_org " in problem for problem in problems):
         return "look at each; --allow-differences hands the logs in as they are, with the differences in runs.json"
     if any("systems/" in problem and "nothing is known" in problem for problem in problems):
-        return "docs/package.md shows a system description to start from"
+        return "orchestrator docs package shows a system description to start from"
     bad = [name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)]
-    return f"orchestrator check {bad[0]}" if bad else "docs/package.md says what a package needs"
+    return f"orchestrator check {bad[0]}" if bad else "orchestrator docs package says what a package needs"
 
 
 def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, str]) -> list[str]:

@@ -1,0 +1,34 @@
+"""The documentation site: `make docs` (Sphinx with MyST and Furo). Pages are the Markdown files beside this one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parent.parent
+
+project = "orchestrator"
+author = copyright = "the orchestrator developers"
+release = re.search(r'__version__ = "(.+?)"', (TOP / "orchestrator/__init__.py").read_text())[1]  # type: ignore[index]
+
+extensions = ["myst_parser"]
+myst_heading_anchors = 3
+myst_enable_extensions = ["attrs_block"]
+html_theme = "furo"
+html_title = f"orchestrator {release}"
+html_copy_source = False
+html_show_sphinx = False
+nitpicky = True
+# The examples of YAML and shell are for people: `...` stands in some, and prompts in others.
+suppress_warnings = ["misc.highlighting_failure"]
+
+
+def outside(app: Any, name: str, source: list[str]) -> None:
+    """Links that leave docs/ lead into the checkout; the site, and the pages in the wheel, only name the file."""
+    up = "../" * (name.count("/") + 1)
+    source[0] = re.sub(rf"\[([^\]]+)\]\({re.escape(up)}(?!\.\./)[^)]+\)", r"\1", source[0])
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", outside)

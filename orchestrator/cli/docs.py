@@ -1,0 +1,96 @@
+"""Print one of the documents, or the list of them.
+
+TOPIC is a page's name (troubleshooting), its path (howto/troubleshooting, docs/exit-codes.md), or the beginning of either
+as long as only one page begins so. On a terminal a long page goes through $PAGER, else less.
+
+example:
+  orchestrator docs
+  orchestrator docs site-file
+  orchestrator docs howto/reproduce-flux1 >flux1.md
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from orchestrator.cli.arguments import add_json
+from orchestrator.cli.command import Command
+from orchestrator.cli.output import is_terminal, print_json, print_table
+from orchestrator.errors import ExitCode, UsageError, did_you_mean
+from orchestrator.resources import data_dir
+from orchestrator.words import TextTable
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", default="", help="a page (default: list all of them)")
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    pages = _pages()
+    if not args.topic:
+        return _list(pages, args.json)
+    name = _find(args.topic, pages)
+    text = pages[name].read_text(encoding="utf-8")
+    if args.json:
+        print_json({"page": name, "title": _title(text), "text": text})
+    else:
+        _show(text)
+    return ExitCode.OK
+
+
+def _pages() -> dict[str, Path]:
+    """Every page by its path below docs/ without `.md`, guides first."""
+    top = data_dir("docs")
+    found = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
+    order = ("tutorial", "howto", "", "reference", "explanation")
+    return dict(sorted(found.items(), key=lambda item: (order.index(item[0].rpartition("/")[0]), item[0])))
+
+
+def _find(topic: str, pages: dict[str, Path]) -> str:
+    """Return the page that `topic` means. Raises UsageError when there is none, or more than one."""
+    wanted = topic.removeprefix("docs/").removesuffix(".md").strip("/").lower()
+    named = [name for name in pages if wanted in (name, name.rpartition("/")[2])]
+    begun = [name for name in pages if name.startswith(wanted) or name.rpartition("/")[2].startswith(wanted)]
+    for found in (named, begun):
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UsageError(f"{topic} is not one page", hint="one of: " + ", ".join(found))
+    near = did_you_mean(wanted, [*pages, *(name.rpartition("/")[2] for name in pages)])
+    raise UsageError(f"there is no page {topic}{near}", hint="orchestrator docs lists all of them")
+
+
+def _list(pages: dict[str, Path], as_json: bool) -> ExitCode:
+    titles = {name: _title(path.read_text(encoding="utf-8")) for name, path in pages.items()}
+    if as_json:
+        print_json([{"page": name, "title": title} for name, title in titles.items()])
+    else:
+        print_table(TextTable("PAGE", "ABOUT"), titles.items())
+    return ExitCode.OK
+
+
+def _title(text: str) -> str:
+    return next((line[2:].strip() for line in text.splitlines() if line.startswith("# ")), "")
+
+
+def _show(text: str) -> None:
+    """Print a page; through a pager when it is longer than the terminal is high."""
+    import shutil
+
+    if is_terminal() and text.count("\n") >= shutil.get_terminal_size().lines:
+        import pydoc
+
+        pydoc.pager(text)
+    else:
+        print(text.rstrip())
+
+
+COMMAND = Command(
+    "docs",
+    "the documents: guides, reference, explanation",
+    __doc__,
+    add_arguments,
+    run,
+)

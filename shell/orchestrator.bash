@@ -1,0 +1,291 @@
+# bash completion of orchestrator. Made by tools/reference.py (make reference).
+# shellcheck shell=bash disable=SC2207
+
+__orchestrator_options() {
+  case "$1" in
+    'systems') echo '--json --site --systems-dir' ;;
+    'systems show') echo '--json --site --systems-dir --workload --round --env --why' ;;
+    'systems diff') echo '--json --site --systems-dir' ;;
+    'systems validate') echo '--json --site --systems-dir' ;;
+    'systems new') echo '--json --site --systems-dir --accelerator --nodes --gpus-per-node --fabric --workload --round --micro-batch --accumulation -o --output' ;;
+    'systems schema') echo '--json --site --systems-dir' ;;
+    'render') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude -o --output --diff --force --json' ;;
+    'preflight') echo '--round --systems-dir --site --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
+    'submit') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --json --dry-run' ;;
+    'run') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --json --interval' ;;
+    'status') echo '--site --json --all' ;;
+    'watch') echo '--site --json --interval' ;;
+    'nodes') echo '--site --json' ;;
+    'replay') echo '--site --json' ;;
+    'logs') echo '--site --run --attempt --node -f --follow --job' ;;
+    'cancel') echo '--site --json --grace' ;;
+    'resume') echo '--site --json --spares --side-by-side --exclude' ;;
+    'score') echo '--ruleset --workload --window --minutes-left --site --json' ;;
+    'check') echo '--ruleset --workload --site --json' ;;
+    'images') echo '--round --systems-dir --image --site --nodes --tar --expect --limit --timeout --engine --engine-command --ssh-config --always --login --password-stdin --json' ;;
+    'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
+    'prepare') echo '--site --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
+    'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
+    'tune') echo '--nodes --via --profile --workload --round --owner --for --all-owners --sudo --ask-sudo-password --sudo-password-fd --ssh-config --parallel --timeout --site --json' ;;
+    'compare') echo '--ruleset --site --json' ;;
+    'report') echo '-o --output --format --ruleset --workload --window --site' ;;
+    'package') echo '-o --output --submitter --division --status --framework --system --implementation --system-json --ruleset --allow-differences --site --systems-dir --verify --json' ;;
+    'demo') echo '--dir --nexp --json' ;;
+    'docs') echo '--json' ;;
+    'completion') echo '' ;;
+  esac
+}
+
+__orchestrator_takes() {
+  case "$1 $2" in
+    'systems --site') echo 'files' ;;
+    'systems --systems-dir') echo 'files' ;;
+    'systems show --site') echo 'files' ;;
+    'systems show --systems-dir') echo 'files' ;;
+    'systems show --workload') echo 'workloads' ;;
+    'systems show --round') echo 'any' ;;
+    'systems show --env') echo 'any' ;;
+    'systems diff --site') echo 'files' ;;
+    'systems diff --systems-dir') echo 'files' ;;
+    'systems validate --site') echo 'files' ;;
+    'systems validate --systems-dir') echo 'files' ;;
+    'systems new --site') echo 'files' ;;
+    'systems new --systems-dir') echo 'files' ;;
+    'systems new --accelerator') echo 'any' ;;
+    'systems new --nodes') echo 'any' ;;
+    'systems new --gpus-per-node') echo 'any' ;;
+    'systems new --fabric') echo 'any' ;;
+    'systems new --workload') echo 'workloads' ;;
+    'systems new --round') echo 'any' ;;
+    'systems new --micro-batch') echo 'any' ;;
+    'systems new --accumulation') echo 'any' ;;
+    'systems new -o'|'systems new --output') echo 'files' ;;
+    'systems schema --site') echo 'files' ;;
+    'systems schema --systems-dir') echo 'files' ;;
+    'render --round') echo 'any' ;;
+    'render --systems-dir') echo 'files' ;;
+    'render --site') echo 'files' ;;
+    'render --nexp') echo 'any' ;;
+    'render --env') echo 'any' ;;
+    'render --spares') echo 'any' ;;
+    'render --side-by-side') echo 'any' ;;
+    'render --exclude') echo 'nodes' ;;
+    'render -o'|'render --output') echo 'files' ;;
+    'render --diff') echo 'sets' ;;
+    'preflight --round') echo 'any' ;;
+    'preflight --systems-dir') echo 'files' ;;
+    'preflight --site') echo 'files' ;;
+    'preflight --nodes') echo 'nodes' ;;
+    'preflight --via') echo '=slurm ssh local' ;;
+    'preflight --exclude-file') echo 'files' ;;
+    'preflight --ssh-config') echo 'files' ;;
+    'preflight --parallel') echo 'any' ;;
+    'submit --round') echo 'any' ;;
+    'submit --systems-dir') echo 'files' ;;
+    'submit --site') echo 'files' ;;
+    'submit --nexp') echo 'any' ;;
+    'submit --env') echo 'any' ;;
+    'submit --spares') echo 'any' ;;
+    'submit --side-by-side') echo 'any' ;;
+    'submit --exclude') echo 'nodes' ;;
+    'run --round') echo 'any' ;;
+    'run --systems-dir') echo 'files' ;;
+    'run --site') echo 'files' ;;
+    'run --nexp') echo 'any' ;;
+    'run --env') echo 'any' ;;
+    'run --spares') echo 'any' ;;
+    'run --side-by-side') echo 'any' ;;
+    'run --exclude') echo 'nodes' ;;
+    'run --interval') echo 'any' ;;
+    'status --site') echo 'files' ;;
+    'watch --site') echo 'files' ;;
+    'watch --interval') echo 'any' ;;
+    'nodes --site') echo 'files' ;;
+    'replay --site') echo 'files' ;;
+    'logs --site') echo 'files' ;;
+    'logs --run') echo 'any' ;;
+    'logs --attempt') echo 'any' ;;
+    'logs --node') echo 'nodes' ;;
+    'cancel --site') echo 'files' ;;
+    'cancel --grace') echo 'any' ;;
+    'resume --site') echo 'files' ;;
+    'resume --spares') echo 'any' ;;
+    'resume --side-by-side') echo 'any' ;;
+    'resume --exclude') echo 'nodes' ;;
+    'score --ruleset') echo 'any' ;;
+    'score --workload') echo 'files' ;;
+    'score --minutes-left') echo 'any' ;;
+    'score --site') echo 'files' ;;
+    'check --ruleset') echo 'any' ;;
+    'check --workload') echo 'files' ;;
+    'check --site') echo 'files' ;;
+    'images --round') echo 'any' ;;
+    'images --systems-dir') echo 'files' ;;
+    'images --image') echo 'any' ;;
+    'images --site') echo 'files' ;;
+    'images --nodes') echo 'nodes' ;;
+    'images --tar') echo 'files' ;;
+    'images --expect') echo 'any' ;;
+    'images --limit') echo 'any' ;;
+    'images --timeout') echo 'any' ;;
+    'images --engine') echo 'any' ;;
+    'images --engine-command') echo 'any' ;;
+    'images --ssh-config') echo 'files' ;;
+    'images --login') echo 'any' ;;
+    'code --round') echo 'any' ;;
+    'code --systems-dir') echo 'files' ;;
+    'code -o'|'code --output') echo 'files' ;;
+    'code --engine') echo 'any' ;;
+    'code --site') echo 'files' ;;
+    'prepare --site') echo 'files' ;;
+    'prepare --systems-dir') echo 'files' ;;
+    'prepare --round') echo 'any' ;;
+    'prepare --with') echo 'any' ;;
+    'prepare --hf-token-file') echo 'files' ;;
+    'prepare --image') echo 'any' ;;
+    'prepare --engine') echo 'any' ;;
+    'published --system') echo 'any' ;;
+    'published --benchmark') echo 'any' ;;
+    'published --round') echo 'any' ;;
+    'published --minutes') echo 'any' ;;
+    'tune --nodes') echo 'nodes' ;;
+    'tune --via') echo '=auto local ssh srun' ;;
+    'tune --profile') echo 'files' ;;
+    'tune --workload') echo 'workloads' ;;
+    'tune --round') echo 'any' ;;
+    'tune --owner') echo 'any' ;;
+    'tune --for') echo 'any' ;;
+    'tune --sudo-password-fd') echo 'any' ;;
+    'tune --ssh-config') echo 'files' ;;
+    'tune --parallel') echo 'any' ;;
+    'tune --timeout') echo 'any' ;;
+    'tune --site') echo 'files' ;;
+    'compare --ruleset') echo 'any' ;;
+    'compare --site') echo 'files' ;;
+    'report -o'|'report --output') echo 'files' ;;
+    'report --format') echo '=html md csv json' ;;
+    'report --ruleset') echo 'any' ;;
+    'report --workload') echo 'files' ;;
+    'report --site') echo 'files' ;;
+    'package -o'|'package --output') echo 'files' ;;
+    'package --submitter') echo 'any' ;;
+    'package --division') echo '=closed open' ;;
+    'package --status') echo '=onprem cloud rdi preview' ;;
+    'package --framework') echo 'any' ;;
+    'package --system') echo 'any' ;;
+    'package --implementation') echo 'any' ;;
+    'package --system-json') echo 'files' ;;
+    'package --ruleset') echo 'any' ;;
+    'package --site') echo 'files' ;;
+    'package --systems-dir') echo 'files' ;;
+    'demo --dir') echo 'files' ;;
+    'demo --nexp') echo 'any' ;;
+  esac
+}
+
+__orchestrator_positional() {
+  case "$1 $2" in
+    'help 0') echo '=systems render preflight submit run status watch nodes replay logs cancel resume score check images code prepare published tune compare report package demo docs completion' ;;
+    'systems 0') echo '=show diff validate new schema' ;;
+    'systems validate '*) echo 'files' ;;
+    'systems schema 0') echo '=system workload site' ;;
+    'render 0') echo 'systems' ;;
+    'render 1') echo 'workloads' ;;
+    'preflight 0') echo 'systems' ;;
+    'preflight 1') echo 'workloads' ;;
+    'submit 0') echo 'systems' ;;
+    'submit 1') echo 'workloads' ;;
+    'run 0') echo 'systems' ;;
+    'run 1') echo 'workloads' ;;
+    'status 0') echo 'sets' ;;
+    'watch 0') echo 'sets' ;;
+    'nodes 0') echo 'sets' ;;
+    'replay 0') echo 'sets' ;;
+    'logs 0') echo 'sets' ;;
+    'cancel 0') echo 'sets' ;;
+    'resume 0') echo 'sets' ;;
+    'score 0') echo 'files' ;;
+    'check 0') echo 'files' ;;
+    'images 0') echo '=check pull distribute' ;;
+    'images 1') echo 'systems' ;;
+    'images 2') echo 'workloads' ;;
+    'code 0') echo 'systems' ;;
+    'code 1') echo 'workloads' ;;
+    'prepare 0') echo 'workloads' ;;
+    'tune 0') echo '=plan apply verify revert status facts' ;;
+    'tune 1') echo 'sets' ;;
+    'compare '*) echo 'sets' ;;
+    'report 0') echo 'sets' ;;
+    'package '*) echo 'sets' ;;
+    'docs 0') echo 'pages' ;;
+    'completion 0') echo '=bash zsh fish' ;;
+  esac
+}
+
+__orchestrator_log_dir() { # where the sets are, by the site file that the command would take
+  local site
+  for site in "$1" "${ORCHESTRATOR_SITE:-}" site.yaml "${XDG_CONFIG_HOME:-$HOME/.config}/orchestrator/site.yaml"; do
+    if [ -n "$site" ] && [ -f "$site" ]; then
+      sed -n "s/^log_dir:[[:space:]]*//p" "$site" | sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//" | head -n 1
+      return
+    fi
+  done
+}
+
+__orchestrator_words() { # the words of a kind
+  local top
+  case "$1" in
+    =*) printf '%s\n' "${1#=}" ;;
+    systems) printf '%s\n' '1xC885A_M8-8xMI350X-OAM-288GB' 'ESC_A8A_MI325X' 'MI300X_01x08x32' 'MI300X_02x08x32' 'MI300X_04x08x32' 'MI300X_08x08x32' 'MI300X_16x08x32' 'MI300X_1x8x1' 'MI300X_1x8x1_Dell' 'MI300X_1x8x1_Krai' 'MI300X_1x8x1_Krai_stack50' 'MI300X_1x8x1_MangoBoost' 'MI300X_1x8x1_Oracle' 'MI300X_2x8x1' 'MI300X_4x8x1' 'MI300X_64x08x16' 'MI325X_08x08x32' 'MI325X_08x08x32_Dell' 'MI325X_1node' 'MI325X_1x8x1' 'MI325X_1x8x1_GigaComputing' 'MI325X_1x8x1_MangoBoost' 'MI325X_1x8x1_MiTAC' 'MI325X_1x8x1_QCT' 'MI325X_1x8x1_Supermicro' 'MI325X_1x8x1_Supermicro_MangoBoost' 'MI325X_2x8x1' 'MI350X_01x08x64' 'MI350X_1x8x1' 'MI350X_1x8x1_MiTAC_SUTA' 'MI350X_1x8x1_MiTAC_SUTB' 'MI350X_2x8x1' 'MI350X_2x8x1_tp1pp1ep1_gbs64' 'MI350X_akash_1x8x1' 'MI350X_akash_4x8x1' 'MI355X_01x08x64' 'MI355X_02x08x64' 'MI355X_04x08x64' 'MI355X_08x08x32' 'MI355X_1x8x1' 'MI355X_1x8x1_Dell' 'MI355X_1x8x1_Dell_XE9785' 'MI355X_1x8x1_GigaComputing' 'MI355X_1x8x1_HPE' 'MI355X_1x8x1_MiTAC' 'MI355X_1x8x1_Oracle' 'MI355X_1x8x1_Supermicro' 'MI355X_2x8x1_tp1pp1ep1_gbs64' 'local_2x2x8' 'tinybox_8xMI300X' ;;
+    workloads) printf '%s\n' 'bert' 'builtin' 'flux1' 'gpt_oss_20b' 'llama2_70b_lora' 'llama31_8b' ;;
+    pages) printf '%s\n' 'api' 'architecture' 'commands' 'deep' 'descriptors' 'events' 'exit-codes' 'explanation/comparison' 'explanation/how-a-set-runs' 'explanation/statistics' 'explanation/versions' 'explanation/why-a-bundle' 'howto/install' 'howto/own-system' 'howto/own-workload' 'howto/reproduce-flux1' 'howto/reproduce-llama2-70b-lora' 'howto/reproduce-llama31-8b' 'howto/several-people' 'howto/short-time-limits' 'howto/site-file' 'howto/slower-than-published' 'howto/submit-to-mlcommons' 'howto/troubleshooting' 'howto/without-docker' 'images-and-data' 'index' 'network' 'package' 'preflight' 'published' 'reference/cli' 'reference/environment' 'reference/keys' 'report' 'scoring' 'set-folder' 'tuning' 'tutorial/first-set' ;;
+    sets)
+      top=$(__orchestrator_log_dir "$2")
+      [ -n "$top" ] && find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||; s|.*/||'
+      ;;
+    nodes)
+      top=$(__orchestrator_log_dir "$2")
+      [ -n "$top" ] && find "$top" -mindepth 3 -maxdepth 3 -path '*/nodes/*' 2>/dev/null | sed 's|.*/||' | sort -u
+      ;;
+  esac
+}
+
+_orchestrator() {
+  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command="" site="" kind="" word="" count=0 n=1
+  COMPREPLY=()
+  while [ "$n" -lt "$COMP_CWORD" ]; do
+    word=${COMP_WORDS[n]}
+    [ "$word" = --site ] && site=${COMP_WORDS[n+1]}
+    case "$word" in
+      -*) [ -n "$(__orchestrator_takes "$command" "$word")" ] && n=$((n + 1)) ;;
+      *)
+        if [ -z "$command" ]; then command=$word
+        elif [ -n "$(__orchestrator_options "$command $word")" ]; then command="$command $word"
+        else count=$((count + 1))
+        fi ;;
+    esac
+    n=$((n + 1))
+  done
+  if [ -z "$command" ]; then
+    COMPREPLY=($(compgen -W "systems render preflight submit run status watch nodes replay logs cancel resume score check images code prepare published tune compare report package demo docs completion help --help --version" -- "$current"))
+    return
+  fi
+  case "$previous" in -*) kind=$(__orchestrator_takes "$command" "$previous") ;; esac
+  if [ -z "$kind" ]; then
+    case "$current" in
+      -*)
+        COMPREPLY=($(compgen -W "$(__orchestrator_options "$command") --help" -- "$current"))
+        return ;;
+    esac
+    kind=$(__orchestrator_positional "$command" "$count")
+  fi
+  case "$kind" in
+    ""|any) ;;
+    files) COMPREPLY=($(compgen -f -- "$current")) ;;
+    *)
+      COMPREPLY=($(compgen -W "$(__orchestrator_words "$kind" "$site")" -- "$current"))
+      case "$current" in */*|.*) COMPREPLY=($(compgen -f -- "$current")) ;; esac ;;
+  esac
+}
+
+complete -F _orchestrator orchestrator orchestrator.pyz

@@ -1,0 +1,142 @@
+"""Every block of commands in the documents is run, or says why not; what it shows is what is printed.
+
+The tutorial is followed to the letter. The blocks of other pages run in a copy of the folder that it leaves, with its site.
+A shown `...` stands for any lines; numbers, ids and paths may be others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages import Block, blocks, examples, pages, same_words
+
+from orchestrator.model import Catalogue, load_entry, load_site
+
+TUTORIAL = "tutorial/first-set"
+MAY_END_WITH = {"orchestrator tune facts": {0, 1}, "orchestrator check": {0, 1}}
+"""Commands whose exit code tells what they found."""
+
+
+def follow(page: str, folder: Path) -> None:
+    """Run the blocks of a page in one shell, in `folder`, and compare what each command prints with what is shown."""
+    wanted = [(block, command) for block in blocks(page) if not block.not_run for command in block.commands]
+    script = "".join(
+        f"printf '\\036%s\\n' {n}\n{command.words}\nprintf '\\037%s\\n' $?\n" for n, (_, command) in enumerate(wanted)
+    )
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "ORCH", "PYTHON"))}
+    env = own | {"PATH": f"{folder / '.bin'}:{own['PATH']}", "HOME": str(folder), "COLUMNS": "160"}
+    if (site := folder / "demo-results/site.yaml").exists():
+        env["ORCHESTRATOR_SITE"] = str(site)
+    argv = ["bash", "-c", f"exec 2>&1\n{script}"]
+    done = subprocess.run(
+        argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+    )
+    told = {
+        int(n): (out, int(code)) for n, out, code in re.findall(r"\x1e(\d+)\n(.*?)\x1f(\d+)\n", done.stdout, re.DOTALL)
+    }
+    for number, (block, command) in enumerate(wanted):
+        where = f"docs/{block.page}.md:{command.line}: {command.words}"
+        assert number in told, f"{where}\nthe shell ended\n{done.stdout[-2000:]}"
+        out, code = told[number]
+        fine = next((codes for begin, codes in MAY_END_WITH.items() if command.words.startswith(begin)), {0})
+        assert code in fine, f"{where}\nexit code {code}\n{out[-3000:]}"
+        rest = iter(out.splitlines())
+        for shown in command.shown:
+            if shown.strip() and shown.strip() != "...":
+                assert any(same_words(shown, line) for line in rest), f"{where}\nnot printed: {shown}\n{out[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which somebody has followed the tutorial."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    (folder / ".bin").mkdir()
+    command = folder / ".bin/orchestrator"
+    top = Path(__file__).resolve().parents[2]
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={top} exec {sys.executable} -m orchestrator "$@"\n')
+    command.chmod(0o755)
+    follow(TUTORIAL, folder)
+    return folder
+
+
+def test_the_tutorial(followed: Path) -> None:
+    assert (followed / "report.html").stat().st_size > 50_000
+    sets = list(followed.glob("demo-results/local_2x2x8-builtin-*"))
+    assert len(sets) == 2, "the demo's, and the one in which something was changed"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in pages() if page != TUTORIAL and any(not one.not_run for one in blocks(page))]
+)
+def test_the_blocks_of(page: str, followed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    shutil.copytree(followed, folder, symlinks=True)
+    follow(page, folder)
+
+
+def all_blocks() -> list[Block]:
+    return [block for page in pages() for block in blocks(page)]
+
+
+def test_what_is_not_run_needs_what_a_machine_may_lack() -> None:
+    reasons = {block.not_run for block in all_blocks()} - {""}
+    assert reasons, "the guides for a cluster cannot be run here"
+    needs = ("needs", "makes an installation", "downloads", "changes", "the two files")
+    assert [why for why in reasons if not why.startswith(needs)] == []
+
+
+def test_commands_that_are_not_run_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their options are read by the parsers, which stop before anything is done."""
+    import shlex
+
+    from orchestrator.cli import COMMANDS, command_parser
+
+    seen = 0
+    for block in all_blocks():
+        for command in block.commands:
+            words = shlex.split(command.words, comments=True)
+            if words[:1] != ["orchestrator"] or words[1:2] == ["--version"] or "$(" in command.words:
+                continue
+            assert words[1] in COMMANDS, f"docs/{block.page}.md:{command.line}: {command.words}"
+            end = next((n for n, word in enumerate(words) if word[0] in "|<>"), len(words))
+            try:
+                command_parser(words[1])[1].parse_args(words[2:end])
+            except SystemExit:
+                pytest.fail(f"docs/{block.page}.md:{command.line}: {command.words}\n{capsys.readouterr().err}")
+            seen += 1
+    assert seen > 60
+
+
+SITES = examples("howto/site-file")
+
+
+def test_there_are_five_examples_of_a_site() -> None:
+    assert len(SITES) == 5
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_an_example_of_a_site_is_one(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(SITES[name])
+    site = load_site(path)
+    assert site.log_dir
+    workload = next(iter(site.data))
+    system = {"flux1": "MI325X_08x08x32", "llama2_70b_lora": "MI355X_1x8x1", "llama31_8b": "MI355X_1x8x1"}[workload]
+    entry = load_entry(system, workload, site=path)
+    assert all(str(folder).startswith("/") for folder in site.data[workload].values()) and entry.runs_required == 10
+
+
+def test_the_examples_of_an_own_workload_go_together(tmp_path: Path) -> None:
+    (tmp_path / "workloads").mkdir()
+    for name, text in examples("howto/own-workload").items():
+        kind, _, named = name.partition(" ")
+        (tmp_path / ("workloads" if kind == "workload" else ".") / f"{named}.yaml").write_text(text)
+    entry = load_entry("two_nodes", "hello", systems_dirs=[tmp_path])
+    assert (entry.nodes, entry.runs_required) == (2, 3)
+    assert Catalogue([tmp_path]).system("two_nodes").name == "two_nodes"

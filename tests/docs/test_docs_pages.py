@@ -1,0 +1,101 @@
+"""The documents hold together: links lead somewhere, generated pages are those of today, names in the code are on their page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages import DOCS, TOP, pages
+
+sys.path.insert(0, str(TOP / "tools"))
+import reference
+
+from orchestrator.cli import COMMANDS, command_parser
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MyST make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#{1,3} (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def links(path: Path) -> list[str]:
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [one for one in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in one]
+
+
+FILES = [
+    *(f"docs/{page}.md" for page in pages()),
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "lab/README.md",
+    "examples/tiny_gpt/README.md",
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_links_lead_somewhere(name: str) -> None:
+    path = TOP / name
+    for link in links(path):
+        target, _, anchor = link.partition("#")
+        to = (path.parent / target).resolve() if target else path
+        assert to.exists(), f"{name}: {link}"
+        assert not anchor or anchor in anchors(to), f"{name}: {link}; there is {sorted(anchors(to))}"
+
+
+def test_every_page_has_a_title() -> None:
+    assert [page for page in pages() if not (DOCS / f"{page}.md").read_text().startswith("# ")] == []
+
+
+@pytest.mark.parametrize("path", reference.made(), ids=lambda path: path.name)
+def test_generated_files_are_of_today(path: Path) -> None:
+    assert path.read_text() == reference.made()[path], "make reference"
+
+
+def test_the_check_of_generated_files() -> None:
+    done = subprocess.run([sys.executable, TOP / "tools/reference.py", "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_has_a_help_text(name: str) -> None:
+    _, parser = command_parser(name)
+    for one in (parser, *reference.subcommands(parser).values()):
+        assert [
+            reference.written(action) for action in reference.arguments(one) if not reference.help_text(action)
+        ] == []
+
+
+def test_every_environment_variable_is_on_its_page() -> None:
+    named = set(re.findall(r"`((?:ORCH|ORCHESTRATOR)_[A-Z_]+)`", (DOCS / "reference/environment.md").read_text()))
+    files = [path for top in ("orchestrator", "templates") for path in (TOP / top).rglob("*") if path.is_file()]
+    assert len(files) > 150
+    code = "\n".join(path.read_text() for path in files if path.suffix in (".py", ".j2", ".sh"))
+    used = set(re.findall(r"(?<![A-Z_])(?:ORCH|ORCHESTRATOR)_[A-Z0-9_]*[A-Z0-9](?![A-Z_{])", code))
+    used -= {"ORCH_JOB", "ORCH_SET"}  # beginnings of names
+    assert used - named == set(), "not in docs/reference/environment.md"
+    made = {"ORCH_PROC_ROOT", "ORCH_DEV_ROOT", "ORCH_RUN_ROOT"}  # of f"ORCH_{one}_ROOT"
+    assert named - used == made, "not in the code any more"
+
+
+def test_hints_do_not_name_files_that_an_installation_lacks() -> None:
+    wrong = []
+    for path in (TOP / "orchestrator").rglob("*.py"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"hint=[^#]*docs/|(return|hint =) f?[\"']docs/", line):
+                wrong.append(f"{path.relative_to(TOP)}:{number}: {line.strip()}")
+    assert wrong == [], "write `orchestrator docs PAGE`"
+
+
+def test_hints_name_pages_that_there_are() -> None:
+    names = {page.rpartition("/")[2] for page in pages()}
+    files = [path for path in (TOP / "orchestrator").rglob("*.py") if path.name not in ("docs.py", "__init__.py")]
+    code = "\n".join(path.read_text() for path in files)
+    hinted = set(re.findall(r"orchestrator docs ([a-z][a-z-]+)\b", code))
+    assert {"package", "scoring", "descriptors", "exit-codes"} <= hinted
+    assert hinted - names == set()
