@@ -441,9 +441,16 @@ def test_a_set_that_is_not_there(bundles: Bundles) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", '{"schema": 1, "nexp": 3}', '{"root_seed": 5}'])
 def test_a_damaged_set(bundles: Bundles, content: str) -> None:
+    """It is restored from its declaration; without that it is refused."""
     bundles.make(nexp=1).run()
     one = bundles.set
+    before = (one.root / "set.json").read_bytes()
     (one.root / "set.json").write_text(content)
+    code, out = bundles.again(one)
+    assert code == 0, out
+    assert (one.root / "set.json").read_bytes() == before
+    (one.root / "set.json").write_text(content)
+    (one.root / "ledger.jsonl").unlink()
     code, out = bundles.again(one)
     assert code == 1
     assert "it is damaged" in out.splitlines()[-1]

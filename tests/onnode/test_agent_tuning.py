@@ -193,5 +193,6 @@ def test_root_reads_nothing_from_the_storage(tuned: Bench) -> None:
     agent = start(tuned)
     agent.hear("ready")
     (tuned.bundle / "runtime_tunables.sh").unlink()
-    agent.end()
+    os.killpg(agent.process.pid, signal.SIGTERM)
+    assert agent.end() == 143
     assert not (tuned.folder / "states/n1").exists()
