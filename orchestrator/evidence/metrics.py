@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from orchestrator.evidence.picture import SetPicture
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import STATES
+from orchestrator.onnode.events import clean
 
 FAILURES = ("not_converged", "infrastructure", "interrupted")
 """Outcomes of attempts that are no success."""
+MOST = 80
+"""Characters of a label's value."""
 Labels = tuple[tuple[str, str], ...]
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -25,7 +28,8 @@ class Family:
     samples: dict[Labels, float] = field(default_factory=dict)
 
     def add(self, value: float, **labels: str) -> None:
-        key = tuple(labels.items())
+        """Add `value` to the sample with these labels, which may be of anybody's files."""
+        key = tuple((name, clean(text, MOST)) for name, text in labels.items())
         self.samples[key] = self.samples.get(key, 0.0) + value
 
     def lines(self) -> list[str]:

@@ -110,13 +110,15 @@ def test_json_has_the_same_samples(log_dir: Path, cli: Commands) -> None:
     ]
 
 
-def test_odd_labels_are_escaped() -> None:
+def test_odd_labels_are_bounded_and_escaped() -> None:
     odd = 'a "b" \\ c\nd'
     family = Family("x", "gauge", "help")
     family.add(1.5, name=odd)
     family.add(1, name=odd)
     [parsed] = text_string_to_metric_families(exposition([family]))
-    assert [(one.labels, one.value) for one in parsed.samples] == [({"name": odd}, 2.5)]
+    assert [(one.labels, one.value) for one in parsed.samples] == [({"name": 'a "b" \\ c d'}, 2.5)]
+    family.add(1, name="x" * 5000)
+    assert max(map(len, family.lines())) < 100
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian: apt-get install prometheus) is not here")
