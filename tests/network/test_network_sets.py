@@ -141,8 +141,8 @@ def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(place: Plac
         place.tree(name, renamed_broadcom())
     bundle = place.render("broadcom_roce", network="{rdma: required}", site=place.code(*words))
     program, script = place.folder / "code/run_and_time.sh", bundle / "lib/agent/run.py"
-    quiet = f"[ $NODE_RANK = {node} ] || exec >/dev/null\n" if node < 2 else ""
-    pause = "exec >/proc/self/fd/7; [ $ORCH_ATTEMPT = 2 ] || sleep 3"
+    quiet = f"[ $NODE_RANK.$ORCH_ATTEMPT = {node}.1 ] || exec >/dev/null\n" if node < 2 else ""
+    pause = "exec >/proc/self/fd/7; [ $ORCH_ATTEMPT = 2 ] || sleep " + ("60" if node < 2 else "2")
     text = (
         program.read_text()
         .replace("env |", f"exec 7>&1\n{quiet}env |")
