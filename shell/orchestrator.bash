@@ -3,32 +3,37 @@
 
 __orchestrator_options() {
   case "$1" in
-    'systems') echo '--json --site --systems-dir' ;;
+    'init') echo '-o --output --force -y --yes --scheduler --partition --account --log-dir --name --json' ;;
+    'doctor') echo '--round --systems-dir --site --json' ;;
+    'systems') echo '--json --site --systems-dir --gpu --accelerator --workload --round --submitter --nodes' ;;
     'systems show') echo '--json --site --systems-dir --workload --round --env --why' ;;
     'systems diff') echo '--json --site --systems-dir' ;;
     'systems validate') echo '--json --site --systems-dir' ;;
     'systems new') echo '--json --site --systems-dir --accelerator --nodes --gpus-per-node --fabric --workload --round --micro-batch --accumulation -o --output' ;;
     'systems schema') echo '--json --site --systems-dir' ;;
-    'render') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude -o --output --diff --force --json' ;;
+    'render') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch -o --output --diff --force --json' ;;
     'preflight') echo '--round --systems-dir --site --nodes --via --deep --exclude-file --ssh-config --parallel --json' ;;
-    'submit') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --json --dry-run' ;;
-    'run') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --json --interval' ;;
+    'submit') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --dependency --begin --json --dry-run --test-only' ;;
+    'run') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --dependency --begin --json --interval' ;;
     'status') echo '--site --json --all' ;;
-    'watch') echo '--site --json --interval' ;;
+    'metrics') echo '--site -o --output --json' ;;
+    'watch') echo '--site --json --interval --all' ;;
+    'explain') echo '--site --json' ;;
     'nodes') echo '--site --json' ;;
     'replay') echo '--site --json' ;;
     'logs') echo '--site --run --attempt --node -f --follow --job' ;;
-    'cancel') echo '--site --json --grace' ;;
-    'resume') echo '--site --json --spares --side-by-side --exclude' ;;
+    'cancel') echo '--site --json --others --grace' ;;
+    'resume') echo '--site --json --spares --side-by-side --exclude --sbatch --dependency --begin --others --edited' ;;
     'score') echo '--ruleset --workload --window --minutes-left --site --json' ;;
     'check') echo '--ruleset --workload --site --json' ;;
+    'ledger') echo '--site --json --head' ;;
     'images') echo '--round --systems-dir --image --site --nodes --tar --expect --limit --timeout --engine --engine-command --ssh-config --always --login --password-stdin --json' ;;
     'code') echo '--round --systems-dir -o --output --engine --site --json' ;;
     'prepare') echo '--site --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'published') echo '--system --benchmark --round --minutes --sources --others --json' ;;
     'tune') echo '--nodes --via --profile --workload --round --owner --for --all-owners --sudo --ask-sudo-password --sudo-password-fd --ssh-config --parallel --timeout --site --json' ;;
-    'compare') echo '--ruleset --site --json' ;;
-    'report') echo '-o --output --format --ruleset --workload --window --site' ;;
+    'compare') echo '--ruleset --site --format -o --output --json' ;;
+    'report') echo '-o --output --format --all --ruleset --workload --window --site' ;;
     'package') echo '-o --output --submitter --division --status --framework --system --implementation --system-json --ruleset --allow-differences --site --systems-dir --verify --json' ;;
     'demo') echo '--dir --nexp --json' ;;
     'docs') echo '--json' ;;
@@ -38,8 +43,22 @@ __orchestrator_options() {
 
 __orchestrator_takes() {
   case "$1 $2" in
+    'init -o'|'init --output') echo 'files' ;;
+    'init --scheduler') echo '=slurm local' ;;
+    'init --partition') echo 'any' ;;
+    'init --account') echo 'any' ;;
+    'init --log-dir') echo 'files' ;;
+    'init --name') echo 'any' ;;
+    'doctor --round') echo 'any' ;;
+    'doctor --systems-dir') echo 'files' ;;
+    'doctor --site') echo 'files' ;;
     'systems --site') echo 'files' ;;
     'systems --systems-dir') echo 'files' ;;
+    'systems --gpu'|'systems --accelerator') echo 'any' ;;
+    'systems --workload') echo 'workloads' ;;
+    'systems --round') echo 'any' ;;
+    'systems --submitter') echo 'any' ;;
+    'systems --nodes') echo 'any' ;;
     'systems show --site') echo 'files' ;;
     'systems show --systems-dir') echo 'files' ;;
     'systems show --workload') echo 'workloads' ;;
@@ -70,6 +89,7 @@ __orchestrator_takes() {
     'render --spares') echo 'any' ;;
     'render --side-by-side') echo 'any' ;;
     'render --exclude') echo 'nodes' ;;
+    'render --sbatch') echo 'any' ;;
     'render -o'|'render --output') echo 'files' ;;
     'render --diff') echo 'sets' ;;
     'preflight --round') echo 'any' ;;
@@ -88,6 +108,9 @@ __orchestrator_takes() {
     'submit --spares') echo 'any' ;;
     'submit --side-by-side') echo 'any' ;;
     'submit --exclude') echo 'nodes' ;;
+    'submit --sbatch') echo 'any' ;;
+    'submit --dependency') echo 'nodes' ;;
+    'submit --begin') echo 'any' ;;
     'run --round') echo 'any' ;;
     'run --systems-dir') echo 'files' ;;
     'run --site') echo 'files' ;;
@@ -96,10 +119,16 @@ __orchestrator_takes() {
     'run --spares') echo 'any' ;;
     'run --side-by-side') echo 'any' ;;
     'run --exclude') echo 'nodes' ;;
+    'run --sbatch') echo 'any' ;;
+    'run --dependency') echo 'nodes' ;;
+    'run --begin') echo 'any' ;;
     'run --interval') echo 'any' ;;
     'status --site') echo 'files' ;;
+    'metrics --site') echo 'files' ;;
+    'metrics -o'|'metrics --output') echo 'files' ;;
     'watch --site') echo 'files' ;;
     'watch --interval') echo 'any' ;;
+    'explain --site') echo 'files' ;;
     'nodes --site') echo 'files' ;;
     'replay --site') echo 'files' ;;
     'logs --site') echo 'files' ;;
@@ -112,6 +141,9 @@ __orchestrator_takes() {
     'resume --spares') echo 'any' ;;
     'resume --side-by-side') echo 'any' ;;
     'resume --exclude') echo 'nodes' ;;
+    'resume --sbatch') echo 'any' ;;
+    'resume --dependency') echo 'nodes' ;;
+    'resume --begin') echo 'any' ;;
     'score --ruleset') echo 'any' ;;
     'score --workload') echo 'files' ;;
     'score --minutes-left') echo 'any' ;;
@@ -119,6 +151,8 @@ __orchestrator_takes() {
     'check --ruleset') echo 'any' ;;
     'check --workload') echo 'files' ;;
     'check --site') echo 'files' ;;
+    'ledger --site') echo 'files' ;;
+    'ledger --head') echo 'any' ;;
     'images --round') echo 'any' ;;
     'images --systems-dir') echo 'files' ;;
     'images --image') echo 'any' ;;
@@ -162,6 +196,8 @@ __orchestrator_takes() {
     'tune --site') echo 'files' ;;
     'compare --ruleset') echo 'any' ;;
     'compare --site') echo 'files' ;;
+    'compare --format') echo '=text json html' ;;
+    'compare -o'|'compare --output') echo 'files' ;;
     'report -o'|'report --output') echo 'files' ;;
     'report --format') echo '=html md csv json' ;;
     'report --ruleset') echo 'any' ;;
@@ -185,7 +221,9 @@ __orchestrator_takes() {
 
 __orchestrator_positional() {
   case "$1 $2" in
-    'help 0') echo '=systems render preflight submit run status watch nodes replay logs cancel resume score check images code prepare published tune compare report package demo docs completion' ;;
+    'help 0') echo '=init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report package demo docs completion' ;;
+    'doctor 0') echo 'systems' ;;
+    'doctor 1') echo 'workloads' ;;
     'systems 0') echo '=show diff validate new schema' ;;
     'systems validate '*) echo 'files' ;;
     'systems schema 0') echo '=system workload site' ;;
@@ -199,6 +237,7 @@ __orchestrator_positional() {
     'run 1') echo 'workloads' ;;
     'status 0') echo 'sets' ;;
     'watch 0') echo 'sets' ;;
+    'explain 0') echo 'sets' ;;
     'nodes 0') echo 'sets' ;;
     'replay 0') echo 'sets' ;;
     'logs 0') echo 'sets' ;;
@@ -206,6 +245,8 @@ __orchestrator_positional() {
     'resume 0') echo 'sets' ;;
     'score 0') echo 'files' ;;
     'check 0') echo 'files' ;;
+    'ledger 0') echo '=verify' ;;
+    'ledger 1') echo 'sets' ;;
     'images 0') echo '=check pull distribute' ;;
     'images 1') echo 'systems' ;;
     'images 2') echo 'workloads' ;;
@@ -238,7 +279,7 @@ __orchestrator_words() { # the words of a kind
     =*) printf '%s\n' "${1#=}" ;;
     systems) printf '%s\n' '1xC885A_M8-8xMI350X-OAM-288GB' 'ESC_A8A_MI325X' 'MI300X_01x08x32' 'MI300X_02x08x32' 'MI300X_04x08x32' 'MI300X_08x08x32' 'MI300X_16x08x32' 'MI300X_1x8x1' 'MI300X_1x8x1_Dell' 'MI300X_1x8x1_Krai' 'MI300X_1x8x1_Krai_stack50' 'MI300X_1x8x1_MangoBoost' 'MI300X_1x8x1_Oracle' 'MI300X_2x8x1' 'MI300X_4x8x1' 'MI300X_64x08x16' 'MI325X_08x08x32' 'MI325X_08x08x32_Dell' 'MI325X_1node' 'MI325X_1x8x1' 'MI325X_1x8x1_GigaComputing' 'MI325X_1x8x1_MangoBoost' 'MI325X_1x8x1_MiTAC' 'MI325X_1x8x1_QCT' 'MI325X_1x8x1_Supermicro' 'MI325X_1x8x1_Supermicro_MangoBoost' 'MI325X_2x8x1' 'MI350X_01x08x64' 'MI350X_1x8x1' 'MI350X_1x8x1_MiTAC_SUTA' 'MI350X_1x8x1_MiTAC_SUTB' 'MI350X_2x8x1' 'MI350X_2x8x1_tp1pp1ep1_gbs64' 'MI350X_akash_1x8x1' 'MI350X_akash_4x8x1' 'MI355X_01x08x64' 'MI355X_02x08x64' 'MI355X_04x08x64' 'MI355X_08x08x32' 'MI355X_1x8x1' 'MI355X_1x8x1_Dell' 'MI355X_1x8x1_Dell_XE9785' 'MI355X_1x8x1_GigaComputing' 'MI355X_1x8x1_HPE' 'MI355X_1x8x1_MiTAC' 'MI355X_1x8x1_Oracle' 'MI355X_1x8x1_Supermicro' 'MI355X_2x8x1_tp1pp1ep1_gbs64' 'local_2x2x8' 'tinybox_8xMI300X' ;;
     workloads) printf '%s\n' 'bert' 'builtin' 'flux1' 'gpt_oss_20b' 'llama2_70b_lora' 'llama31_8b' ;;
-    pages) printf '%s\n' 'api' 'architecture' 'commands' 'deep' 'descriptors' 'events' 'exit-codes' 'explanation/comparison' 'explanation/how-a-set-runs' 'explanation/statistics' 'explanation/versions' 'explanation/why-a-bundle' 'howto/install' 'howto/own-system' 'howto/own-workload' 'howto/reproduce-flux1' 'howto/reproduce-llama2-70b-lora' 'howto/reproduce-llama31-8b' 'howto/several-people' 'howto/short-time-limits' 'howto/site-file' 'howto/slower-than-published' 'howto/submit-to-mlcommons' 'howto/troubleshooting' 'howto/without-docker' 'images-and-data' 'index' 'network' 'package' 'preflight' 'published' 'reference/cli' 'reference/environment' 'reference/keys' 'report' 'scoring' 'set-folder' 'tuning' 'tutorial/first-set' ;;
+    pages) printf '%s\n' 'api' 'architecture' 'commands' 'deep' 'descriptors' 'events' 'exit-codes' 'explain' 'explanation/comparison' 'explanation/how-a-set-runs' 'explanation/statistics' 'explanation/versions' 'explanation/why-a-bundle' 'glossary' 'howto/install' 'howto/own-system' 'howto/own-workload' 'howto/reproduce-flux1' 'howto/reproduce-llama2-70b-lora' 'howto/reproduce-llama31-8b' 'howto/several-people' 'howto/short-time-limits' 'howto/site-file' 'howto/slower-than-published' 'howto/submit-to-mlcommons' 'howto/troubleshooting' 'howto/without-docker' 'images-and-data' 'index' 'ledger' 'network' 'notify' 'package' 'preflight' 'published' 'reference/cli' 'reference/environment' 'reference/keys' 'report' 'scoring' 'set-folder' 'tuning' 'tutorial/first-set' ;;
     sets)
       top=$(__orchestrator_log_dir "$2")
       [ -n "$top" ] && find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||; s|.*/||'
@@ -267,7 +308,7 @@ _orchestrator() {
     n=$((n + 1))
   done
   if [ -z "$command" ]; then
-    COMPREPLY=($(compgen -W "systems render preflight submit run status watch nodes replay logs cancel resume score check images code prepare published tune compare report package demo docs completion help --help --version" -- "$current"))
+    COMPREPLY=($(compgen -W "init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report package demo docs completion help --help --version" -- "$current"))
     return
   fi
   case "$previous" in -*) kind=$(__orchestrator_takes "$command" "$previous") ;; esac
