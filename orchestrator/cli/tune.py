@@ -192,7 +192,7 @@ def _root(args: Namespace) -> Root:
 
 def _exit_code(answers: list[HostAnswer]) -> int:
     if any(not answer.answered for answer in answers):
-        return ExitCode.SCHEDULER
+        return ExitCode.UNKNOWN
     return ExitCode.OK if all(answer.ok for answer in answers) else ExitCode.NO_SCORE
 
 

@@ -210,7 +210,7 @@ def test_five_hosts_over_ssh(ssh: tuple[Path, int]) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         code, verified = ask("verify", hosts=f"{nodes},gone=ssh://root@127.0.0.1:{closed.getsockname()[1]}")
-    assert code == 3 and "SSH to 127.0.0.1" in verified["gone"]["problem"] and verified["n1"]["ok"]
+    assert code == 4 and "SSH to 127.0.0.1" in verified["gone"]["problem"] and verified["n1"]["ok"]
     code, _ = ask("revert")
     assert code == 0 and snapshot(folder / "host") == before and not list((folder / "state").iterdir())
     table = tune(env, "plan", "--nodes", nodes, "--ssh-config", str(folder / "ssh_config")).stdout
