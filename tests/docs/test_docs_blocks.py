@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from pages import Block, blocks, examples, pages, same_words
 
-from orchestrator.model import Catalogue, load_entry, load_site
+from orchestrator.model import load_entry, load_site
 
 TUTORIAL = "tutorial/first-set"
 MAY_END_WITH = {"orchestrator tune facts": {0, 1}, "orchestrator check": {0, 1}}
@@ -139,4 +139,3 @@ def test_the_examples_of_an_own_workload_go_together(tmp_path: Path) -> None:
         (tmp_path / ("workloads" if kind == "workload" else ".") / f"{named}.yaml").write_text(text)
     entry = load_entry("two_nodes", "hello", systems_dirs=[tmp_path])
     assert (entry.nodes, entry.runs_required) == (2, 3)
-    assert Catalogue([tmp_path]).system("two_nodes").name == "two_nodes"
