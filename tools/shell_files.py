@@ -177,6 +177,8 @@ def zsh() -> str:
     head = "#compdef orchestrator orchestrator.pyz\n# zsh completion. Made by tools/reference.py (make reference).\n\n"
     start = (
         "autoload -U +X bashcompinit && bashcompinit\ncomplete -F _orchestrator_bash orchestrator orchestrator.pyz\n"
+        "# loaded from fpath by the first TAB, which wants its answer, too\n"
+        'if [ "${funcstack[1]}" = _orchestrator ]; then _bash_complete -F _orchestrator_bash; fi\n'
     )
     body = functions().replace("_orchestrator() {\n  local current", "_orchestrator_bash() {\n  local current")
     return f"{head}{body}\n{start}"
