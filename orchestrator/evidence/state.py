@@ -149,7 +149,7 @@ def _cluster(files: SetEvidence) -> str:
 
 def _judge_queued(known: Job) -> tuple[str, str]:
     if known.state == "PENDING" and known.reason in _HELD:
-        return "held", f"{known.reason}; {_RELEASE.format(known.id)}"
+        return "held", f"{words_of(queue_words(known))}; {_RELEASE.format(known.id)}"
     if known.state in _ODD:
         state, words = _ODD[known.state]
         return state, words.format(known.id) + (f" ({known.reason})" if known.reason else "")

@@ -97,7 +97,7 @@ def test_odd_job_names_and_both_commands_agree(shared: Path) -> None:
     try:
         seen = Slurm().jobs(ids=[job_id])[job_id]
         assert seen.state == "PENDING"
-        assert seen.reason == "it is held by its user (JobHeldUser)"
+        assert seen.reason == "JobHeldUser"
         answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=20)
         shown = {job.id: job for job in parse_show(answer)}
         assert shown[job_id].state == seen.state
@@ -158,7 +158,8 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands,
     lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
     said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
     [one] = cli.json("status", "--site", lab_site)
-    assert (one["state"], one["reason"]) == ("pending", "it is held by its user (JobHeldUser)")
+    release = f"it starts after: scontrol release {said['job_id']} (or `orchestrator cancel`, then `resume`)"
+    assert (one["state"], one["reason"]) == ("held", f"it is held by its user (JobHeldUser); {release}")
     assert cli("cancel", said["set"]).code == ExitCode.OK, cli.err
     assert cli.json("status", said["set"])["state"] == "cancelled"
 
@@ -222,5 +223,5 @@ def test_what_the_partition_does_not_allow_is_told_before_a_set_is_made(
     text = lab_site.read_text()
     lab_site.write_text(text.replace("00:10:00", "01:00:01") + "partition: debug\n")
     done = cli("submit", *SYSTEM, "--site", lab_site)
-    assert done.code == 2 and "partition debug allows a job 1 h at most" in done.err, done.err
+    assert done.code == 2 and "partition debug allows a job 1h at most" in done.err, done.err
     assert list(shared.iterdir()) == []

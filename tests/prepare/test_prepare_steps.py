@@ -132,8 +132,8 @@ def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
     (data.folder("8b/model") / "tokenizer.json").unlink()
     (data.folder("8b/data") / "c4-train.en_6_text_document.idx").write_bytes(b"")
     text = data.prepare("llama31_8b", "--check").stdout
-    assert any(line.startswith("missing") and "tokenizer.json" in line for line in text.splitlines())
-    assert any(line.startswith("empty") and "c4-train.en_6_text_document.idx" in line for line in text.splitlines())
+    assert any("missing" in line.split() and "tokenizer.json" in line for line in text.splitlines())
+    assert any("empty" in line.split() and "c4-train.en_6_text_document.idx" in line for line in text.splitlines())
     # What was taken away is brought back, by the steps that bring it.
     mended = data.prepare("llama31_8b", "--force-space")
     assert mended.returncode == 0 and "what it leaves is gone" in mended.stderr
@@ -198,7 +198,7 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
     with gate(folder, process):
         second = data.prepare("llama2_70b_lora", "--force-space")
         assert second.returncode == 5, second.stderr
-        assert "on another-node; it was heard of" in second.stderr and "after 2 minutes" in second.stderr
+        assert "on another-node" in second.stderr and "after it was heard of last" in second.stderr
         # The other round wants the same folders.
         assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0").returncode in (2, 5)
         # Dead for certain is what was not heard of for two minutes: its machine may be cut off.
