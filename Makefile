@@ -2,6 +2,7 @@
 # make unit      the fast tests: what needs neither a lab nor a whole set; under a minute
 # make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
 # make long      the tests that take minutes of processor each: sets with a real torch, podman under fire; half an hour
+# make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
 # make lock      write requirements-dev.txt anew: the versions that the three above install
 # make lab       start that one-machine cluster to play with; make lab-down removes it
@@ -22,7 +23,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo unit test long check lock lab lab-down clean
+.PHONY: help demo unit test long faults check lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -35,6 +36,9 @@ test: $(VENV)/tested
 
 long: $(VENV)/tested
 	lab/with $(PYTEST) -m long $(ARGS)
+
+faults: $(VENV)/tested
+	lab/with $(BIN)/python tests/faults/campaign.py $(ARGS)
 
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)
