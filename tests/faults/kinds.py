@@ -418,10 +418,9 @@ def _(trial: Trial) -> None:
 
     def fill() -> None:
         time.sleep(begin)
-        with contextlib.suppress(OSError):
-            with open(place / "somebody's", "wb", buffering=0) as file:
-                while file.write(bytes(1 << 16)):
-                    pass
+        with contextlib.suppress(OSError), open(place / "somebody's", "wb", buffering=0) as file:
+            while file.write(bytes(1 << 16)):
+                pass
         time.sleep(length)
         with contextlib.suppress(OSError):
             os.unlink(place / "somebody's")
