@@ -2,6 +2,7 @@
 # make unit      the fast tests: what needs neither a lab nor a whole set; under a minute
 # make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
 # make long      the tests that take minutes of processor each: sets with a real torch, podman under fire; half an hour
+# make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
 # make docs      the documentation site, as plain files in build/docs
 # make reference the generated pages, completions and man page, from the parsers and the models (tools/reference.py)
@@ -25,7 +26,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo unit test long check docs reference zipapp lock lab lab-down clean
+.PHONY: help demo unit test long faults check docs reference zipapp lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -38,6 +39,9 @@ test: $(VENV)/tested
 
 long: $(VENV)/tested
 	lab/with $(PYTEST) -m long $(ARGS)
+
+faults: $(VENV)/tested
+	lab/with $(BIN)/python tests/faults/campaign.py $(ARGS)
 
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)

@@ -136,6 +136,7 @@ def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
 WHOLE = (
     "bundle/",
     "builtin/",
+    "faults/",
     "images/test_images_pull.py",
     "lab/",
     "controller/test_real_sets.py",

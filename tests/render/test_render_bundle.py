@@ -43,7 +43,8 @@ def copy_of_the_checkout(place: Path) -> Path:
         "force-include"
     ]
     for name in ("orchestrator", *packed):
-        shutil.copytree(TOP / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if (TOP / name).is_dir():
+            shutil.copytree(TOP / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     (place / "workloads/builtin/__pycache__").mkdir()
     (place / "workloads/builtin/__pycache__/train.cpython-311.pyc").write_bytes(b"\0")
     return place

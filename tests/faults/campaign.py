@@ -1,0 +1,168 @@
+"""The fault campaign: sets that meet faults at random moments, and what must hold of each of them afterwards.
+
+    python tests/faults/campaign.py --injections 600 --out faults.jsonl [--flavours local,docker,podman]
+    python tests/faults/campaign.py --replay 4711:docker          one trial again, as far as time allows
+    python tests/faults/campaign.py --table faults.jsonl          what a campaign found, by kind
+
+A trial is one set of three runs; its flavour, its faults and their moments come from its number. What is on record in --out is
+not done again, so a campaign that was ended goes on. Flavours with Slurm need the lab (lab/up). The exit code is 1 when there
+were violations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
+
+from conftest import lab_at, lab_state  # noqa: E402
+from invariants import violations  # noqa: E402
+from kinds import KINDS  # noqa: E402
+from machine import knobs  # noqa: E402
+from trial import FLAVOURS, NothingToHit, Trial  # noqa: E402
+
+MOST = 4
+"""Faults in one trial at most."""
+
+
+def chosen(number: int, flavour: str, dice: random.Random) -> list[str]:
+    """The kinds of a trial: so that each comes as often as the others, by its turn."""
+    fitting = [one.name for one in KINDS.values() if flavour in one.flavours]
+    first = fitting[number % len(fitting)]
+    return [first, *dice.sample(fitting, dice.randint(1, MOST - 1))]
+
+
+def one_trial(number: int, flavour: str, kinds: list[str] | None = None, *, keep: Path | None = None) -> dict[str, Any]:
+    """Make a set, let faults happen to it, bring it to its end; what was injected, what is violated, how long it took."""
+    dice = random.Random(f"{number}:{flavour}")
+    names = kinds or chosen(number, flavour, dice)
+    before, env, podman, base = knobs(), dict[str, str](), "", tempfile.gettempdir()
+    if FLAVOURS[flavour].slurm:
+        lab = lab_at(lab_state())
+        env, base = lab.env, str(lab.shared)
+        if FLAVOURS[flavour].engine == "podman":
+            podman = lab.run(HERE.parents[1] / "lab/podman", timeout=600).stdout.strip()
+    trial = Trial(
+        FLAVOURS[flavour],
+        Path(tempfile.mkdtemp(prefix="faults-", dir=base)) / "t",
+        dice,
+        podman=podman,
+        **({"env": env} if env else {}),
+    )
+    started, injected, nothing, recovery = time.monotonic(), list[str](), list[str](), list[float]()
+
+    def inject(name: str) -> None:
+        try:
+            told = KINDS[name].act(trial)
+        except NothingToHit:
+            nothing.append(name)
+        else:
+            injected.append(f"{name}: {told}" if told else name)
+
+    for name in [one for one in names if KINDS[one].when == "before"]:
+        inject(name)
+    trial.submit()
+    for name in [one for one in names if KINDS[one].when == "work"]:
+        if not trial.alive():
+            recovery.append(trial.recover())
+            if trial.picture().get("state") == "complete":
+                nothing.append(name)
+                continue
+        time.sleep(dice.uniform(0, 3))
+        inject(name)
+    for name in [one for one in names if KINDS[one].when == "between"]:
+        if trial.alive() and trial.picture().get("done", 0) < 3:
+            trial.command("cancel", str(trial.set), codes=(0, 5))
+        trial.wait(lambda: not trial.alive(), 60)
+        inject(name)
+    recovery.append(trial.recover())
+    found = violations(trial, before)
+    trial.close(keep=bool(found and keep))
+    if found and keep:
+        keep.mkdir(parents=True, exist_ok=True)
+        archive = keep / f"trial-{number}-{flavour}.tgz"
+        subprocess.run(["tar", "-czf", archive, "-C", trial.root.parent, "t"], check=False)
+        trial.close()
+    trial.root.parent.rmdir() if not any(trial.root.parent.iterdir()) else None
+    return {
+        "trial": number,
+        "flavour": flavour,
+        "injected": injected,
+        "nothing_to_hit": nothing,
+        "violations": found,
+        "recovery_s": round(max(recovery), 2),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    """By kind: injections, trials with violations, seconds to the next result (median, worst)."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        for one in record["injected"]:
+            rows.setdefault(one.partition(":")[0], []).append(record)
+    lines = [f"{'fault':26} {'injections':>10} {'violations':>10} {'next result: median s':>22} {'worst':>7}"]
+    for name, found in sorted(rows.items()):
+        seconds = [one["recovery_s"] for one in found]
+        bad = sum(bool(one["violations"]) for one in found)
+        lines.append(f"{name:26} {len(found):10} {bad:10} {statistics.median(seconds):22.1f} {max(seconds):7.1f}")
+    total = sum(len(one["injected"]) for one in records)
+    bad = sum(bool(one["violations"]) for one in records)
+    lines.append(f"{len(records)} trials, {total} injections of {len(rows)} kinds, {bad} trials with violations")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--injections", type=int, default=600)
+    parser.add_argument("--out", type=Path, default=Path("faults.jsonl"))
+    parser.add_argument("--flavours", default="local,docker,podman")
+    parser.add_argument("--first", type=int, default=1, help="number of the first trial")
+    parser.add_argument("--replay", metavar="NUMBER:FLAVOUR[:KIND,...]")
+    parser.add_argument("--table", type=Path)
+    args = parser.parse_args()
+    if args.table:
+        print(table([json.loads(line) for line in args.table.read_text().splitlines()]))
+        return 0
+    keep = args.out.with_suffix(".kept")
+    if args.replay:
+        number, flavour, *kinds = args.replay.split(":")
+        found = one_trial(int(number), flavour, kinds[0].split(",") if kinds else None, keep=keep)
+        print(json.dumps(found, indent=1))
+        return bool(found["violations"])
+    records = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    done = {(one["trial"], one["flavour"]) for one in records}
+    flavours, number = args.flavours.split(","), args.first
+    while sum(len(one["injected"]) for one in records) < args.injections:
+        for flavour in flavours:
+            if (number, flavour) in done:
+                continue
+            record = one_trial(number, flavour, keep=keep)
+            records.append(record)
+            with args.out.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+            print(
+                number,
+                flavour,
+                record["injected"],
+                record["violations"] or "fine",
+                f"{record['seconds']} s",
+                flush=True,
+            )
+        number += 1
+    print(table(records))
+    return int(any(one["violations"] for one in records))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What holds of a set whatever became of it on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from machine import TUNABLES_STATE, knobs, settings_are_free
+from replayed import differences
+from trial import RUNS, Trial
+
+FINAL = {"success", "failed"}
+
+
+def violations(trial: Trial, knobs_before: dict[str, bytes]) -> list[str]:
+    """Everything that should not be so, in words; [] of a set that survived."""
+    return [*trial.said, *_records(trial), *_seeds(trial), *_commands(trial), *_left(trial, knobs_before)]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _attempts(trial: Trial) -> list[tuple[int, int, Path]]:
+    found = [(int(path.parent.name), int(path.name.split("_")[1]), path) for path in trial.set.glob("runs/*/attempt_*")]
+    return sorted(found)
+
+
+def _records(trial: Trial) -> Iterator[str]:
+    """Every run accounted for, every attempt on record and final, one good one per run, and what is published is its log."""
+    good: dict[int, list[int]] = {}
+    numbers: dict[int, list[int]] = {}
+    for run, attempt, place in _attempts(trial):
+        numbers.setdefault(run, []).append(attempt)
+        state = _read(place / "state.json")
+        if state is None or state.get("state") not in FINAL:
+            yield f"run {run} attempt {attempt}: {'no readable state' if state is None else state.get('state')}"
+        elif state["state"] == "success":
+            good.setdefault(run, []).append(attempt)
+    for run in range(1, RUNS + 1):
+        if numbers.get(run, []) != list(range(1, len(numbers.get(run, [])) + 1)):
+            yield f"run {run}: attempts {numbers.get(run)}"
+        if len(good.get(run, [])) != 1:
+            yield f"run {run}: good attempts {good.get(run, [])}"
+            continue
+        state = _read(trial.set / f"runs/{run}/state.json")
+        if state is None or (state.get("state"), state.get("attempt")) != ("success", good[run][0]):
+            yield f"run {run}: its state is {state and (state.get('state'), state.get('attempt'))}"
+        result, linked = trial.set / f"runs/{run}/result_{run}.txt", trial.set / f"results/result_{run}.txt"
+        try:
+            text = result.read_bytes()
+            if linked.resolve() != result.resolve():
+                yield f"results/result_{run}.txt leads to {os.readlink(linked)}"
+        except OSError as error:
+            yield f"result of run {run}: {error.strerror}"
+            continue
+        logs = [path.read_bytes() for path in result.parent.glob(f"attempt_{good[run][0]}/node_*.log")]
+        if not any(log and text.endswith(log) for log in logs):
+            yield f"result_{run}.txt is no log of its attempt"
+
+
+def _seeds(trial: Trial) -> Iterator[str]:
+    declared = _read(trial.set / "set.json") or {}
+    root, seeds = declared.get("root_seed"), []
+    for run, attempt, place in _attempts(trial):
+        seed = (_read(place / "state.json") or {}).get("seed")
+        seeds.append(seed)
+        if isinstance(root, int) and seed != root + 1000 * (run - 1) + attempt:
+            yield f"run {run} attempt {attempt}: seed {seed} of root {root}"
+        log = b"".join(path.read_bytes() for path in place.glob("node_*.log"))
+        logged = re.findall(rb'"key": "seed", "value": (\d+)', log)
+        if any(int(one) != seed for one in logged):
+            yield f"run {run} attempt {attempt}: its log says seed {logged}"
+    if len(set(seeds)) != len(seeds):
+        yield f"a seed twice: {seeds}"
+    if not isinstance(root, int):
+        yield "set.json has no root seed"
+
+
+def _commands(trial: Trial) -> Iterator[str]:
+    """Every reader gets along with what is there, and the score is that of the logs."""
+    before = len(trial.said)
+    for words, codes in (
+        (("status", str(trial.set)), (0,)),
+        (("nodes", str(trial.set)), (0,)),
+        (("explain", str(trial.set)), (0,)),
+        (("ledger", "verify", str(trial.set)), (0, 1) if trial.damaged else (0,)),
+        (("score", str(trial.set), "--json"), (0,)),
+        (("report", str(trial.set), "-o", str(trial.root / "report.html")), (0,)),
+    ):
+        answer = trial.command(*words, codes=codes)
+        if words[0] == "score" and answer.returncode == 0:
+            times = sorted(_minutes(path) for path in trial.set.glob("results/result_*.txt"))
+            told = json.loads(answer.stdout)["olympic_mean_minutes"]
+            if abs(sum(times[1:-1]) / len(times[1:-1]) - told) > 1e-9:
+                yield f"score {told} of {times}"
+    yield from trial.said[before:]
+    del trial.said[before:]
+    if not trial.damaged:
+        yield from differences(trial.set)
+
+
+def _minutes(log: Path) -> float:
+    found = dict(
+        re.findall(r'"time_ms": (\d+), "event_type": "INTERVAL_(?:START|END)", "key": "(run_st\w+)"', log.read_text())
+    )
+    times = {key: int(time_ms) for time_ms, key in found.items()}
+    return (times["run_stop"] - times["run_start"]) / 60_000
+
+
+def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
+    """No container, process or file of ours; settings as before."""
+    trial.wait(lambda: not trial.processes() and not trial.containers(), 30)
+    for pid in trial.processes():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:120]
+        yield f"process {pid} is left: {words.decode(errors='replace')}"
+    if containers := trial.containers():
+        yield f"containers are left: {containers}"
+    if trial.flavour.tuned and not settings_are_free():
+        yield f"{TUNABLES_STATE} is left"
+    if knobs() != knobs_before:
+        yield "the machine's settings are not as before"
+    for path in (*trial.set.rglob(".*tmp*"), *trial.set.glob("*.lock"), *trial.set.glob(".*.lock")):
+        yield f"left in the set: {path.relative_to(trial.set)}"
+    mark = trial.job()
+    for path in Path("/tmp").glob("orch-*"):
+        if mark and f"-{mark}-" in path.name:
+            yield f"left: {path}"

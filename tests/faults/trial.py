@@ -1,0 +1,274 @@
+"""One set that has a bad day: how it is made, what of it is at work, and how it is brought to its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parents[2]
+RUNS = 3
+RESUMES = 6
+LIMIT_S = 180.0
+
+SYSTEM = """kind: system
+name: faulty
+accelerator: cpu
+nodes: {nodes}
+gpus_per_node: 1
+workloads:
+  builtin:
+    "1.0": {{micro_batch: 8, global_batch: {batch}}}
+"""
+SITE = """kind: site
+scheduler: {scheduler}
+log_dir: {log_dir}
+container: {{{container}}}
+network: {{rdma: "off", socket_ifname: lo, gloo_socket_ifname: lo}}
+{tuning}
+limits: {{run_timeout_minutes: 0.35, end_grace_seconds: 2, container_start_seconds: 40}}
+"""
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What a set runs on. `spares`: nodes beyond those that work."""
+
+    name: str
+    nodes: int
+    spares: int = 0
+    engine: str = "none"
+    slurm: bool = False
+    tuned: bool = False
+
+
+FLAVOURS = {
+    one.name: one
+    for one in (
+        Flavour("local", 2),
+        Flavour("docker", 3, 1, "docker", slurm=True, tuned=True),
+        Flavour("podman", 2, 1, "podman", slurm=True),
+    )
+}
+
+
+class NothingToHit(Exception):
+    """The moment was wrong: what the fault is aimed at is not there."""
+
+
+@dataclass
+class Trial:
+    """A set of `RUNS` runs in a folder of its own. `env`: how commands reach the cluster."""
+
+    flavour: Flavour
+    root: Path
+    dice: random.Random
+    env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    podman: str = ""
+    set: Path = Path()
+    faults: list[str] = field(default_factory=list)
+    """For BUILTIN_FAULT."""
+    said: list[str] = field(default_factory=list)
+    """What commands said that they should not: tracebacks, exit codes that no document knows."""
+    undo: list[Callable[[], object]] = field(default_factory=list)
+    """What the faults broke in the cluster, mended before the set goes on to its end."""
+    at_end: list[Callable[[], object]] = field(default_factory=list)
+    """What is taken away only when the trial is over."""
+    damaged: bool = False
+    """Whether a fault changed records: a replay of them proves nothing then."""
+    results: dict[str, str] = field(default_factory=dict)
+    """Hash of every published result when it was first seen."""
+
+    def __post_init__(self) -> None:
+        self.root.mkdir(parents=True)
+        (self.root / "results").mkdir()
+        flavour = self.flavour
+        container = f"engine: {flavour.engine}, pull: never"
+        if flavour.engine == "podman":
+            container += f", command: [{self.podman}]"
+        (self.root / "faulty.yaml").write_text(SYSTEM.format(nodes=flavour.nodes, batch=8 * flavour.nodes))
+        site = SITE.format(
+            scheduler="slurm\npartition: batch" if flavour.slurm else "local",
+            log_dir=self.root / "results",
+            container=container if flavour.slurm else "engine: none",
+            tuning="tuning: {lease_seconds: 4}" if flavour.tuned else 'tunables: "off"\nclear_caches: false',
+        )
+        (self.root / "site.yaml").write_text(site)
+        self.env |= {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.root / "site.yaml")}
+        self._over = threading.Event()
+        self._eye = threading.Thread(target=self._look_at_results, daemon=True)
+
+    # ---- the command line
+
+    def start_command(self, *words: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "orchestrator", *words]
+        return subprocess.Popen(
+            argv,
+            env=self.env,
+            cwd=self.root,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def command(self, *words: str, codes: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+        """Run a command; another exit code than `codes`, a traceback and a hang are findings."""
+        process = self.start_command(*words)
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            self.said.append(f"{words[0]}: does not end")
+        if process.returncode not in codes or "Traceback" in out + err:
+            self.said.append(f"{words[0]}: exit {process.returncode}: {(err or out)[-300:].strip()}")
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def slurm(self, *argv: str) -> str:
+        return subprocess.run(
+            argv, env=self.env, text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        ).stdout
+
+    def submit_words(self) -> list[str]:
+        words = ["submit", str(self.root / "faulty.yaml"), "builtin", "--nexp", str(RUNS)]
+        words += ["--spares", str(self.flavour.spares)] if self.flavour.spares else []
+        return words + (["--env", f"BUILTIN_FAULT={','.join(self.faults)}"] if self.faults else [])
+
+    def submit(self) -> None:
+        answer = self.command(*self.submit_words())
+        self.find()
+        if self.set == Path():
+            raise RuntimeError(f"there is no set: {answer.stderr}")
+
+    def find(self) -> None:
+        """Take the set that is there as this trial's."""
+        sets = sorted((self.root / "results").glob("*/set.json"))
+        if sets:
+            self.set = sets[-1].parent
+            if not self._eye.is_alive():
+                self._eye.start()
+
+    # ---- what is at work
+
+    def job(self) -> str:
+        """The newest job of the set; "" before it is known."""
+        jobs = sorted((self.set / "jobs").glob("*.json"), key=lambda path: path.stat().st_mtime)
+        if jobs:
+            return jobs[-1].stem
+        for path in sorted((self.set / "submissions").glob("[0-9]*.json"), reverse=True):
+            found = re.search(r'"job_id": "([^"]+)"', path.read_text())
+            if found:
+                return found[1]
+        return ""
+
+    def alive(self) -> bool:
+        """Whether a job of the set is on its way, by the scheduler's word or its processes."""
+        if self.flavour.slurm:
+            return bool(self.slurm("squeue", "--noheader", "--format=%i", f"--name=orch-{self.set.name}").strip())
+        return bool(self.processes())
+
+    def processes(self, role: str = "") -> list[int]:
+        """Processes of the set: `loop`, `agent` (one per node), `warden` (its first child), `training`; all of them by default."""
+        found: dict[str, list[int]] = {"loop": [], "agent": [], "warden": [], "training": [], "other": []}
+        mark = os.fsencode(self.set.name)
+        containers = self.containers(long=True)
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes()
+                ours = mark in words or mark in (entry / "environ").read_bytes()
+                if not ours and containers and b"train.py" in words:
+                    ours = any(one in (entry / "cgroup").read_text() for one in containers)
+                parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                above = Path(f"/proc/{parent}/cmdline").read_bytes() if ours and b"node\0hold" in words else b""
+            except (OSError, IndexError):
+                continue
+            if not ours or b"orchestrator\0" in words or int(entry.name) == os.getpid():
+                continue
+            kind = "other"
+            if b"lib\0loop" in words:
+                kind = "loop"
+            elif b"node\0hold" in words and words.startswith((b"python", b"/")) and b"python" in words.split(b"\0")[0]:
+                kind = "warden" if b"node\0hold" in above and b"python" in above.split(b"\0")[0] else "agent"
+            elif b"train.py" in words and b"python" in words.split(b"\0")[0]:
+                kind = "training"
+            found[kind].append(int(entry.name))
+        return found[role] if role else sorted(pid for pids in found.values() for pid in pids)
+
+    def one(self, role: str) -> int:
+        """One process of that role. Raises NothingToHit."""
+        found = self.processes(role)
+        if not found:
+            raise NothingToHit(role)
+        return self.dice.choice(found)
+
+    def containers(self, *, long: bool = False) -> list[str]:
+        if self.flavour.engine == "none" or self.set == Path():
+            return []
+        engine = self.podman or "docker"
+        words = [engine, "ps", "--all", "--quiet", "--filter", f"label=orchestrator.set={self.set.name}"]
+        return self.slurm(*words, *(["--no-trunc"] if long else [])).split()
+
+    def picture(self) -> dict[str, Any]:
+        answer = self.command("status", str(self.set), "--json")
+        try:
+            return dict(json.loads(answer.stdout))
+        except ValueError:
+            return {}
+
+    # ---- to its end
+
+    def wait(self, done: Callable[[], object], limit_s: float = LIMIT_S) -> bool:
+        deadline = time.monotonic() + limit_s
+        while not done():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def recover(self) -> float:
+        """Resume until the set is complete; the seconds until the next result was published."""
+        for mend in reversed(self.undo):
+            mend()
+        before, started, found = len(self.results), time.monotonic(), 0.0
+        for _ in range(RESUMES):
+            if not self.wait(lambda: not self.alive()):
+                self.said.append("its job does not end")
+                return found
+            if len(self.results) > before:
+                found = found or time.monotonic() - started
+            if self.picture().get("state") == "complete":
+                break
+            self.command("resume", str(self.set), codes=(0, 5))
+        else:
+            self.said.append(f"not complete after {RESUMES} times resume: {self.picture().get('reason')}")
+        return found or time.monotonic() - started
+
+    def _look_at_results(self) -> None:
+        while not self._over.wait(0.05):
+            for path in self.set.glob("runs/*/result_*.txt"):
+                try:
+                    hashed = hashlib.sha256(path.read_bytes()).hexdigest()
+                except OSError:
+                    continue
+                if self.results.setdefault(path.name, hashed) != hashed:
+                    self.said.append(f"{path.name} was replaced")
+                    self.results[path.name] = hashed
+
+    def close(self, *, keep: bool = False) -> None:
+        self._over.set()
+        for last in self.at_end:
+            last()
+        if not keep:
+            shutil.rmtree(self.root, ignore_errors=True)
