@@ -31,6 +31,7 @@ from orchestrator.onnode.records import PathLike, RunRecord
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
 UNKNOWN = "unknown"
+_QUEUED = ("pending", "held")
 _NEXT = {
     "new": RESUME,
     "unknown": "orchestrator status {set}",
@@ -113,7 +114,7 @@ class _Set:
 
     def explain(self) -> Explanation:
         one = self.one
-        if one.state in ("pending", "refused", "unknown"):
+        if one.state in (*_QUEUED, "refused", "unknown"):
             return self.waits()
         if one.state in ("paused", "failed", "lost", "time_limit"):
             return self.died()
@@ -127,15 +128,15 @@ class _Set:
 
     def waits(self) -> Explanation:
         """Of a set whose job does not run yet: Slurm's reason, or sbatch's error."""
-        one, asked = self.one, self.files.submission
-        text = asked.error if one.state != "pending" and asked else one.job_reason
-        proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if one.state == "pending" and text else []
-        if one.state != "pending" and asked:
+        one, asked, queued = self.one, self.files.submission, self.one.state in _QUEUED
+        text = asked.error if not queued and asked else one.job_reason
+        proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if queued and text else []
+        if not queued and asked:
             proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]
         cause = cause_in(text, WAITS)
         if cause is not None:
-            return self.by(cause, one.reason if one.state == "pending" else cause.sentence, proofs)
-        if one.state == "pending" and not text:
+            return self.by(cause, one.reason if queued else cause.sentence, proofs)
+        if queued and not text:
             return Explanation(
                 "pending",
                 "pending",

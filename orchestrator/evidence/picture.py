@@ -164,7 +164,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         record=files.record,
         job_id=files.job_id,
         job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
-        job_reason=queue_words(job) if job and state == "pending" else "",
+        job_reason=queue_words(job) if job and state in ("pending", "held") else "",
         runs=runs,
         done=sum(run.done for run in runs),
         failed=sum(run.state == "failed" for run in runs),

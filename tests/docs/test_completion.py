@@ -87,7 +87,7 @@ def test_commands(ask) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_options(ask) -> None:  # type: ignore[no-untyped-def]
-    assert {"--side-by-side", "--site", "--spares", "--systems-dir"} == ask("orchestrator submit --s")
+    assert {"--sbatch", "--side-by-side", "--site", "--spares", "--systems-dir"} == ask("orchestrator submit --s")
     assert {"closed", "open"} == ask("orchestrator package --division ")
 
 
