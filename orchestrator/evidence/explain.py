@@ -128,7 +128,7 @@ class _Set:
     def waits(self) -> Explanation:
         """Of a set whose job does not run yet: Slurm's reason, or sbatch's error."""
         one, asked = self.one, self.files.submission
-        text = asked.error if one.state != "pending" and asked else one.job_reason
+        text = (asked.error or one.reason) if one.state != "pending" and asked else one.job_reason
         proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if one.state == "pending" and text else []
         if one.state != "pending" and asked:
             proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]
