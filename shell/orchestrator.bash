@@ -1,4 +1,4 @@
-# bash completion of orchestrator. Made by tools/reference.py (make reference).
+# bash completion. Made by tools/reference.py (make reference).
 # shellcheck shell=bash disable=SC2207
 
 __orchestrator_options() {
@@ -243,8 +243,8 @@ __orchestrator_positional() {
     'logs 0') echo 'sets' ;;
     'cancel 0') echo 'sets' ;;
     'resume 0') echo 'sets' ;;
-    'score 0') echo 'files' ;;
-    'check 0') echo 'files' ;;
+    'score 0') echo 'sets' ;;
+    'check 0') echo 'sets' ;;
     'ledger 0') echo '=verify' ;;
     'ledger 1') echo 'sets' ;;
     'images 0') echo '=check pull distribute' ;;
@@ -267,7 +267,8 @@ __orchestrator_log_dir() { # where the sets are, by the site file that the comma
   local site
   for site in "$1" "${ORCHESTRATOR_SITE:-}" site.yaml "${XDG_CONFIG_HOME:-$HOME/.config}/orchestrator/site.yaml"; do
     if [ -n "$site" ] && [ -f "$site" ]; then
-      sed -n "s/^log_dir:[[:space:]]*//p" "$site" | sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//" | head -n 1
+      sed -n "s/^log_dir:[[:space:]]*//p" "$site" | head -n 1 |
+        sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//"
       return
     fi
   done
@@ -325,7 +326,7 @@ _orchestrator() {
     files) COMPREPLY=($(compgen -f -- "$current")) ;;
     *)
       COMPREPLY=($(compgen -W "$(__orchestrator_words "$kind" "$site")" -- "$current"))
-      case "$current" in */*|.*) COMPREPLY=($(compgen -f -- "$current")) ;; esac ;;
+      [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$current")) ;;
   esac
 }
 

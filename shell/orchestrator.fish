@@ -1,4 +1,4 @@
-# fish completion of orchestrator. Made by tools/reference.py (make reference).
+# fish completion. Made by tools/reference.py (make reference).
 
 function __orchestrator_log_dir
     for site in "$ORCHESTRATOR_SITE" site.yaml "$XDG_CONFIG_HOME/orchestrator/site.yaml" ~/.config/orchestrator/site.yaml
@@ -11,7 +11,7 @@ end
 
 function __orchestrator_sets
     set -l top (__orchestrator_log_dir)
-    test -n "$top"; and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '/set.json$' '' | string replace -r '.*/' ''
+    test -n "$top"; and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '.*/(.*)/set.json$' '$1'
 end
 
 function __orchestrator_nodes
@@ -215,14 +215,14 @@ complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l dependency -
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l begin -x -d 'as for sbatch, such as 22:00 or now+2hours'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l others -d 'SET may be another user'\''s, or hold files of theirs: what is in its bundle runs as you'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l edited -d 'the set'\''s bundle was edited since it was declared, and is meant as it is now'
-complete -c orchestrator -n '__orchestrator_at score 0' -F
+complete -c orchestrator -n '__orchestrator_at score 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l ruleset -x -d 'round whose rules count, such as 6.0.0, or own: the workload'\''s own, no MLPerf benchmark'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l workload -r -F -d 'logs of a workload that is no MLPerf benchmark: the document with its target and number of runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l window -d 'more runs than needed: score the median window of consecutive runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l minutes-left -x -d 'unfinished set: time left in the allocation, to say whether the rest fits'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l site -r -F -d 'site file, to find sets by name and the newest one'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l json -d 'one JSON object, or a list for several folders'
-complete -c orchestrator -n '__orchestrator_at check 0' -F
+complete -c orchestrator -n '__orchestrator_at check 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from check' -l ruleset -x -d 'round whose rules count, such as 6.0.0, or own: the workload'\''s own, no MLPerf benchmark'
 complete -c orchestrator -n '__fish_seen_subcommand_from check' -l workload -r -F -d 'logs of a workload that is no MLPerf benchmark: the document with its target and number of runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from check' -l site -r -F -d 'site file, to find sets by name and the newest one'

@@ -141,6 +141,7 @@ WHOLE = (
     "controller/test_real_sets.py",
     "deep/test_deep_tcp.py",
     "deep/test_deep_torch.py",
+    "docs/test_docs_blocks.py",
     "mllog/test_mllog_differential.py",
     "mllog/test_mllog_sets.py",
     "onnode/test_launch_contracts.py",
@@ -150,12 +151,19 @@ WHOLE = (
     "test_errors.py",
     "test_order.py",
     "test_wheel.py",
+    "test_zipapp.py",
     "tuning/test_tune_hosts.py",
     "tuning/test_tuning_sets.py",
 )
 
 # Files whose tests share something that takes seconds to make: one worker makes it once.
-TOGETHER = ("test_wheel.py", "render/test_render_catalogue.py", "report/test_report_browser.py")
+TOGETHER = (
+    "docs/test_docs_blocks.py",
+    "render/test_render_catalogue.py",
+    "report/test_report_browser.py",
+    "test_wheel.py",
+    "test_zipapp.py",
+)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

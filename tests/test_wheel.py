@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent
-DATA = ("templates", "systems", "workloads")
+DATA = ("templates", "systems", "workloads", "docs", "shell")
 
 
 def has_network() -> bool:
@@ -103,7 +103,10 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     assert {"orchestrator/cli/render.py", "orchestrator/mllog/data/rules-6.0.0.json"} <= names
     assert [name for name in names if "__pycache__" in name or name.endswith((".pyc", ".orig", "~"))] == []
     tops = {name.split("/")[0] for name in names}
-    assert len(tops) == 2 and "orchestrator" in tops, "only the package and its metadata"
+    kinds = sorted(re.sub(r"^mlperf_orchestrator-.+(?=\.)", "", top) for top in tops)
+    assert kinds == [".data", ".dist-info", "mlperf_orchestrator.py", "orchestrator"], "only ours and its metadata"
+    shared = {name.partition(".data/data/")[2] for name in names if ".data/data/" in name}
+    assert {"share/man/man1/orchestrator.1", "share/bash-completion/completions/orchestrator"} <= shared
     assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 
@@ -113,6 +116,22 @@ def test_the_commands_start(installed: Path, empty: Path) -> None:
     assert "MI325X_08x08x32" in run(installed / "orchestrator", "systems", cwd=empty).stdout
     where = run(installed / "python", "-c", "import orchestrator; print(orchestrator.__file__)", cwd=empty).stdout
     assert where.startswith(str(installed.parent))
+
+
+def test_the_documents_are_in_it(installed: Path, empty: Path) -> None:
+    for words in (["docs", "troubleshooting"], ["docs", "how-a-set-runs"], ["completion", "bash"]):
+        assert len(run(installed / "orchestrator", *words, cwd=empty).stdout) > 1000
+    assert (installed.parent / "share/man/man1/orchestrator.1").is_file()
+
+
+def test_another_package_of_the_same_name_is_noticed(installed: Path, empty: Path) -> None:
+    """A folder on PYTHONPATH wins over what is installed; what another distribution of the name leaves of ours, too."""
+    (empty / "orchestrator").mkdir()
+    (empty / "orchestrator/__init__.py").write_text("")
+    program = "import mlperf_orchestrator, sys; sys.exit(mlperf_orchestrator.main())"
+    done = run(installed / "python", "-c", program, cwd=empty, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"another package called orchestrator: {empty}/orchestrator/__init__.py" in done.stderr
 
 
 def test_render_from_an_empty_folder(installed: Path, empty: Path) -> None:
@@ -142,4 +161,9 @@ def test_the_demo(installed: Path, empty: Path) -> None:
     done = run(installed / "orchestrator", "demo", "--nexp", "1", cwd=empty, check=False)
     # One run is no valid score, but it ran.
     assert done.returncode == 1, done.stderr
+    # Its next steps can be pasted as they are, although nothing of it is on PATH.
+    steps = [line.strip() for line in done.stdout.partition("look around:\n")[2].splitlines()]
+    assert f"{installed}/orchestrator status" in steps
+    told = run("bash", "-ec", "\n".join(steps), cwd=empty)
+    assert "local_2x2x8-builtin-" in told.stdout and (empty / "report.html").is_file()
     assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1

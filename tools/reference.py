@@ -62,7 +62,7 @@ def cli_page() -> str:
         "# Every command and argument",
         "",
         MADE,
-        "How they are used is told in [commands.md](../commands.md) and in the guides; `orchestrator help COMMAND` prints the same.",
+        "How they are used: [commands.md](../commands.md) and the guides. `orchestrator help COMMAND` prints the same.",
         "What exit codes mean: [exit-codes.md](../exit-codes.md).",
         "",
     ]
@@ -146,7 +146,8 @@ def keys_page() -> str:
         "",
         MADE,
         "From the schema that checks them (`orchestrator systems schema KIND` prints it for editors). What goes together, and why,",
-        "is in [descriptors.md](../descriptors.md). `NAME` stands for a name of your own (a workload, a round), `[]` for the items of a list.",
+        "is in [descriptors.md](../descriptors.md). `NAME` stands for a name of your own (a workload, a round),",
+        "`[]` for the items of a list.",
         "",
     ]
     for kind in ("site", "system", "workload"):

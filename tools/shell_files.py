@@ -29,7 +29,6 @@ KINDS = {
     "FILE": "files",
     "NAME|FILE": "files",
     "DIR": "files",
-    "DIR|SET": "sets",
     "SET|DIR": "sets",
 }
 """What the value of an argument is, by its metavar."""
@@ -41,6 +40,8 @@ def kind(action: argparse.Action) -> str:
         return ""
     if action.choices:
         return "=" + " ".join(map(str, action.choices))
+    if value(action).startswith("DIR") and not action.option_strings:
+        return "sets"  # `score` and `check` take sets and folders of logs
     return KINDS.get(value(action), "")
 
 
@@ -62,7 +63,8 @@ __orchestrator_log_dir() { # where the sets are, by the site file that the comma
   local site
   for site in "$1" "${ORCHESTRATOR_SITE:-}" site.yaml "${XDG_CONFIG_HOME:-$HOME/.config}/orchestrator/site.yaml"; do
     if [ -n "$site" ] && [ -f "$site" ]; then
-      sed -n "s/^log_dir:[[:space:]]*//p" "$site" | sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//" | head -n 1
+      sed -n "s/^log_dir:[[:space:]]*//p" "$site" | head -n 1 |
+        sed "s/[[:space:]]#.*//; s/[[:space:]]*\$//; s/^[\"']//; s/[\"']\$//"
       return
     fi
   done
@@ -118,7 +120,7 @@ _orchestrator() {
     files) COMPREPLY=($(compgen -f -- "$current")) ;;
     *)
       COMPREPLY=($(compgen -W "$(__orchestrator_words "$kind" "$site")" -- "$current"))
-      case "$current" in */*|.*) COMPREPLY=($(compgen -f -- "$current")) ;; esac ;;
+      [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "$current")) ;;
   esac
 }
 """
@@ -167,14 +169,16 @@ def functions() -> str:
 
 
 def bash() -> str:
-    head = "# bash completion of orchestrator. Made by tools/reference.py (make reference).\n# shellcheck shell=bash disable=SC2207\n\n"
+    head = "# bash completion. Made by tools/reference.py (make reference).\n# shellcheck shell=bash disable=SC2207\n\n"
     return f"{head}{functions()}\ncomplete -F _orchestrator orchestrator orchestrator.pyz\n"
 
 
 def zsh() -> str:
-    head = "#compdef orchestrator orchestrator.pyz\n# zsh completion of orchestrator. Made by tools/reference.py (make reference).\n\n"
+    head = "#compdef orchestrator orchestrator.pyz\n# zsh completion. Made by tools/reference.py (make reference).\n\n"
     start = (
         "autoload -U +X bashcompinit && bashcompinit\ncomplete -F _orchestrator_bash orchestrator orchestrator.pyz\n"
+        "# loaded from fpath by the first TAB, which wants its answer, too\n"
+        'if [ "${funcstack[1]}" = _orchestrator ]; then _bash_complete -F _orchestrator_bash; fi\n'
     )
     body = functions().replace("_orchestrator() {\n  local current", "_orchestrator_bash() {\n  local current")
     return f"{head}{body}\n{start}"
@@ -194,7 +198,7 @@ end
 
 function __orchestrator_sets
     set -l top (__orchestrator_log_dir)
-    test -n "$top"; and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '/set.json$' '' | string replace -r '.*/' ''
+    test -n "$top"; and find $top -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | string replace -r '.*/(.*)/set.json$' '$1'
 end
 
 function __orchestrator_nodes
@@ -220,7 +224,7 @@ def _fish_words(action: argparse.Action) -> str:
 
 
 def fish() -> str:
-    lines = ["# fish completion of orchestrator. Made by tools/reference.py (make reference).", _FISH.rstrip("\n"), ""]
+    lines = ["# fish completion. Made by tools/reference.py (make reference).", _FISH.rstrip("\n"), ""]
     lines += [f"set -g __orchestrator_{name} {' '.join(found)}" for name, found in words().items()]
     lines += [
         "",

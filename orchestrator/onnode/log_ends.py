@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from .regular import PathLike, open_regular
+from .records import PathLike
+from .regular import open_regular
 
 HEAD_BYTES, TAIL_BYTES = 64 << 10, 256 << 10
 COUNT_BYTES = 64 << 20

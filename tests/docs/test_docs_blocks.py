@@ -1,5 +1,7 @@
 """Every block of commands in the documents is run, or says why not; what it shows is what is printed.
 
+DOCS=record writes what the tutorial's commands print now into its page.
+
 The tutorial is followed to the letter. The blocks of other pages run in a copy of the folder that it leaves, with its site.
 A shown `...` stands for any lines; numbers, ids and paths may be others.
 """
@@ -14,10 +16,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import Block, blocks, examples, pages, same_words
+from pages import Block, blocks, examples, pages, record, same_words
 
-from orchestrator.model import Catalogue, load_entry, load_site
+from orchestrator.model import load_entry, load_site
 
+RECORD = os.environ.get("DOCS") == "record"
 TUTORIAL = "tutorial/first-set"
 MAY_END_WITH = {"orchestrator tune facts": {0, 1}, "orchestrator check": {0, 1}}
 """Commands whose exit code tells what they found."""
@@ -40,16 +43,21 @@ def follow(page: str, folder: Path) -> None:
     told = {
         int(n): (out, int(code)) for n, out, code in re.findall(r"\x1e(\d+)\n(.*?)\x1f(\d+)\n", done.stdout, re.DOTALL)
     }
+    outputs: dict[int, str] = {}
     for number, (block, command) in enumerate(wanted):
         where = f"docs/{block.page}.md:{command.line}: {command.words}"
         assert number in told, f"{where}\nthe shell ended\n{done.stdout[-2000:]}"
         out, code = told[number]
         fine = next((codes for begin, codes in MAY_END_WITH.items() if command.words.startswith(begin)), {0})
         assert code in fine, f"{where}\nexit code {code}\n{out[-3000:]}"
-        rest = iter(out.splitlines())
+        outputs[command.line] = out.replace(str(folder), "/home/you")
         for shown in command.shown:
             if shown.strip() and shown.strip() != "...":
-                assert any(same_words(shown, line) for line in rest), f"{where}\nnot printed: {shown}\n{out[-3000:]}"
+                assert RECORD or any(same_words(shown, line) for line in out.splitlines()), (
+                    f"{where}\nnot printed: {shown}\n{out[-3000:]}"
+                )
+    if RECORD:
+        record(page, outputs)
 
 
 @pytest.fixture(scope="module")
@@ -139,4 +147,3 @@ def test_the_examples_of_an_own_workload_go_together(tmp_path: Path) -> None:
         (tmp_path / ("workloads" if kind == "workload" else ".") / f"{named}.yaml").write_text(text)
     entry = load_entry("two_nodes", "hello", systems_dirs=[tmp_path])
     assert (entry.nodes, entry.runs_required) == (2, 3)
-    assert Catalogue([tmp_path]).system("two_nodes").name == "two_nodes"

@@ -11,6 +11,7 @@ import pytest
 from pages import DOCS, TOP, pages
 
 sys.path.insert(0, str(TOP / "tools"))
+import arguments
 import reference
 
 from orchestrator.cli import COMMANDS, command_parser
@@ -65,9 +66,9 @@ def test_the_check_of_generated_files() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_argument_has_a_help_text(name: str) -> None:
     _, parser = command_parser(name)
-    for one in (parser, *reference.subcommands(parser).values()):
+    for one in (parser, *arguments.subcommands(parser).values()):
         assert [
-            reference.written(action) for action in reference.arguments(one) if not reference.help_text(action)
+            arguments.written(action) for action in arguments.arguments(one) if not arguments.help_text(action)
         ] == []
 
 

@@ -19,7 +19,7 @@ import orchestrator
 from orchestrator.cli import COMMANDS
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.regular import open_regular, parse, read_bytes
-from orchestrator.words import Cleaned, aligned, clean
+from orchestrator.words import Cleaned, TextTable, clean
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
 EVIL = "\x1b]52;c;Zm9v\x07\x1b[2J\x9b31m\u202eok\nMI300X  complete  10/10"
@@ -178,7 +178,7 @@ def test_clean() -> None:
     assert clean("plain ünïcode ☃") == "plain ünïcode ☃"
     assert clean("a\x1b[2Jb\nc\t\r\x9b\u202e\ud800") == "a\\x1b[2Jb\\nc\\t\\r\\x9b\\u202e\\ud800"
     assert clean("a\nb\x07", lines=True) == "a\nb\\x07"
-    assert aligned(("A", "B"), [("x\ny", "\x1b")]) == ["A     B", "x\\ny  \\x1b"]
+    assert TextTable("A", "B").lines([("x\ny", "\x1b")]) == ["A    B", "x y  \\x1b"]
 
 
 def spoil(root: Path) -> None:

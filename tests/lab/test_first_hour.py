@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from conftest import Lab
+
+if TYPE_CHECKING:
+    from conftest import Lab
 
 pytestmark = pytest.mark.lab
 TOP = Path(__file__).resolve().parents[2]

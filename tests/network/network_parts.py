@@ -88,7 +88,7 @@ class SetRun:
 
     @property
     def job(self) -> dict[str, object]:
-        [path] = (self.root / "jobs").iterdir()
+        [path] = (self.root / "jobs").glob("*.json")
         found = json.loads(path.read_bytes())
         assert isinstance(found, dict)
         return found

@@ -58,7 +58,7 @@ class LabPlace:
         self.lab.batch("job.sh", cwd=bundle, env=env)
         [output] = bundle.glob("job_*.out")
         [root] = (self.place.folder / "sets").iterdir()
-        [record] = (root / "jobs").iterdir()
+        [record] = (root / "jobs").glob("*.json")
         return json.loads(record.read_bytes()), output.read_text(), root
 
 

@@ -64,7 +64,7 @@ def run_set(folder: Path, *, allow: bool = False, nexp: int = 1) -> tuple[dict[s
         check=False,
     )
     [set_dir] = (folder / "sets").iterdir()
-    [record] = (set_dir / "jobs").iterdir()
+    [record] = (set_dir / "jobs").glob("*.json")
     return json.loads(record.read_text()), set_dir, done.stderr
 
 

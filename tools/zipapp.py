@@ -1,0 +1,68 @@
+"""Make one file that holds the command, all it depends on and all its data: for machines without network.
+
+python tools/zipapp.py dist/orchestrator.pyz
+
+The packages with compiled parts are those of the Python and processor that make it. A zip cannot be imported from where compiled
+modules and data files are concerned, so the file unpacks itself once, below the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+DATE = (2020, 1, 1, 0, 0, 0)
+"""Of every member, so that the same contents are the same bytes."""
+
+
+def install(folder: Path) -> None:
+    """Install the checkout with its dependencies into `folder`, without what only pip and other programs need."""
+    # The one dependency that an older patch version of the same Python has, and the one that makes this may not have.
+    words = ["install", "--quiet", "--no-compile", "--target", str(folder), str(TOP), "backports.tarfile>=1.2,<2"]
+    subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *words], check=True)
+    subprocess.run(["rm", "-rf", folder / "bin"], check=True)
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """The members of the archive."""
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    digest = hashlib.sha256()
+    for name, data in files.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    values = {
+        "DIGEST": digest.hexdigest()[:20],
+        "MADE_FOR": f"{sys.version_info[0]}.{sys.version_info[1]} {platform.machine()}",
+    }
+    start = (TOP / "tools/zipapp_start.py").read_text()
+    for name, value in values.items():
+        start = start.replace(f'{name} = ""', f'{name} = "{value}"')
+    return {"__main__.py": start.encode()} | {f"packages/{name}": data for name, data in files.items()}
+
+
+def write(files: dict[str, bytes], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    with new.open("wb") as out:
+        out.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in files.items():
+                archive.writestr(zipfile.ZipInfo(name, DATE), data, zipfile.ZIP_DEFLATED)
+    new.chmod(0o755)
+    new.rename(path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    with tempfile.TemporaryDirectory() as folder:
+        install(Path(folder))
+        write(made(Path(folder)), Path(sys.argv[1]))
+    print(f"{sys.argv[1]} ({Path(sys.argv[1]).stat().st_size // 1_000_000} MB)")
