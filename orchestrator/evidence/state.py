@@ -71,6 +71,11 @@ _END = {
 """How Slurm ended a job that did not close its set: the set's state, in words, and what to do before `resume`."""
 
 
+def appears_within_s(asked: SubmissionRecord) -> float:
+    """Return for how many seconds more a submission without an outcome may make a job; at most 0 when it never did."""
+    return GRACE_S - (time.time() - asked.requested_ms / 1000)
+
+
 def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
     """Return (state, reason, the scheduler's job) of a set with a readable set.json."""
     known, own, asked = _job(files, jobs), files.job, files.submission
@@ -109,8 +114,7 @@ def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord, *, answered: b
         return "unknown", f"{words}; the scheduler does not answer now"
     if asked.by and (why := unseen(submitter(asked), this_process(cluster=_cluster(files)))):
         return "unknown", f"{words}; a job of it is not shown here: {why}"
-    left_s = GRACE_S - (time.time() - asked.requested_ms / 1000)
-    if left_s > 0:
+    if (left_s := appears_within_s(asked)) > 0:
         return "unknown", f"{words}; there is no job of it yet, one may appear within {left_s:.0f} s"
     return "refused", f"{words}, and {NEVER}; resume submits it again"
 

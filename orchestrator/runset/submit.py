@@ -18,7 +18,7 @@ from typing import Any
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
-from orchestrator.evidence.state import GRACE_S, NEVER
+from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.lease import HeldError, this_process
@@ -198,11 +198,10 @@ def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
         job_id = _job_of(run_set, record, jobs)
         if job_id:
             _record(run_set, replace(record, state="submitted", job_id=job_id))
-        elif _now_ms() - record.requested_ms < GRACE_S * 1000:
-            left_s = GRACE_S - (_now_ms() - record.requested_ms) // 1000
+        elif (left_s := appears_within_s(record)) > 0:
             raise SchedulerUnknown(
                 f"set {run_set.name}: submission {record.number} got no answer and there is no job of it yet",
-                hint=f"it may still appear; ask again in {left_s} s: orchestrator resume {run_set.layout.root}",
+                hint=f"it may still appear; ask again in {left_s:.0f} s: orchestrator resume {run_set.layout.root}",
             )
         else:
             _record(run_set, replace(record, state="refused", error=NEVER))
