@@ -13,7 +13,7 @@ from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import SetRecord, write
+from orchestrator.onnode.records import SetRecord, sync_folder, write
 from orchestrator.render import write_bundle
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Lay
         if final.exists():
             raise FileExistsError(errno.EEXIST, "there is a set of this name", str(final))
         os.rename(temporary, final)
+        sync_folder(log_dir)
     except OSError as error:
         raise _explained(error, log_dir) from error
     except RenderError as error:

@@ -197,6 +197,9 @@ class Folder:
         for run in range(1, self.record.nexp + 1):
             self.layout.run(run).mkdir(parents=True, exist_ok=True)
             self._settle_run(run)
+        for folder in (self.layout.runs, self.layout.root, self.layout.root.parent):
+            with suppress(PermissionError):  # the log directory may be another's
+                records.sync_folder(folder)  # a result that is on the disk is found there
         self._complete_ledger()
 
     def _complete_ledger(self) -> None:
