@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from ..events import EventLog
 from ..layout import group_name
@@ -226,6 +227,11 @@ class SetJob(SetWork):
             if one.number != group and node in one.standing.reports
         }
         return {node: report for node, report in reports.items() if "ready" in report.words}
+
+    def note_ending(self, decided: dict[str, Any]) -> None:
+        """Put on record why the set is closed."""
+        for group in self.groups[:1]:
+            group.note("ending", detail=decided)
 
     def _tell(self, state: str, reason: str = "") -> None:
         """Tell people what is due. That nobody could be told never stops a set."""
