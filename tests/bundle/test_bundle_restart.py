@@ -21,7 +21,7 @@ PROGRAMS = {
     "squeue": "exit 1",
     "sinfo": "exit 1",
 }
-HANG_IN_RUN_2 = '[[ $me != 2.1.* ]] || hang'
+HANG_IN_RUN_2 = "[[ $me != 2.1.* ]] || hang"
 
 
 class Slurm:

@@ -15,6 +15,7 @@ from ..policy import place
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
 from ..settings import Settings, SettingsError, check_parts, load
+from ..sharing import umask_for
 from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .late import too_late
@@ -28,9 +29,9 @@ from .work import SetWork, log
 def main(bundle: Path, kind: str) -> int:
     """Work on a set; return 0 when every run of it has a result."""
     environment = dict(os.environ)
-    os.umask(os.umask(0o077) | 0o022)  # what a group can change in a set, it can have run
     try:
         settings = load(bundle)
+        os.umask(umask_for(settings.shared_group, os.umask(0o077)))
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)

@@ -224,7 +224,15 @@ class SlurmNodes(Nodes):
         self.allocated = names.split()
         # The batch script's own limits must not shape the steps: each step says what it needs.
         # And every node has its own name.
-        for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_EXPORT_ENV", "ORCH_NODE"):
+        # srun has its step use SLURM_UMASK, which is that of the submission, before its own.
+        for name in (
+            "SLURM_UMASK",
+            "SLURM_CPU_BIND",
+            "SLURM_MEM_PER_CPU",
+            "SLURM_MEM_PER_NODE",
+            "SLURM_EXPORT_ENV",
+            "ORCH_NODE",
+        ):
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -186,13 +187,14 @@ class SetWork(Work):
     def look_at_signals(self) -> None:
         """Take in signals: the first one says why the set is closed."""
         if self.reactor.signals and not self.ending:
-            self._end_as(*ending(self.reactor.signals, ""))
+            signals = [signal.Signals(one).name for one in self.reactor.signals]
+            self._end_as(*ending(signals, ""))
             # Who asks Slurm only now has its state on record, should the time for an answer not be given.
             told = self.scheduler.told_of_me()
-            decided = ending(self.reactor.signals, told)
+            decided = ending(signals, told)
             if decided != (self.ending, self.ending_reason):
                 self._end_as(*decided)
-            self.note_ending({"signals": list(self.reactor.signals), "told": told, "state": decided[0], "reason": decided[1]})
+            self.note_ending({"signals": signals, "told": told, "state": decided[0], "reason": decided[1]})
 
     def note_ending(self, decided: dict[str, Any]) -> None:
         """Put on record why the set is closed."""

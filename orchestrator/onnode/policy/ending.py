@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Sequence
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
@@ -18,14 +17,18 @@ def telling(shown: str) -> str:
     return " ".join(_TOLD.findall(shown))[:200]
 
 
-def ending(signals: Sequence[int], told: str) -> tuple[str, str]:
-    """Return the state of the job and its reason in words. `told`: of `telling`, "" without an answer.
+def ending(signals: Sequence[str], told: str) -> tuple[str, str]:
+    """Return the state of the job and its reason in words. `signals`: names in order; `told`: of `telling`, "" without an answer.
 
     A job that is pre-empted gets the signals of one that is cancelled. While it has its grace time its state is still RUNNING, then
     COMPLETING: PreemptTime tells.
     """
-    if tuple(signals) == (signal.SIGUSR1,):
+    if list(signals) == ["SIGUSR1"]:
         return TIME_LIMIT
     about = dict(word.split("=", 1) for word in told.split())
-    preempted = about.get("JobState") == "PREEMPTED" or about.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
+    preempted = about.get("JobState") == "PREEMPTED" or about.get("PreemptTime", "None") not in (
+        "None",
+        "N/A",
+        "Unknown",
+    )
     return PREEMPTED if preempted else CANCELLED
