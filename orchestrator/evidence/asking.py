@@ -10,7 +10,7 @@ from collections.abc import Callable
 HOUR_S = 3600.0
 FIRST_S, STEADY_S = 3.0, 90.0
 QUICK = 20
-"""So many questions within an hour may follow each other quickly; after them STEADY_S lie between two, which are 40 an hour more."""
+"""So many questions within an hour may follow each other quickly; after them STEADY_S lie between two: 40 an hour more."""
 
 
 def pause_s(asked: int, since: int) -> float:

@@ -28,7 +28,7 @@ LOST_S = 15.0
 
 
 class Watch:
-    """Repeated looks at one set. `interval_s` None adapts to the length of the runs; `asking` is for all that are watched together."""
+    """Repeated looks at one set. `interval_s` None adapts to the length of the runs; `asking` is of all that are watched."""
 
     def __init__(
         self, run_set: RunSet, scheduler: Scheduler, interval_s: float | None = None, asking: Asking | None = None
@@ -122,7 +122,7 @@ class WatchAll:
         for root, watch in self._watches.items():
             by_scheduler.setdefault(watch.scheduler.name, []).append(root)
         for name, roots in by_scheduler.items():
-            if any([self._watches[root].due(files[root]) for root in roots]):
+            if any(self._watches[root].due(files[root]) for root in roots):
                 self._asking[name].asked()
                 answer = ask_all([files[root] for root in roots], self._watches[roots[0]].scheduler)
                 for root in roots:

@@ -81,8 +81,8 @@ def needed_names(entry: Entry) -> list[str]:
 def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path, group: str = "") -> Layout:
     """Make the set's folder below `log_dir` and return its layout.
 
-    `bundle` is relative path -> content, as render_bundle() gives it; `group` may go on with the set. Raises SetError when it cannot be written;
-    nothing is left then.
+    `bundle` is relative path -> content, as render_bundle() gives it; `group` may go on with the set. Raises
+    SetError when it cannot be written; nothing is left then.
     """
     final = log_dir / record.set_id
     temporary = log_dir / f".{record.set_id}.tmp.{os.getpid()}"

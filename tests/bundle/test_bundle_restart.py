@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from pathlib import Path
 
 import pytest
 from bundle_parts import Bundles, Loop, Set
 
 from orchestrator.evidence.ledger import verify
-from orchestrator.evidence.state import judge
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.state import judge
 from orchestrator.onnode import ledger
 
 PROGRAMS = {

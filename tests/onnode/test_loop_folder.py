@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -385,7 +386,7 @@ class Disk:
         way = [path, *(one for one in path.parents if one.is_relative_to(top))]
         found = all(
             (entry.name, entry.lstat().st_ino) in self.names.get(folder.stat().st_ino, ())
-            for entry, folder in zip(way, way[1:], strict=False)
+            for entry, folder in itertools.pairwise(way)
         )
         return found and self.sizes.get(path.stat().st_ino) == path.stat().st_size
 

@@ -195,7 +195,7 @@ class Nodes:
         return None
 
     def told_of_me(self) -> str:
-        """Return what Slurm says of this job's end (policy/ending.py); "" without Slurm, or without an answer within a few seconds."""
+        """Return what Slurm says of this job's end (policy/ending.py); "" without Slurm, or without an answer in time."""
         return ""
 
     def sees(self, job_id: str) -> bool | None:
@@ -274,7 +274,7 @@ class SlurmNodes(Nodes):
         return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
 
     def told_of_me(self) -> str:
-        """Return what Slurm says of this job's end; "" without an answer. KillWait, after which it is ended by force, may be short."""
+        """Return what Slurm says of this job's end; "" without an answer. It is ended by force after KillWait."""
         status, text = ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S)
         return telling(text) if status == 0 else ""
 
