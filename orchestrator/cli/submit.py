@@ -90,7 +90,7 @@ def submit_entry(
     if run_set is not None:
         note(f"note: {run_set.name} is the same and has never had a job; it is taken instead of a new set")
     else:
-        run_set = RunSet(create(record, files, log_dir), record)
+        run_set = RunSet(create(record, files, log_dir, entry.site.shared_group or ""), record)
     root = run_set.layout.root
     print(f"set  {root}", file=sys.stderr if as_json else sys.stdout, flush=True)
     try:

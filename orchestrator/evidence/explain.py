@@ -129,7 +129,7 @@ class _Set:
     def waits(self) -> Explanation:
         """Of a set whose job does not run yet: Slurm's reason, or sbatch's error."""
         one, asked, queued = self.one, self.files.submission, self.one.state in _QUEUED
-        text = asked.error if not queued and asked else one.job_reason
+        text = (asked.error or one.reason) if not queued and asked else one.job_reason
         proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if queued and text else []
         if not queued and asked:
             proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]

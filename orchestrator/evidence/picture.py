@@ -162,7 +162,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         state=state,
         reason=reason or hanging(files.layout, [(run.run, run.attempt) for run in running]),
         record=files.record,
-        job_id=files.job_id,
+        job_id=files.job_id or (job.id if job else ""),
         job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
         job_reason=queue_words(job) if job and state in ("pending", "held") else "",
         runs=runs,

@@ -3,7 +3,8 @@
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
 of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
 (`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), that a run hangs (`hung`), goes over sockets
-(`sockets`), or could not end before the job's time limit (`late`), what is worth telling people (`notify`).
+(`sockets`), or could not end before the job's time limit (`late`), what is worth telling people (`notify`), why the set
+is closed (`ending`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from orchestrator.onnode.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.during import hung, unwanted_sockets
+from orchestrator.onnode.policy.ending import ending
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.notice import SetCounts, due
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
@@ -149,6 +151,11 @@ def _notify(standing: place.Standing, event: Event, _: Settings | None) -> tuple
     return about["due"], due(SetCounts(**counts))
 
 
+def _ending(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+    about = event.data()
+    return (about["state"], about["reason"]), ending(about["signals"], about["told"])
+
+
 _DECISIONS = {
     "hold": _hold,
     "placed": _placed,
@@ -162,4 +169,5 @@ _DECISIONS = {
     "sockets": _sockets,
     "late": _late,
     "notify": _notify,
+    "ending": _ending,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.progress import read_end
@@ -15,8 +16,8 @@ from orchestrator.scheduler import Job
 
 STATES = {
     "new": "created, never submitted",
-    "unknown": "the scheduler did not answer to the submission",
-    "refused": "the scheduler refused the job",
+    "unknown": "whether the submission made a job is not known yet",
+    "refused": "the scheduler refused the job, or it never appeared",
     "pending": "in the queue",
     "held": "in the queue, and held; scontrol release lets it go",
     "suspended": "Slurm has suspended the job",
@@ -36,6 +37,11 @@ STATES = {
 LIVE = frozenset({"unknown", "pending", "held", "suspended", "starting", "running", "ending"})
 """States that change by themselves, or by somebody else's word."""
 
+GRACE_S = 120
+"""After so long without a trace of the job, an answering scheduler's "no such job" counts. slurmctld takes a request
+within MessageTimeout (10 s by default, 100 s at most) or drops it."""
+
+NEVER = "no job of this name ever appeared"
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held")
 _RELEASE = "it starts after: scontrol release {0} (or `orchestrator cancel`, then `resume`)"
 _AGAIN = "goes on at the first missing run"
@@ -65,6 +71,11 @@ _END = {
 """How Slurm ended a job that did not close its set: the set's state, in words, and what to do before `resume`."""
 
 
+def appears_within_s(asked: SubmissionRecord) -> float:
+    """Return for how many seconds more a submission without an outcome may make a job; at most 0 when it never did."""
+    return GRACE_S - (time.time() - asked.requested_ms / 1000)
+
+
 def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
     """Return (state, reason, the scheduler's job) of a set with a readable set.json."""
     known, own, asked = _job(files, jobs), files.job, files.submission
@@ -86,7 +97,7 @@ def _judge_awaited(
     if known is not None:
         return _judge_queued(known)
     if not asked.settled:
-        return "unknown", asked.error or "the submission was interrupted"
+        return _judge_unsettled(files, asked, answered=answered)
     if not answered:
         return "pending", "the scheduler does not answer; the job has written nothing yet"
     if asked.cancelled_ms:
@@ -94,6 +105,18 @@ def _judge_awaited(
     if asked.by and (why := unseen(submitter(asked), this_process(cluster=_cluster(files)))):
         return "pending", f"job {asked.job_id} has not begun, and is not shown here: {why}"
     return "lost", f"job {asked.job_id} is gone and has written no state"
+
+
+def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord, *, answered: bool) -> tuple[str, str]:
+    """Say of a submission without an outcome, and without a job, what `resume` would find: it settles it, `status` does not."""
+    words = asked.error or "the submission was interrupted"
+    if not answered:
+        return "unknown", f"{words}; the scheduler does not answer now"
+    if asked.by and (why := unseen(submitter(asked), this_process(cluster=_cluster(files)))):
+        return "unknown", f"{words}; a job of it is not shown here: {why}"
+    if (left_s := appears_within_s(asked)) > 0:
+        return "unknown", f"{words}; there is no job of it yet, one may appear within {left_s:.0f} s"
+    return "refused", f"{words}, and {NEVER}; resume submits it again"
 
 
 def _last_words(files: SetEvidence, job_id: str) -> str:

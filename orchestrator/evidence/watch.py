@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.evidence.asking import Asking
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
 from orchestrator.evidence.progress import KeptLogs, age_s
 from orchestrator.evidence.sets import RunSet, SetEvidence, going, read_set_record, set_folders, surely_settled
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
-FIRST_QUERY_S, STEADY_QUERY_S = 3.0, 90.0
-"""Pauses between questions to Slurm: short after the submission, then at most 40 an hour."""
-
 QUIET_S = 60.0
 """A job whose log grew within this time is alive; Slurm is not asked then."""
 
@@ -31,24 +28,25 @@ LOST_S = 15.0
 
 
 class Watch:
-    """Repeated looks at one set. `interval_s` None adapts to the length of the runs."""
+    """Repeated looks at one set. `interval_s` None adapts to the length of the runs; `asking` is of all that are watched."""
 
-    def __init__(self, run_set: RunSet, scheduler: Scheduler, interval_s: float | None = None) -> None:
+    def __init__(
+        self, run_set: RunSet, scheduler: Scheduler, interval_s: float | None = None, asking: Asking | None = None
+    ) -> None:
         self.run_set = run_set
         self.scheduler = scheduler
         self.interval_s = interval_s
         self.logs = KeptLogs()
-        self.queries = 0
+        self.asking = asking or Asking()
         self._answer: dict[str, Job] | None = {}
         self._about: tuple[str, bool] | None = None
-        self._next_query = 0.0
-        self._pause_s = FIRST_QUERY_S
         self._lost_since = 0.0
 
     def look(self) -> SetPicture:
         """Return the set as it is now."""
         files = SetEvidence(self.run_set.layout.root)
         if self.due(files):
+            self.asking.asked()
             self.take(ask_all([files], self.scheduler))
         return self.draw()  # from files that are newer than the answer
 
@@ -73,17 +71,13 @@ class Watch:
             return True
         about = (files.job_id, files.awaited)
         if about != self._about:
-            self._about, self._pause_s = about, FIRST_QUERY_S
-            return True
-        return time.monotonic() >= self._next_query and not self._growing(files)
+            self._about, self._answer = about, None  # nothing was said of this job yet
+            self.asking.changed()
+        return self.asking.due and (self._answer is None or not self._growing(files))
 
     def take(self, answer: dict[str, Job] | None) -> None:
-        """Take the scheduler's answer, and wait longer before the next question."""
+        """Take the scheduler's answer."""
         self._answer = answer
-        self.queries += 1
-        # Jitter: the watchers of a whole lab should not ask in step.
-        self._next_query = time.monotonic() + self._pause_s * random.uniform(0.9, 1.1)
-        self._pause_s = min(self._pause_s * 1.5, STEADY_QUERY_S)
 
     def _growing(self, files: SetEvidence) -> bool:
         job = files.job
@@ -96,8 +90,9 @@ class Watch:
     def _may_reappear(self, one: SetPicture) -> bool:
         if one.state != "lost" or self.scheduler.name == "local":
             return False
-        self._lost_since = self._lost_since or time.monotonic()
-        return time.monotonic() - self._lost_since < LOST_S
+        now = self.asking.clock()
+        self._lost_since = self._lost_since or now
+        return now - self._lost_since < LOST_S
 
     def pause_s(self, one: SetPicture) -> float:
         """Return a fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
@@ -110,9 +105,12 @@ class Watch:
 class WatchAll:
     """Repeated looks at every set of a log directory that goes on, or did at an earlier look."""
 
-    def __init__(self, log_dir: Path, interval_s: float | None = None) -> None:
+    def __init__(
+        self, log_dir: Path, interval_s: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.log_dir = log_dir
         self.interval_s = interval_s
+        self._asking = {name: Asking(clock) for name in ("local", "slurm")}
         self._watches: dict[Path, Watch] = {}
         self._over: set[Path] = set()
 
@@ -123,8 +121,9 @@ class WatchAll:
         by_scheduler: dict[str, list[Path]] = {}
         for root, watch in self._watches.items():
             by_scheduler.setdefault(watch.scheduler.name, []).append(root)
-        for roots in by_scheduler.values():
+        for name, roots in by_scheduler.items():
             if any(self._watches[root].due(files[root]) for root in roots):
+                self._asking[name].asked()
                 answer = ask_all([files[root] for root in roots], self._watches[roots[0]].scheduler)
                 for root in roots:
                     self._watches[root].take(answer)
@@ -152,9 +151,10 @@ class WatchAll:
             if root in self._over or root in self._watches:
                 continue
             record = None if surely_settled(root) else read_set_record(Layout(root))
-            if not isinstance(record, SetRecord) or record.scheduler not in ("local", "slurm"):
+            if not isinstance(record, SetRecord) or record.scheduler not in self._asking:
                 self._over.add(root)
                 continue
-            self._watches[root] = Watch(RunSet(Layout(root), record), open_scheduler(record.scheduler), self.interval_s)
+            about = RunSet(Layout(root), record), open_scheduler(record.scheduler)
+            self._watches[root] = Watch(*about, self.interval_s, self._asking[record.scheduler])
             fresh.append(root)
         return fresh

@@ -222,6 +222,8 @@ class Site(DocumentPart):
     """How sbatch is asked for GPUs; `none`: where the partition gives whole nodes and knows no GPUs."""
     log_dir: LogDir | None = Field(default=None, examples=["/shared/results"])
     """Required: the folder for the sets, on storage that all nodes see."""
+    shared_group: Name | None = Field(default=None, examples=["mlperf"])
+    """A Unix group whose members may go on with the sets of one another (docs/howto/several-people.md); null: only their owner."""
     systems_dirs: list[AbsolutePath] = []
     """Folders with descriptors of your own."""
     data: dict[Name, DataFolders] = Field(default={}, examples=[{"flux1": {"DATADIR": "/shared/flux1/data"}}])

@@ -115,6 +115,7 @@ class Settings:
     notify_webhook: str = ""
     notify_seconds: int = 10
     side_by_side: int = 1
+    shared_group: str = ""
     data: dict[str, str] = field(default_factory=dict)
     """The folders of MOUNTS by the variable that names them."""
 

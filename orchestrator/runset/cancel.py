@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from orchestrator.errors import SchedulerUnknown
-from orchestrator.evidence.sets import RunSet
-from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, refuse_unseen, submissions
+from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.evidence.state import appears_within_s
+from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, refuse_unseen
 from orchestrator.scheduler import Scheduler
 
 
@@ -16,13 +17,14 @@ def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float) -> dict[str, b
     """
     refuse_copy(run_set)
     known = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set))
-    asked = submissions(run_set.layout)
+    evidence = SetEvidence(run_set.layout.root)
+    asked = evidence.submissions
     gone: dict[str, bool] = {}
     for job in known.values():
         if job.alive:
             gone[job.id] = scheduler.cancel(job.id, grace_s)
             mark_cancelled(run_set, job.id)
-    if not gone and asked and not asked[-1].settled:
+    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1]) > 0:
         raise SchedulerUnknown(
             f"set {run_set.name}: its submission got no answer and there is no job of it now",
             hint="one may still appear; ask again in a minute",

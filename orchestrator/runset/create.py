@@ -13,7 +13,8 @@ from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import SetRecord, write
+from orchestrator.onnode.records import SetRecord, sync_folder, write
+from orchestrator.onnode.sharing import give, show, umask_for
 from orchestrator.render import write_bundle
 
 if TYPE_CHECKING:
@@ -77,23 +78,35 @@ def needed_names(entry: Entry) -> list[str]:
     return sorted({*entry.pass_env, *webhook, *(mount.variable for mount in entry.mounts if mount.host is None)})
 
 
-def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path) -> Layout:
+def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path, group: str = "") -> Layout:
     """Make the set's folder below `log_dir` and return its layout.
 
-    `bundle` is relative path -> content, as render_bundle() gives it. Raises SetError when it cannot be written;
-    nothing is left then.
+    `bundle` is relative path -> content, as render_bundle() gives it; `group` may go on with the set. Raises
+    SetError when it cannot be written; nothing is left then.
     """
     final = log_dir / record.set_id
     temporary = log_dir / f".{record.set_id}.tmp.{os.getpid()}"
-    umask = os.umask(0o077)
-    os.umask(umask | 0o022)  # what a group can change, it can have run
+    umask = os.umask(0o022)
     try:
-        _make(temporary, record, bundle, final)
+        os.umask(umask_for("", umask))
+        temporary.mkdir()
+        write_bundle(bundle, Layout(temporary).bundle)
+        if group:
+            give(temporary, group)
+            show(Layout(temporary).bundle, group)
+        os.umask(umask_for(group, umask))
+        _make(temporary, record, final)
         if final.exists():
             raise FileExistsError(errno.EEXIST, "there is a set of this name", str(final))
         os.rename(temporary, final)
+        sync_folder(log_dir)
     except OSError as error:
         raise _explained(error, log_dir) from error
+    except LookupError as error:
+        raise SetError(
+            f"cannot create a set for several people: {error}",
+            hint="correct shared_group in the site file, or leave it out",
+        ) from error
     except RenderError as error:
         if isinstance(error.__cause__, OSError):
             raise _explained(error.__cause__, log_dir) from error
@@ -124,12 +137,10 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
     return None
 
 
-def _make(folder: Path, record: SetRecord, bundle: Mapping[str, bytes], place: Path) -> None:
+def _make(folder: Path, record: SetRecord, place: Path) -> None:
     layout = Layout(folder)
-    folder.mkdir()
     for directory in (layout.submissions, layout.jobs, layout.results):
         directory.mkdir()
-    write_bundle(bundle, layout.bundle)
     write(record, layout.set_file)
     ledger.append(folder, ledger.declaration(record, place.absolute(), folder.stat().st_ino))
 

@@ -18,6 +18,7 @@ from typing import Any
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
+from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.lease import HeldError, this_process
@@ -37,10 +38,6 @@ LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 
 BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
 """Pauses before a controller that takes no job now is asked again. (sbatch itself has tried for two minutes by then.)"""
-
-GRACE_S = 120
-"""After so long without a trace of the job, an answering scheduler's "no such job" counts. slurmctld takes a request
-within MessageTimeout (10 s by default, 100 s at most) or drops it."""
 
 
 def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str]:
@@ -201,14 +198,13 @@ def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
         job_id = _job_of(run_set, record, jobs)
         if job_id:
             _record(run_set, replace(record, state="submitted", job_id=job_id))
-        elif _now_ms() - record.requested_ms < GRACE_S * 1000:
-            left_s = GRACE_S - (_now_ms() - record.requested_ms) // 1000
+        elif (left_s := appears_within_s(record)) > 0:
             raise SchedulerUnknown(
                 f"set {run_set.name}: submission {record.number} got no answer and there is no job of it yet",
-                hint=f"it may still appear; ask again in {left_s} s: orchestrator resume {run_set.layout.root}",
+                hint=f"it may still appear; ask again in {left_s:.0f} s: orchestrator resume {run_set.layout.root}",
             )
         else:
-            _record(run_set, replace(record, state="refused", error="no job of this name ever appeared"))
+            _record(run_set, replace(record, state="refused", error=NEVER))
     alive = [job for job in jobs.values() if job.alive]
     if not alive:
         refuse_unseen(run_set, jobs)

@@ -14,6 +14,8 @@ WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
 _KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")
 # The script expands a path unquoted (it may be a pattern), so nothing else the shell could act on may be in it.
 _PATH = re.compile(r"/(proc|sys)/[A-Za-z0-9_./:*?\[\]-]+")
+# A process's folder leads out of /proc (root, cwd, fd).
+_PROCESS = re.compile(r"/+proc/+(\./+)*(self|thread-self|[0-9*?\[])")
 _SETTING = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -24,7 +26,7 @@ def _knob(text: str) -> str:
 
 
 def _path(text: str) -> str:
-    if not _PATH.fullmatch(text) or ".." in text:
+    if not _PATH.fullmatch(text) or ".." in text or _PROCESS.match(text):
         raise refuse(f"{text!r} is not a file or pattern below /proc or /sys")
     return text
 

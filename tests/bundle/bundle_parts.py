@@ -206,9 +206,9 @@ class Bundles:
         own = {"HOME": str(self.folder), "TMPDIR": str(self.folder / "tmp"), "ORCH_CHANNELS": str(self.folder / "tmp")}
         return {"PATH": os.environ["PATH"], **own, **more}
 
-    def start(self, **env: str) -> Loop:
+    def start(self, script: str = "run_with_docker.sh", **env: str) -> Loop:
         process = subprocess.Popen(
-            ["bash", self.bundle / "run_with_docker.sh"],
+            ["bash", self.bundle / script],
             env=self.environment(**env),
             cwd="/",
             text=True,

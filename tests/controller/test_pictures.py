@@ -61,9 +61,21 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
         ),
         (SENT, None, {}, "lost", "job 7 is gone and has written no state; it printed nothing (no job_7.out)"),
         (SENT, None, None, "pending", "the scheduler does not answer; the job has written nothing yet"),
-        (SubmissionRecord(number=1, state="unknown", error="time-out"), None, {}, "unknown", "time-out"),
+        (
+            SubmissionRecord(number=1, state="unknown", error="time-out"),
+            None,
+            None,
+            "unknown",
+            "time-out; the scheduler does not answer now",
+        ),
         (SubmissionRecord(number=1, state="unknown"), None, job("RUNNING"), "starting", ""),
-        (SubmissionRecord(number=1, state="intended"), None, {}, "unknown", "the submission was interrupted"),
+        (
+            SubmissionRecord(number=1, state="intended"),
+            None,
+            {},
+            "refused",
+            "the submission was interrupted, and no job of this name ever appeared; resume submits it again",
+        ),
         (SubmissionRecord(number=1, state="refused", error="no"), None, {}, "refused", "no"),
         (
             SubmissionRecord(number=1, state="submitted", job_id="7", cancelled_ms=5),

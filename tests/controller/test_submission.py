@@ -16,18 +16,14 @@ from controller_parts import write_set
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
+from orchestrator.evidence.state import GRACE_S
 from orchestrator.onnode.lease import read as read_lease
 from orchestrator.onnode.lease import this_process
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.records import JobRecord, read, write
 from orchestrator.runset import submit as submission
 from orchestrator.runset.lock import ControllerLock
-from orchestrator.runset.submit import (
-    GRACE_S,
-    job_environment,
-    submissions,
-    submit,
-)
+from orchestrator.runset.submit import job_environment, submissions, submit
 from orchestrator.scheduler import Job, JobRequest
 
 

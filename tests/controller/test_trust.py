@@ -10,35 +10,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, mllog, until
+from controller_parts import Commands, one_node, until
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.records import RunRecord, write, write_bytes
 from orchestrator.scheduler.local import Local
 
-SYSTEM = """kind: system
-name: one_node
-accelerator: cpu
-nodes: 1
-gpus_per_node: 1
-workloads:
-  builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
-"""
-
 
 @pytest.fixture
 def root(site: Path, cli: Commands, tmp_path: Path) -> Path:
     """A complete set of one run of a program that says so at once."""
-    for folder in ("systems", "code"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "systems/one_node.yaml").write_text(SYSTEM)
-    log = mllog("run_start", 1, None) + mllog("run_stop", 2, None, status="success")
-    (tmp_path / "code/run_and_time.sh").write_text(f"cat <<'EOF'\n{log}EOF\n")
-    with open(site, "a") as file:
-        file.write(f"code: {{builtin: {tmp_path}/code}}\n")
-    words = ("--site", site, "--nexp", "1", "--systems-dir", tmp_path / "systems")
-    cli("submit", "one_node", "builtin", *words)
+    cli("submit", *one_node(tmp_path, site))
     assert cli.code == 0, cli.err
     made = Path(cli.out.split()[1])
     until(lambda: (made / "results/result_1.txt").exists() and not Local().jobs(names=[f"orch-{made.name}"]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import stat
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -346,3 +348,65 @@ def test_a_bundle_that_cannot_be_copied_leaves_nothing_half(tmp_path: Path) -> N
     (tmp_path / "bundle/gone").unlink()
     assert Layout(tmp_path / "set").bundle.parent == job(tmp_path / "set").layout.root
     shutil.rmtree(tmp_path / "set")
+
+
+class Disk:
+    """What would be left if the machine lost power now: which files and names are synced. The calls are the real ones."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: dict[int, int] = {}
+        """inode of a file -> bytes of it that are on the disk."""
+        self.names: dict[int, set[tuple[str, int]]] = {}
+        """inode of a folder -> (name, inode) of what is found in it."""
+        self.announced: list[str] = []
+        self.broken: list[str] = []
+        fsync, replace_, link = os.fsync, os.replace, os.link
+
+        def on_fsync(fd: int) -> None:
+            fsync(fd)
+            about = os.fstat(fd)
+            self.sizes[about.st_ino] = about.st_size
+            if stat.S_ISDIR(about.st_mode):
+                self.names[about.st_ino] = {(entry.name, entry.inode()) for entry in os.scandir(fd)}
+
+        def named(source: os.PathLike[str], target: os.PathLike[str], call: Any) -> None:
+            about, name = os.stat(source), Path(target).name
+            if name.startswith("result_") or (name == "state.json" and is_final(source)):
+                self.announced.append(str(target))
+                if self.sizes.get(about.st_ino) != about.st_size:
+                    self.broken.append(f"{target} appeared before its content was on the disk")
+            call(source, target)
+
+        monkeypatch.setattr(os, "fsync", on_fsync)
+        monkeypatch.setattr(os, "replace", lambda source, target: named(source, target, replace_))
+        monkeypatch.setattr(os, "link", lambda source, target: named(source, target, link))
+
+    def keeps(self, path: Path, top: Path) -> bool:
+        """Whether a file, and every name on the way to it from `top`, is on the disk."""
+        way = [path, *(one for one in path.parents if one.is_relative_to(top))]
+        found = all(
+            (entry.name, entry.lstat().st_ino) in self.names.get(folder.stat().st_ino, ())
+            for entry, folder in itertools.pairwise(way)
+        )
+        return found and self.sizes.get(path.stat().st_ino) == path.stat().st_size
+
+
+def is_final(path: os.PathLike[str]) -> bool:
+    return json.loads(Path(path).read_text())["state"] not in ("queued", "running")
+
+
+@pytest.mark.parametrize("outcome", ["success", "not_converged", "infrastructure"])
+def test_what_is_final_is_on_the_disk_before_it_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    disk = Disk(monkeypatch)
+    mine = job(tmp_path / "set")
+    mine.settle()
+    attempt(mine, 1, 1, outcome, "" if outcome == "infrastructure" else outcome)
+    assert disk.broken == []
+    finals = [mine.layout.attempt_state(1, 1), mine.layout.run_state(1)]
+    finals += [mine.layout.result(1)] * (outcome != "infrastructure")
+    # The result first: a state never speaks of one that is not there.
+    assert disk.announced == [str(path) for path in (*finals[2:], *finals[:2])]
+    for path in (*finals, mine.layout.root / "ledger.jsonl"):
+        assert disk.keeps(path, tmp_path), path

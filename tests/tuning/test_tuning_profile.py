@@ -75,6 +75,8 @@ def test_a_profile_of_the_site_extends_ours(tmp_path: Path) -> None:
             KNOB + "kind: file, path: /etc/passwd, value: x}",
             "6: knobs[0].path: '/etc/passwd' is not a file or pattern below /proc or /sys",
         ),
+        (KNOB + "kind: file, path: /proc/self/root/tmp/x, value: x}", "is not a file or pattern below /proc or /sys"),
+        (KNOB + "kind: file, path: '/proc/[0-9]*/cwd/x', value: x}", "is not a file or pattern below /proc or /sys"),
         (KNOB + "kind: file, path: /sys/../etc/passwd, value: x}", "is not a file or pattern below /proc or /sys"),
         (KNOB + "kind: file, path: '/sys/$(reboot)', value: x}", "is not a file or pattern below /proc or /sys"),
         (KNOB + "kind: file, value: x}", "a knob of kind file needs the key path"),

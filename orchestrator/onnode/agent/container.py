@@ -39,6 +39,11 @@ serve() {
     [ ! -d /orch-scratch ] || chmod -R a+rwX /orch-scratch/cache
   done
 }
+# An engine that does not see the job's own /tmp (job_container/tmpfs, PrivateTmp) mounts an empty folder.
+if [ ! -p /orch/request ] || [ ! -p /orch/status ]; then
+  echo "the engine does not see the folder of the job: set container.channel_dir of the site to one that is not private to jobs" >&2
+  exit 1
+fi
 serve </dev/null >/dev/null 2>&1 &
 %s%s
 echo up

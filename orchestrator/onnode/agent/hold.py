@@ -111,6 +111,17 @@ def check(node: Node) -> int:
     return 0
 
 
+def _own(folder: str) -> None:
+    """Make a folder that is this user's: one that another member of the set's group made is put aside with what is left in it."""
+    with contextlib.suppress(FileNotFoundError):
+        if (owner := os.lstat(folder).st_uid) != os.getuid():
+            try:
+                os.rmdir(folder)
+            except OSError:
+                os.rename(folder, f"{folder}.{owner}")
+    os.makedirs(folder, exist_ok=True)
+
+
 class Hold:
     """One node, what it has, and what the loop asks of it."""
 
@@ -190,7 +201,7 @@ class Hold:
         with failing("storage", f"cannot make {node.channel}"):
             open_channel(node)
         with failing("storage", f"cannot make {node.results}"):
-            os.makedirs(node.results, exist_ok=True)
+            _own(node.results)
             # The container's root is nobody on many file servers (root_squash); only this user can take things away.
             os.chmod(node.results, 0o1777)
         network = self.look_around(checked=node.settings.preflight_run == 1)

@@ -20,7 +20,17 @@ from ..records import write_bytes
 from ..system import ask, entries, first_line, job_state, process_start
 from .node import EngineState, Node, Rows, listed, removal
 
-_ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
+_ENDED = (
+    "COMPLETED",
+    "CANCELLED",
+    "FAILED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "PREEMPTED",
+)
 _DAY_S = 86400
 
 # ---- the folder of a node --------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from .. import bundle as bundle_files
-from .. import ledger, records, regular
+from .. import ledger, records, regular, sharing
 from ..events import now_ms, number
 from ..layout import Layout
 from ..lease import HeldError, Lease, this_process
@@ -197,6 +197,9 @@ class Folder:
         for run in range(1, self.record.nexp + 1):
             self.layout.run(run).mkdir(parents=True, exist_ok=True)
             self._settle_run(run)
+        for folder in (self.layout.runs, self.layout.root, self.layout.root.parent):
+            with suppress(PermissionError):  # the log directory may be another's
+                records.sync_folder(folder)  # a result that is on the disk is found there
         self._complete_ledger()
 
     def _complete_ledger(self) -> None:
@@ -365,6 +368,9 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
         )
     layout = Layout(root)
     try:
+        if settings.shared_group and not root.exists():
+            root.mkdir(parents=True)
+            sharing.give(root, settings.shared_group)
         for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
             folder.mkdir(parents=True, exist_ok=True)
         layout = Layout(root.resolve())
@@ -388,7 +394,7 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
         if not (0 < record.root_seed <= MAX_SEED and 0 < record.nexp < 10_000):
             raise FolderError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
         if not layout.bundle.is_dir():
-            _copy(bundle, layout)
+            _copy(bundle, layout, settings.shared_group)
         if before is None:
             first = [ledger.declaration(record, layout.root, layout.root.stat().st_ino)]
             if record.bundle_sha256:  # a set that a job makes is of the bundle as it is
@@ -397,16 +403,22 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
             ledger.append(layout.root, *first, job=scheduler.job_id)
     except HeldError as held:
         raise FolderError(f"{held}; try again") from held
+    except LookupError as error:
+        raise FolderError(f"{error} (`shared_group` of the site file)") from error
     except OSError as error:
         raise FolderError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
     return Folder(layout, record, scheduler.job_id)
 
 
-def _copy(bundle: Path, layout: Layout) -> None:
+def _copy(bundle: Path, layout: Layout, group: str) -> None:
     """Keep what runs: nodes run from this copy, and an edit of the original cannot reach a running set. Raises OSError."""
     temporary = layout.root / f".bundle.tmp.{os.getpid()}"
     try:
         shutil.copytree(bundle, temporary, ignore=shutil.ignore_patterns("__pycache__"))
+        for path in (temporary, *temporary.rglob("*")):
+            path.chmod(path.stat().st_mode & 0o755)  # what a group can change, it can have run
+        if group:
+            sharing.show(temporary, group)
         temporary.rename(layout.bundle)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from ..events import EventLog
 from ..layout import group_name
@@ -14,6 +15,7 @@ from ..policy import place
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
 from ..settings import Settings, SettingsError, check_parts, load
+from ..sharing import umask_for
 from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .late import too_late
@@ -27,9 +29,9 @@ from .work import SetWork, log
 def main(bundle: Path, kind: str) -> int:
     """Work on a set; return 0 when every run of it has a result."""
     environment = dict(os.environ)
-    os.umask(os.umask(0o077) | 0o022)  # what a group can change in a set, it can have run
     try:
         settings = load(bundle)
+        os.umask(umask_for(settings.shared_group, os.umask(0o077)))
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
         scheduler = _scheduler(kind, settings, environment)
         folder = open_folder(bundle, settings, scheduler, environment)
@@ -226,6 +228,11 @@ class SetJob(SetWork):
             if one.number != group and node in one.standing.reports
         }
         return {node: report for node, report in reports.items() if "ready" in report.words}
+
+    def note_ending(self, decided: dict[str, Any]) -> None:
+        """Put on record why the set is closed."""
+        for group in self.groups[:1]:
+            group.note("ending", detail=decided)
 
     def _tell(self, state: str, reason: str = "") -> None:
         """Tell people what is due. That nobody could be told never stops a set."""

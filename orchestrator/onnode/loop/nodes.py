@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..events import number
+from ..policy.ending import telling
 from ..system import ask, job_state, process_start
 from ..waiting import Lines, Waiting
 
@@ -19,6 +20,9 @@ Flow = Generator[float, None, Any]
 """Something that waits: it yields the time.monotonic() value at which it wants to look again, and is resumed then, or sooner."""
 
 T = TypeVar("T")
+
+ANSWER_S = 4.0
+"""How long Slurm is asked why a job ends: that is part of the time that is left to it."""
 
 
 class Reactor(Waiting):
@@ -190,6 +194,10 @@ class Nodes:
         """Return the seconds until the time limit of the job; None without one, or without an answer."""
         return None
 
+    def told_of_me(self) -> str:
+        """Return what Slurm says of this job's end (policy/ending.py); "" without Slurm, or without an answer in time."""
+        return ""
+
     def sees(self, job_id: str) -> bool | None:
         """Return whether Slurm shows a job; None when it does not answer, and of a job that is none of Slurm's."""
         state = job_state(job_id, 120) if job_id[:1].isdecimal() else "?"
@@ -216,7 +224,15 @@ class SlurmNodes(Nodes):
         self.allocated = names.split()
         # The batch script's own limits must not shape the steps: each step says what it needs.
         # And every node has its own name.
-        for name in ("SLURM_CPU_BIND", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_NODE", "SLURM_EXPORT_ENV", "ORCH_NODE"):
+        # srun has its step use SLURM_UMASK, which is that of the submission, before its own.
+        for name in (
+            "SLURM_UMASK",
+            "SLURM_CPU_BIND",
+            "SLURM_MEM_PER_CPU",
+            "SLURM_MEM_PER_NODE",
+            "SLURM_EXPORT_ENV",
+            "ORCH_NODE",
+        ):
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
@@ -256,6 +272,11 @@ class SlurmNodes(Nodes):
             return None
         days, hours, minutes, seconds = (int(one or 0) for one in parts.groups())
         return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
+
+    def told_of_me(self) -> str:
+        """Return what Slurm says of this job's end; "" without an answer. It is ended by force after KillWait."""
+        status, text = ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S)
+        return telling(text) if status == 0 else ""
 
     def names(self, words: str) -> list[str]:
         """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""

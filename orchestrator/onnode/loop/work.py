@@ -14,15 +14,13 @@ from typing import Any, Protocol
 from .. import records
 from ..events import EventLog, now_ms
 from ..layout import Layout
+from ..policy.ending import ending
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
 from ..records import JobRecord
 from ..settings import Settings, evaluate_config
 from .folder import Folder
 from .nodes import Flow, Nodes, Reactor
-
-TIME_LIMIT = ("time_limit", "the time limit of the job is near")
-CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
 
 
 def log(text: str) -> None:
@@ -189,9 +187,21 @@ class SetWork(Work):
     def look_at_signals(self) -> None:
         """Take in signals: the first one says why the set is closed."""
         if self.reactor.signals and not self.ending:
-            only_usr1 = tuple(self.reactor.signals) == (signal.SIGUSR1,)
-            self.ending, self.ending_reason = TIME_LIMIT if only_usr1 else CANCELLED
-            log(f"{self.ending_reason}: closing the set; `{self.resume_command}` goes on")
-            # States first: what follows may not get the time it needs.
-            if self.state:
-                self.write(self.ending, self.ending_reason)
+            signals = [signal.Signals(one).name for one in self.reactor.signals]
+            self._end_as(*ending(signals, ""))
+            # Who asks Slurm only now has its state on record, should the time for an answer not be given.
+            told = self.scheduler.told_of_me()
+            decided = ending(signals, told)
+            if decided != (self.ending, self.ending_reason):
+                self._end_as(*decided)
+            self.note_ending({"signals": signals, "told": told, "state": decided[0], "reason": decided[1]})
+
+    def note_ending(self, decided: dict[str, Any]) -> None:
+        """Put on record why the set is closed."""
+
+    def _end_as(self, state: str, reason: str) -> None:
+        self.ending, self.ending_reason = state, reason
+        log(f"{reason}: closing the set; `{self.resume_command}` goes on")
+        # States first: what follows may not get the time it needs.
+        if self.state:
+            self.write(state, reason)

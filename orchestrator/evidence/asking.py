@@ -1,0 +1,53 @@
+"""When a scheduler is asked again: soon after something changed, and never more than 60 times within any hour."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+
+HOUR_S = 3600.0
+FIRST_S, STEADY_S = 3.0, 90.0
+QUICK = 20
+"""So many questions within an hour may follow each other quickly; after them STEADY_S lie between two: 40 an hour more."""
+
+
+def pause_s(asked: int, since: int) -> float:
+    """Return the least seconds from the last question to the next one.
+
+    `asked`: questions within the last hour. `since`: those since something changed.
+    """
+    return STEADY_S if asked >= QUICK else min(FIRST_S * 1.5 ** max(0, since - 1), STEADY_S)
+
+
+class Asking:
+    """The questions to one scheduler, about all sets that are watched together. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._asked: deque[float] = deque()
+        self._since = 0
+        self._late = 1.0
+
+    @property
+    def due(self) -> bool:
+        now = self._forget()
+        return not self._asked or now >= self._asked[-1] + self._late * pause_s(len(self._asked), self._since)
+
+    def asked(self) -> None:
+        """A question was put now."""
+        self._asked.append(self._forget())
+        self._since += 1
+        self._late = random.uniform(1.0, 1.2)  # the watchers of a whole lab should not ask in step
+
+    def changed(self) -> None:
+        """Something is as it was not before: the next question may come soon."""
+        self._since = 0
+
+    def _forget(self) -> float:
+        """Forget what was asked more than an hour ago; return the time."""
+        now = self.clock()
+        while self._asked and self._asked[0] <= now - HOUR_S:
+            self._asked.popleft()
+        return now

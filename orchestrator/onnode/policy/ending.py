@@ -1,0 +1,34 @@
+"""Why a job that got signals closes its set: from the signals and from what Slurm says of the job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+TIME_LIMIT = ("time_limit", "the time limit of the job is near")
+CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
+PREEMPTED = ("paused", "pre-empted by a job of higher priority")
+
+_TOLD = re.compile(r"\b(?:JobState|PreemptTime)=\S+")
+
+
+def telling(shown: str) -> str:
+    """Return what of the words of `scontrol show job` tells why a job ends; "" where nothing does."""
+    return " ".join(_TOLD.findall(shown))[:200]
+
+
+def ending(signals: Sequence[str], told: str) -> tuple[str, str]:
+    """Return the state of the job and its reason in words. `signals`: names in order; `told`: of `telling`, "" without an answer.
+
+    A job that is pre-empted gets the signals of one that is cancelled. While it has its grace time its state is still RUNNING, then
+    COMPLETING: PreemptTime tells.
+    """
+    if list(signals) == ["SIGUSR1"]:
+        return TIME_LIMIT
+    about = dict(word.split("=", 1) for word in told.split())
+    preempted = about.get("JobState") == "PREEMPTED" or about.get("PreemptTime", "None") not in (
+        "None",
+        "N/A",
+        "Unknown",
+    )
+    return PREEMPTED if preempted else CANCELLED

@@ -1,0 +1,111 @@
+"""A command that is killed between its submission and the answer: what is said of the set, and that its lock is in nobody's way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from controller_parts import Commands, one_node, until, write_set
+
+from orchestrator.evidence.ledger import verify
+from orchestrator.evidence.sets import SubmissionRecord, open_set
+from orchestrator.evidence.state import GRACE_S
+from orchestrator.onnode.records import read, write
+from orchestrator.runset.submit import submissions
+from orchestrator.scheduler.local import Local
+from orchestrator.scheduler.slurm import FIELD, RECORD
+
+TOP = Path(__file__).parents[2]
+Fake = Callable[[str, str], Path]
+
+
+def killed(*argv: str | Path) -> None:
+    """Run a command that is killed on the way."""
+    words = [sys.executable, "-m", "orchestrator", *map(str, argv)]
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(TOP)}, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.fixture
+def root(tmp_path: Path, fake: Fake) -> Path:
+    """A set whose `resume` was killed when sbatch had made job 7, which waits."""
+    folder = write_set(tmp_path, "s-w-20261121-101500-0001")
+    fake("scontrol", "exit 1")
+    (folder / "bundle").mkdir()
+    fake("squeue", queue())
+    fake("sbatch", "kill -KILL $PPID; echo 7")
+    killed("resume", folder)
+    fake("squeue", queue(f"7{FIELD}PENDING{FIELD}N/A{FIELD}N/A{FIELD}{FIELD}Priority{FIELD}orch-{folder.name}"))
+    [asked] = submissions(open_set(folder).layout)
+    assert (asked.state, asked.job_id) == ("intended", "") and (folder / ".controller.lock").exists()
+    return folder
+
+
+def queue(*rows: str) -> str:
+    return "printf '%s\\n' " + " ".join(f"'{RECORD}{row}'" for row in rows) if rows else "exit 0"
+
+
+def test_status_finds_its_job_by_name(root: Path, cli: Commands, fake: Fake) -> None:
+    told = cli.json("status", root)
+    assert (told["state"], told["job_id"], told["job_state"]) == ("pending", "7", "PENDING")
+    assert cli("resume", root).code == 5 and "job 7 (PENDING)" in cli.err  # which settles it
+    assert [(one.state, one.job_id) for one in submissions(open_set(root).layout)] == [("submitted", "7")]
+    assert not (root / ".controller.lock").exists()
+
+
+def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake: Fake) -> None:
+    fake("squeue", queue())
+    told = cli.json("status", root)
+    assert told["state"] == "unknown" and "the submission was interrupted; there is no job of it yet" in told["reason"]
+    fake("squeue", "exit 1")
+    assert "the scheduler does not answer now" in cli.json("status", root)["reason"]
+    fake("squeue", queue())
+    path = root / "submissions/1.json"
+    asked = read(SubmissionRecord, path)
+    assert isinstance(asked, SubmissionRecord)
+    write(replace(asked, requested_ms=int(1000 * (time.time() - GRACE_S - 1))), path)
+    told = cli.json("status", root)
+    assert told["state"] == "refused" and "no job of this name ever appeared; resume submits it again" in told["reason"]
+    told = cli("explain", root)
+    assert "never appeared" in told.out + told.err
+    fake("sbatch", "echo 8")
+    assert cli("resume", root).code == 0, cli.err  # and it is as status said
+    assert [one.state for one in submissions(open_set(root).layout)] == ["refused", "submitted"]
+
+
+KILLED_BEFORE_THE_OUTCOME = """
+import os, sys
+from orchestrator.cli import main
+from orchestrator.runset import submit
+
+record = submit._record
+submit._record = lambda run_set, asked: os.kill(os.getpid(), 9) if asked.state == "submitted" else record(run_set, asked)
+main(sys.argv[1:])
+"""
+
+
+def test_a_set_that_completes_by_itself_is_not_disturbed(site: Path, cli: Commands, tmp_path: Path) -> None:
+    """The job of a killed `submit` does its work: nobody trips over the intent and the lock that stay."""
+    words = ["submit", *map(str, one_node(tmp_path, site))]
+    environment = os.environ | {"PYTHONPATH": str(TOP)}
+    argv = [sys.executable, "-c", KILLED_BEFORE_THE_OUTCOME, *words]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    [root] = [path for path in (tmp_path / "sets").iterdir() if path.is_dir()]
+    assert read(SubmissionRecord, root / "submissions/1.json").state == "intended"  # type: ignore[union-attr]
+    until(lambda: (root / "results/result_1.txt").exists() and not Local().jobs(names=[f"orch-{root.name}"]))
+    told = cli.json("status", root)
+    assert (told["state"], told["done"], told["findings"]) == ("complete", 1, [])
+    assert [str(one) for one in verify(root).problems] == []
+    assert cli("watch", root).code == 0 and cli("replay", root).code == 0
+    assert (root / ".controller.lock").exists()
+    assert cli("resume", root).code == 5 and "nothing is left to run" in cli.err
+    assert not (root / ".controller.lock").exists()
+    assert cli("cancel", root).code == 5 and "no job to cancel" in cli.err

@@ -1,0 +1,38 @@
+"""Why a job that got signals ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.onnode.policy.ending import CANCELLED, PREEMPTED, TIME_LIMIT, ending, telling
+
+SHOWN = (
+    "JobId=7 JobName=x UserId=me(1000) Priority=1 JobState=%s Reason=None Restarts=0 EndTime=2026-11-22T10:00:00 "
+    "PreemptEligibleTime=2026-11-22T09:00:00 PreemptTime=%s SuspendTime=None"
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "time", "decided"),
+    [
+        ("RUNNING", "None", CANCELLED),
+        ("CANCELLED", "None", CANCELLED),
+        ("RUNNING", "2026-11-22T09:59:00", PREEMPTED),  # in its grace time
+        ("COMPLETING", "2026-11-22T09:59:00", PREEMPTED),
+        ("PREEMPTED", "None", PREEMPTED),
+    ],
+)
+def test_who_is_pre_empted_is_not_cancelled(state: str, time: str, decided: tuple[str, str]) -> None:
+    told = telling(SHOWN % (state, time))
+    assert told == f"JobState={state} PreemptTime={time}"
+    assert ending(["SIGTERM"], told) == decided
+
+
+def test_without_a_word_it_is_cancelled() -> None:
+    assert ending(["SIGTERM"], telling("slurm_load_jobs error: Invalid job id specified")) == CANCELLED
+    assert ending(["SIGTERM"], "") == CANCELLED
+    assert ending(["SIGUSR1", "SIGTERM"], "") == CANCELLED
+
+
+def test_the_warning_of_the_time_limit() -> None:
+    assert ending(["SIGUSR1"], "PreemptTime=2026-11-22T09:59:00") == TIME_LIMIT
