@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,21 @@ from .ledger import Entry
 from .regular import parse, read_bytes
 
 MANIFEST = "manifest.json"
+OUTPUTS = "job_*.out"
 
 
 def hashes(bundle: Path) -> dict[str, str]:
     """Return the SHA-256 of every file below `bundle` by its path, in order; "no file" for links and the like. Raises OSError.
 
-    Byte code is no part of it.
+    Byte code is no part of it, nor is what jobs print that were started by hand in it (`--output` of job.sh).
     """
     found = {}
     for folder, folders, names in os.walk(bundle):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for name in (*names, *(one for one in folders if os.path.islink(os.path.join(folder, one)))):
             path = os.path.join(folder, name)
+            if folder == os.fspath(bundle) and fnmatch(name, OUTPUTS):
+                continue
             plain = os.path.isfile(path) and not os.path.islink(path)
             found[os.path.relpath(path, bundle)] = hashlib.sha256(read_bytes(path)).hexdigest() if plain else "no file"
     return dict(sorted(found.items()))
