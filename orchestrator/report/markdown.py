@@ -56,6 +56,7 @@ def _head(report: Report) -> str:
             f"{len(score.runs)} of {score.runs_required} runs"
         ),
     ]
+    lines += [f"- ledger: {text(value, 1000)}" for name, value in report.facts if name == "ledger"]
     if score.rcp:
         lines.append(f"- RCP test: {'passed' if score.rcp.passed else 'failed'}: {text(score.rcp.message)}")
     lines += [f"- {text(line, 400)}" for line in report.against_published]

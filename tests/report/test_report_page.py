@@ -20,6 +20,7 @@ import set_of_logs as sets
 from orchestrator.cli import main
 from orchestrator.evidence.nodes import NodeGroup
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode import ledger
 from orchestrator.report.document import document, members
 from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
@@ -491,3 +492,15 @@ def test_an_index_of_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["report", "--all", str(log_dir), "--format", "csv"]) == 2
     assert main(["report", "--all", str(tmp_path / "nothing")]) == 2
     assert main(["report", "--all", str(log_dir), "-o", str(log_dir / "damaged/set.json/x")]) == 2
+
+
+def test_the_head_of_the_ledger_is_in_every_form_of_it(own_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head = ledger.append(own_set, ("note", {"text": "x"}), ("note", {"text": "y"}))
+    report = read_report(str(own_set))
+    assert ("ledger", head) in report.facts
+    assert head in page(report) and head in markdown(report) and head in json.dumps(document(report))
+    assert main(["ledger", "verify", str(own_set), "--head", head]) in (0, 1)
+    assert f"no record is {head}" not in capsys.readouterr().out
+    with open(own_set / ledger.NAME, "ab") as file:
+        file.write(b'{"n":3')  # a crash: the head is that of the last whole record
+    assert ("ledger", head) in read_report(str(own_set)).facts

@@ -12,6 +12,7 @@ from own_logs import own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.errors import ExitCode, InputError
+from orchestrator.onnode import ledger
 from orchestrator.submission import names
 from orchestrator.submission.description import MEMBERS
 from orchestrator.submission.package import Options, make_package
@@ -283,3 +284,14 @@ def test_the_checker_is_missing_or_hangs(
     assert package(whole_set, tmp_path / "out", "--verify") == 2
     text = capsys.readouterr().err
     assert "pip install 'mlperf-orchestrator[test]'" in text and not (tmp_path / "out").exists()
+
+
+def test_the_head_of_the_ledger_goes_with_the_package(whole_set: Path) -> None:
+    """It stands for everything that was declared and done before the package was made."""
+    head = ledger.append(whole_set, ("note", {"text": "before"}))
+    made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))
+    told = json.loads(made.files[f"{CODE}/runs.json"])
+    assert head in json.dumps(told)
+    later = ledger.append(whole_set, ("note", {"text": "after"}))
+    made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))
+    assert later in json.dumps(json.loads(made.files[f"{CODE}/runs.json"])) and later != head
