@@ -29,14 +29,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from pathlib import Path
 
-    from orchestrator.evidence.ledger import Problem, verify
+    from orchestrator.evidence.ledger import Mismatch, verify
     from orchestrator.onnode import ledger
 
     [folder] = folders([args.set] if args.set else [], args.site)
     verdict = verify(Path(folder))
     problems = list(verdict.problems)
     if args.head and args.head not in [ledger.head([one]) for one in ledger.read(Path(folder))[0]]:
-        problems.append(Problem(0, ledger.NAME, f"no record is {args.head}: what was there then was changed"))
+        problems.append(Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed"))
     if args.json:
         found = {"problems": [one.to_json() for one in problems], "valid": not problems}
         print_json({"set": folder, **verdict.to_json(), **found})

@@ -11,13 +11,13 @@ from typing import Any
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode import bundle, ledger
-from orchestrator.onnode.ledger import Entry
+from orchestrator.onnode.ledger import LedgerRecord
 from orchestrator.onnode.records import RunRecord, checked
 from orchestrator.onnode.regular import open_regular
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Mismatch:
     """What is wrong with a record (by its number, 0 for none) or a file (relative to the set, "" for none)."""
 
     record: int
@@ -32,33 +32,35 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LedgerVerdict:
     """`head` stands for all records; `torn`: the last line was never finished, and the next record will cover it."""
 
     head: str
     records: int
     torn: bool
     copy_of: str
-    problems: tuple[Problem, ...]
+    problems: tuple[Mismatch, ...]
 
     def to_json(self) -> dict[str, object]:
         return {**asdict(self), "valid": not self.problems}
 
 
-def verify(root: Path) -> Verdict:
+def verify(root: Path) -> LedgerVerdict:
     """Compare a set's ledger with itself and with the set. Raises nothing: what cannot be read is a problem."""
     try:
         entries, torn = ledger.read(root)
     except OSError as error:
-        return Verdict("", 0, False, "", (Problem(0, ledger.NAME, f"cannot be read: {error.strerror or error}"),))
+        return LedgerVerdict(
+            "", 0, False, "", (Mismatch(0, ledger.NAME, f"cannot be read: {error.strerror or error}"),)
+        )
     if not entries:
-        return Verdict("", 0, False, "", (Problem(0, ledger.NAME, "there is none, or it is empty"),))
+        return LedgerVerdict("", 0, False, "", (Mismatch(0, ledger.NAME, "there is none, or it is empty"),))
     whole = entries[:-1] if torn else entries
     evidence = SetEvidence(root)
     problems = [*_chain(whole), *_anchors(whole, evidence), *_declaration(whole, evidence)]
     problems += [*_submissions(whole, evidence), *_attempts(whole, evidence), *_results(whole, evidence)]
     found = tuple(dict.fromkeys(problems))
-    return Verdict(ledger.head(whole), len(whole), torn, ledger.original(root, whole), found)
+    return LedgerVerdict(ledger.head(whole), len(whole), torn, ledger.original(root, whole), found)
 
 
 def head_of(root: Path) -> str:
@@ -70,33 +72,33 @@ def head_of(root: Path) -> str:
     return ledger.head(entries[:-1] if torn else entries)
 
 
-def _chain(entries: list[Entry]) -> Iterator[Problem]:
+def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
     """Yield where a line does not follow from the one before it."""
     expected, before, last_ms = 1, "", 0
     for index, one in enumerate(entries):
         if not one.kind:
             follower = entries[index + 1] if index + 1 < len(entries) else None
             if follower is None or not follower.torn or follower.prev != one.hash:
-                yield Problem(expected, "", f"line {one.line} is no record; it was changed, or added")
+                yield Mismatch(expected, "", f"line {one.line} is no record; it was changed, or added")
             before = one.hash
             continue
         if one.number > expected:
             for number in range(expected, min(one.number, expected + 100)):
-                yield Problem(number, "", "is missing")
+                yield Mismatch(number, "", "is missing")
         elif one.number < expected:
-            yield Problem(
+            yield Mismatch(
                 one.number, "", f"stands in line {one.line}, behind record {expected - 1}: inserted, or moved"
             )
         elif one.prev != before:
-            yield Problem(
+            yield Mismatch(
                 max(1, one.number - 1), "", f"is not the one that record {one.number} follows: it was changed"
             )
         if one.time_ms < last_ms - 86_400_000:
-            yield Problem(one.number, "", "says a time more than a day before the record before it")
+            yield Mismatch(one.number, "", "says a time more than a day before the record before it")
         expected, before, last_ms = max(expected, one.number + 1), one.hash, one.time_ms
 
 
-def _anchors(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
+def _anchors(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
     """Yield records that are not those which other files of the set know."""
     hashes = {one.number: one.hash for one in entries}
     known = [(f"jobs/{job.job_id}.json", job.ledger) for job in evidence.jobs]
@@ -107,95 +109,95 @@ def _anchors(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
             continue
         at = int(number) if number.isdecimal() and len(number) < 9 else 0
         if at not in hashes:
-            yield Problem(at, "", f"is missing, and {file} knows it")
+            yield Mismatch(at, "", f"is missing, and {file} knows it")
         elif hashes[at] != sha:
-            yield Problem(at, "", f"is not the one that {file} knows: it, or one before it, was changed")
+            yield Mismatch(at, "", f"is not the one that {file} knows: it, or one before it, was changed")
 
 
-def _of(entries: Iterable[Entry], kind: str) -> list[Entry]:
+def _of(entries: Iterable[LedgerRecord], kind: str) -> list[LedgerRecord]:
     return [one for one in entries if one.kind == kind]
 
 
-def _repeated(entries: list[Entry], what: str, *members: str) -> Iterator[Problem]:
+def _repeated(entries: list[LedgerRecord], what: str, *members: str) -> Iterator[Mismatch]:
     """Yield records about what another one is about already."""
     seen: Counter[tuple[str, ...]] = Counter()
     for one in entries:
         key = tuple(str(one.data.get(name)) for name in members)
         if seen[key]:
-            yield Problem(one.number, "", f"is one more {what}: it was inserted")
+            yield Mismatch(one.number, "", f"is one more {what}: it was inserted")
         seen[key] += 1
 
 
-def _declaration(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
+def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
     made = _of(entries, "declare")
     for one in made[1:]:
-        yield Problem(one.number, "", "is one more declaration: it was inserted")
+        yield Mismatch(one.number, "", "is one more declaration: it was inserted")
     record = ledger.declared(made)
     if record is None:
-        yield Problem(1, "", "the set's declaration is missing, or cannot be used")
+        yield Mismatch(1, "", "the set's declaration is missing, or cannot be used")
         return
     if made[0] is not entries[0]:
-        yield Problem(made[0].number, "", "the declaration is not the first record")
+        yield Mismatch(made[0].number, "", "the declaration is not the first record")
     if evidence.record is None:
-        yield Problem(0, "set.json", "cannot be used; a job restores it from the declaration")
+        yield Mismatch(0, "set.json", "cannot be used; a job restores it from the declaration")
         return
     now = asdict(evidence.record)
     for name, value in asdict(record).items():
         if now[name] != value:
-            yield Problem(0, "set.json", f"`{name}` is {str(now[name])[:80]}, and was declared as {str(value)[:80]}")
+            yield Mismatch(0, "set.json", f"`{name}` is {str(now[name])[:80]}, and was declared as {str(value)[:80]}")
     if record.bundle_sha256:
         yield from _bundle(entries, evidence, record.bundle_sha256)
 
 
-def _bundle(entries: list[Entry], evidence: SetEvidence, sha256: str) -> Iterator[Problem]:
+def _bundle(entries: list[LedgerRecord], evidence: SetEvidence, sha256: str) -> Iterator[Mismatch]:
     folder = evidence.layout.bundle
     try:
         now = bundle.changed(bundle.hashes(folder), folder, sha256)
     except OSError as error:
-        yield Problem(0, "bundle", f"cannot be read: {error.strerror or error}")
+        yield Mismatch(0, "bundle", f"cannot be read: {error.strerror or error}")
         return
     for name in bundle.unexpected(now, bundle.accepted(entries)):
-        yield Problem(0, f"bundle/{name}", "is not what was declared, or put on record as meant")
+        yield Mismatch(0, f"bundle/{name}", "is not what was declared, or put on record as meant")
 
 
-def _submissions(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
+def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
     asked = {one.number: one for one in evidence.submissions}
     said = _of(entries, "submit")
     for one in said:
         found, file = asked.get(_number(one, "number")), f"submissions/{_number(one, 'number')}.json"
         if found is None:
-            yield Problem(one.number, file, "is not there, and is on record")
+            yield Mismatch(one.number, file, "is not there, and is on record")
         elif (found.state, found.job_id) != (one.data.get("state"), one.data.get("job_id")):
-            yield Problem(one.number, file, f"says {found.state} {found.job_id}, which is not what is on record")
+            yield Mismatch(one.number, file, f"says {found.state} {found.job_id}, which is not what is on record")
     yield from _repeated(said, "record of a submission", "number", "state", "job_id")
     yield from _repeated(_of(entries, "cancel"), "cancel", "number", "job_id")
     known, ended = {_number(one, "number") for one in said}, {_number(one, "number") for one in _of(entries, "cancel")}
     for number, record in asked.items():
         file = f"submissions/{number}.json"
         if record.settled and number not in known:
-            yield Problem(0, file, "is not on record: its record was dropped")
+            yield Mismatch(0, file, "is not on record: its record was dropped")
         if record.cancelled_ms and number not in ended:
-            yield Problem(0, file, "was cancelled, and that is not on record: its record was dropped")
+            yield Mismatch(0, file, "was cancelled, and that is not on record: its record was dropped")
     for one in _of(entries, "cancel"):
         was = asked.get(_number(one, "number"))
         if was is None or not was.cancelled_ms or was.job_id != one.data.get("job_id"):
-            yield Problem(one.number, "", "tells of a cancel that no submission knows: it was inserted, or changed")
+            yield Mismatch(one.number, "", "tells of a cancel that no submission knows: it was inserted, or changed")
 
 
-def _attempts(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
+def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
     states = {key: evidence.attempt(*key) for key in evidence.tried}
     began, ended = _of(entries, "attempt"), _of(entries, "end")
     for one in (*began, *ended):
         key = _number(one, "run"), _number(one, "attempt")
         state, file = states.get(key), f"runs/{key[0]}/attempt_{key[1]}/state.json"
         if key not in states:
-            yield Problem(one.number, file, "is not there, and is on record")
+            yield Mismatch(one.number, file, "is not there, and is on record")
         elif state is None:
-            yield Problem(one.number, file, "cannot be used; a job restores it from the ledger")
+            yield Mismatch(one.number, file, "cannot be used; a job restores it from the ledger")
         elif one.kind == "attempt" and any(one.data.get(name) != getattr(state, name) for name in ("seed", "nodes")):
-            yield Problem(one.number, file, "seed or nodes are not those on record")
+            yield Mismatch(one.number, file, "seed or nodes are not those on record")
         elif one.kind == "end" and (differs := _differing(one.data.get("state"), state)):
-            yield Problem(one.number, file, f"{', '.join(differs)}: not as on record")
+            yield Mismatch(one.number, file, f"{', '.join(differs)}: not as on record")
     yield from _repeated(began, "record of the begin of an attempt", "run", "attempt")
     yield from _repeated(ended, "record of the end of an attempt", "run", "attempt")
     known = {kind: {(_number(one, "run"), _number(one, "attempt")) for one in of} for kind, of in
@@ -203,9 +205,9 @@ def _attempts(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
     for (run, attempt), state in states.items():
         file = f"runs/{run}/attempt_{attempt}/state.json"
         if (run, attempt) not in known["begin"]:
-            yield Problem(0, file, "the attempt is not on record: its record was dropped, or its job was killed")
+            yield Mismatch(0, file, "the attempt is not on record: its record was dropped, or its job was killed")
         if state is not None and state.state in ("success", "failed") and (run, attempt) not in known["end"]:
-            yield Problem(0, file, "its end is not on record: the record was dropped")
+            yield Mismatch(0, file, "its end is not on record: the record was dropped")
 
 
 def _differing(data: Any, state: RunRecord) -> list[str]:
@@ -217,7 +219,7 @@ def _differing(data: Any, state: RunRecord) -> list[str]:
     return [name for name, value in asdict(record).items() if now[name] != value]
 
 
-def _results(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
+def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
     said = {_number(one, "run"): one for one in _of(entries, "result")}
     ends = {(_number(one, "run"), _number(one, "attempt")): one for one in _of(entries, "end")}
     for one in _of(entries, "result"):
@@ -226,31 +228,31 @@ def _results(entries: list[Entry], evidence: SetEvidence) -> Iterator[Problem]:
         try:
             size = evidence.layout.result(run).stat().st_size
         except OSError:
-            yield Problem(one.number, file, "is not there, and is on record")
+            yield Mismatch(one.number, file, "is not there, and is on record")
             continue
         sha = _sha256(evidence.layout.result(run))
         if size != one.data.get("bytes") or sha != one.data.get("sha256"):
-            yield Problem(one.number, file, "is not what was published")
+            yield Mismatch(one.number, file, "is not what was published")
         state = ends[run, attempt].data.get("state") if (run, attempt) in ends else None
         if attempt and isinstance(state, dict) and state.get("outcome") not in ("success", "not_converged"):
-            yield Problem(one.number, file, f"is of attempt {attempt}, which has no result")
+            yield Mismatch(one.number, file, f"is of attempt {attempt}, which has no result")
         log = evidence.layout.node_log(run, attempt, _number(one, "rank", -1))
         if (
             _number(one, "rank", -1) >= 0
             and log.exists()
             and evidence.layout.result(run).stat().st_size < log.stat().st_size
         ):
-            yield Problem(one.number, file, "is shorter than the log that it was made of")
+            yield Mismatch(one.number, file, "is shorter than the log that it was made of")
     yield from _repeated(list(_of(entries, "result")), "result of a run", "run", "attempt", "sha256")
     runs = evidence.findings.numbers(evidence.layout.runs)
     for run in runs:
         if evidence.layout.result(run).exists() and run not in said:
-            yield Problem(
+            yield Mismatch(
                 0, f"runs/{run}/result_{run}.txt", "is not on record: it was added, or its record was dropped"
             )
 
 
-def _number(one: Entry, name: str, otherwise: int = 0) -> int:
+def _number(one: LedgerRecord, name: str, otherwise: int = 0) -> int:
     value = one.data.get(name)
     return value if type(value) is int and abs(value) < 1 << 31 else otherwise
 

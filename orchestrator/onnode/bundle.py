@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from .ledger import Entry
+from .ledger import LedgerRecord
 from .regular import parse, read_bytes
 
 MANIFEST = "manifest.json"
@@ -51,7 +51,7 @@ def changed(found: dict[str, str], bundle: Path, sha256: str = "") -> dict[str, 
     return {name: found.get(name, "") for name in names if wanted.get(name) != found.get(name)}
 
 
-def accepted(entries: Iterable[Entry]) -> dict[str, str]:
+def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
     """Return the edits that the ledger has, name -> hash: what was meant."""
     known: dict[str, str] = {}
     for one in entries:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from .policy.lease import ALIVE, STALE_S, Holder, Sight, Verdict, judge, same_kernel
+from .policy.lease import ALIVE, STALE_S, Holder, Sight, HolderVerdict, judge, same_kernel
 from .records import open_new
 from .regular import open_regular, parse
 from .system import first_line, process_start
@@ -33,7 +33,7 @@ JobSight = Callable[[str], "bool | None"]
 class HeldError(Exception):
     """Somebody else holds the lease."""
 
-    def __init__(self, path: Path, holder: Holder, verdict: Verdict) -> None:
+    def __init__(self, path: Path, holder: Holder, verdict: HolderVerdict) -> None:
         super().__init__(f"{path}: {holder}; {verdict.why}")
         self.path, self.holder, self.verdict = path, holder, verdict
 
@@ -96,7 +96,7 @@ def server_now(folder: Path) -> float:
         probe.unlink(missing_ok=True)
 
 
-def look(path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S) -> tuple[Holder, Verdict] | None:
+def look(path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S) -> tuple[Holder, HolderVerdict] | None:
     """Return who holds a lease and what has become of them; None when nobody does. Raises OSError.
 
     Who may not write in its folder has only the clock of this machine to compare with.
@@ -164,7 +164,7 @@ class Lease:
                     time.sleep(0.02)
                 else:
                     raise HeldError(self.path, holder, verdict)
-            raise HeldError(self.path, UNREADABLE, Verdict(ALIVE, "others keep taking it"))
+            raise HeldError(self.path, UNREADABLE, HolderVerdict(ALIVE, "others keep taking it"))
         finally:
             mine.unlink(missing_ok=True)
 
@@ -178,7 +178,9 @@ class Lease:
         """Raise HeldError unless the lease is still ours: directly before what must not happen twice. Raises OSError."""
         found = read(self.path)
         if found is None or found[0] != self.me:
-            raise HeldError(self.path, found[0] if found else UNREADABLE, Verdict(ALIVE, "it took over meanwhile"))
+            raise HeldError(
+                self.path, found[0] if found else UNREADABLE, HolderVerdict(ALIVE, "it took over meanwhile")
+            )
 
     def release(self) -> None:
         """Let go. Only the own file is removed."""

@@ -29,7 +29,7 @@ Said = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerRecord:
     """One line. `line` counts from 1; `kind` is "" for what is no record; `hash` is that of the line as it stands."""
 
     line: int
@@ -42,21 +42,21 @@ class Entry:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-def _entry(line: int, text: bytes) -> Entry:
+def _entry(line: int, text: bytes) -> LedgerRecord:
     own = hashlib.sha256(text).hexdigest()
     try:
         said = parse(text)
     except ValueError:
-        return Entry(line, own)
+        return LedgerRecord(line, own)
     kinds = {"n": int, "time_ms": int, "kind": str, "prev": str, "data": dict}
     if not isinstance(said, dict) or any(type(said.get(name)) is not kind for name, kind in kinds.items()):
-        return Entry(line, own)
-    return Entry(
+        return LedgerRecord(line, own)
+    return LedgerRecord(
         line, own, said["n"], said["kind"], said["time_ms"], said["prev"], said.get("torn") is True, said["data"]
     )
 
 
-def read(root: Path) -> tuple[list[Entry], bool]:
+def read(root: Path) -> tuple[list[LedgerRecord], bool]:
     """Return the lines of a set's ledger, and whether the last one was never finished. Raises OSError; no ledger is no line."""
     try:
         with open_regular(root / NAME) as file:
@@ -70,7 +70,7 @@ def read(root: Path) -> tuple[list[Entry], bool]:
     return [_entry(number, line) for number, line in enumerate(lines if torn else lines[:-1], 1)], torn
 
 
-def head(entries: list[Entry]) -> str:
+def head(entries: list[LedgerRecord]) -> str:
     """Return `<number> <hash>` of the last record, which stands for all before it; "" of an empty ledger."""
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
@@ -122,14 +122,14 @@ def declaration(record: SetRecord, place: Path, inode: int) -> Said:
     return "declare", {"set": asdict(record), "place": {"path": str(place), "inode": inode}}
 
 
-def declared(entries: list[Entry]) -> SetRecord | None:
+def declared(entries: list[LedgerRecord]) -> SetRecord | None:
     """Return what the set was declared to be; None without a usable declaration."""
     first = next((one for one in entries if one.kind == "declare"), None)
     data = first.data.get("set") if first else None
     return checked(SetRecord, data) if isinstance(data, dict) else None
 
 
-def original(root: Path, entries: list[Entry]) -> str:
+def original(root: Path, entries: list[LedgerRecord]) -> str:
     """Return where the set is that this one is a copy of; "" when it is where it was declared, or was moved.
 
     Both its path and its inode are others, and what was declared is still there, or its storage is not in sight.

@@ -16,7 +16,7 @@ import pytest
 from bundle_parts import Bundles, made
 
 from orchestrator.cli import main
-from orchestrator.evidence.ledger import Problem, verify
+from orchestrator.evidence.ledger import Mismatch, verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode import ledger
 from orchestrator.runset.submit import _record, mark_cancelled
@@ -96,7 +96,7 @@ def test_many_writers_at_once(one: Path) -> None:
 # ---- attacks ----
 
 Lines = list[dict[str, Any]]
-Named = Callable[[Problem], bool]
+Named = Callable[[Mismatch], bool]
 
 
 def load(root: Path) -> Lines:

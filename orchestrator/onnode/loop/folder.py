@@ -43,7 +43,7 @@ class Folder:
     lease: Lease | None = None
     head: str = ""
     """Of the ledger, after what this job put on record."""
-    _known: dict[tuple[str, object, object], ledger.Entry] = field(default_factory=dict)
+    _known: dict[tuple[str, object, object], ledger.LedgerRecord] = field(default_factory=dict)
 
     # ---- runs and attempts ----
 
@@ -343,7 +343,7 @@ def _result(path: Path, run: int, attempt: int, rank: int) -> ledger.Said:
     return "result", {"run": run, "attempt": attempt, "rank": rank, "sha256": whole.hexdigest(), "bytes": size}
 
 
-def _key(one: ledger.Entry) -> tuple[str, object, object]:
+def _key(one: ledger.LedgerRecord) -> tuple[str, object, object]:
     """What a record is about; of a result the run alone."""
     return one.kind, one.data.get("run"), 0 if one.kind == "result" else one.data.get("attempt")
 

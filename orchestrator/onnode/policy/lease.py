@@ -50,7 +50,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class HolderVerdict:
     """`word`: ALIVE, GONE, UNKNOWN, or WAIT: it will count as gone in `wait_s` when nothing more is heard of it."""
 
     word: str
@@ -81,22 +81,26 @@ def unseen(holder: Holder, viewer: Holder) -> str:
     return ""
 
 
-def judge(holder: Holder, viewer: Holder, sight: Sight, stale_s: float = STALE_S) -> Verdict:
+def judge(holder: Holder, viewer: Holder, sight: Sight, stale_s: float = STALE_S) -> HolderVerdict:
     """Return what has become of a holder."""
     if same_kernel(holder, viewer) and sight.process is not None:
-        return Verdict(ALIVE, "its process is at work") if sight.process else Verdict(GONE, "its process is over")
+        return (
+            HolderVerdict(ALIVE, "its process is at work")
+            if sight.process
+            else HolderVerdict(GONE, "its process is over")
+        )
     heard, left_s = f"it was heard of {max(0, sight.age_s):.0f} s ago", stale_s - sight.age_s
     job = sight.job
     if holder.job and holder.job == viewer.job and holder.restart < viewer.restart:
         job = False  # Slurm has started this job again
     elif hidden := unseen(holder, viewer) if holder.job and not job else "":
-        return Verdict(ALIVE, heard) if left_s > 0 else Verdict(UNKNOWN, f"{hidden}; {heard}")
+        return HolderVerdict(ALIVE, heard) if left_s > 0 else HolderVerdict(UNKNOWN, f"{hidden}; {heard}")
     elif holder.job.startswith("local-"):
         job = False  # a machine of this name that was booted since has no such process
     if job:
-        return Verdict(ALIVE, "the scheduler shows its job")
+        return HolderVerdict(ALIVE, "the scheduler shows its job")
     if holder.job and job is None:
-        return Verdict(UNKNOWN, f"the scheduler does not answer; {heard}")
+        return HolderVerdict(UNKNOWN, f"the scheduler does not answer; {heard}")
     if left_s > 0:
-        return Verdict(WAIT, heard, left_s)
-    return Verdict(GONE, heard)
+        return HolderVerdict(WAIT, heard, left_s)
+    return HolderVerdict(GONE, heard)
