@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from .policy.lease import ALIVE, STALE_S, Holder, Sight, HolderVerdict, judge, same_kernel
+from .policy.lease import ALIVE, STALE_S, Holder, HolderVerdict, Sight, judge, same_kernel
 from .records import open_new
 from .regular import open_regular, parse
 from .system import first_line, process_start
