@@ -85,6 +85,7 @@ def test_what_the_set_says_of_itself(bundles: Bundles) -> None:
     assert {path.name for path in one.root.iterdir()} == {
         f"events-{one.job['job_id']}.tsv",
         "set.json",
+        "ledger.jsonl",
         "bundle",
         "jobs",
         "environment.sh",
