@@ -53,6 +53,16 @@ def test_the_command_line_itself_loads_nothing(words: list[str]) -> None:
     assert others <= {name.lstrip("_") for name in sys.stdlib_module_names}
 
 
+def test_a_completion_loads_nothing_but_where_its_file_is() -> None:
+    done = python(LOADED, "completion", "bash")
+    code, loaded = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0, done.stderr
+    assert done.stdout == (TOP / "shell/orchestrator.bash").read_text()
+    ours = {name for name in loaded if name.split(".")[0] == "orchestrator"}
+    assert ours == {"orchestrator", "orchestrator.cli", "orchestrator.resources"}
+    assert not {"argparse", "json", "dataclasses"} & set(loaded)
+
+
 HELP = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -173,10 +183,20 @@ def test_every_part_is_in_the_table() -> None:
 @pytest.mark.parametrize("part", parts())
 def test_a_part_imports_only_what_it_may(part: str) -> None:
     allowed = layers().get(part, set())
-    # The errors, the words for tables and times, how files of others are opened, and where the data files are, know
-    # nothing of the rest; mllog goes without the last, and onnode without any of the others.
+    # The errors, the words for tables and times, how files of others are opened, where the data
+    # files are and how templates are compiled, know nothing of the rest; mllog goes without the last, and onnode without any of the others.
     without = {"mllog": {"errors", "words", "onnode.regular"}, "onnode": set[str]()}
-    free = {part} | without.get(part, {"errors", "words", "onnode.regular", "resources", "__version__"})
+    free = {part} | without.get(
+        part,
+        {
+            "errors",
+            "words",
+            "onnode.regular",
+            "resources",
+            "templates",
+            "__version__",
+        },
+    )
     # Who may use a part may use what that part is made of: its types are in the signatures.
     reachable = set(allowed)
     for _ in layers():

@@ -18,6 +18,7 @@ from arguments import TOP, arguments, help_text, subcommands, written
 from shell_files import shell_files
 
 from orchestrator.cli import COMMANDS, command_parser
+from orchestrator.model.listing import INDEX, index_text
 from orchestrator.model.schema import DOCUMENTS, json_schema
 
 MADE = "<!-- Made by tools/reference.py (`make reference`); a test compares. -->\n"
@@ -161,6 +162,7 @@ def keys_page() -> str:
 def made() -> dict[Path, str]:
     """Every file that this writes, with its text."""
     pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
+    pages[TOP / "systems" / INDEX] = index_text()
     return pages | {TOP / "shell" / name: text for name, text in shell_files().items()}
 
 

@@ -53,6 +53,9 @@ COMMANDS: dict[str, str] = {
     "completion": "print the completion for bash, zsh or fish",
 }
 
+SHELLS = {"bash": "orchestrator.bash", "zsh": "_orchestrator", "fish": "orchestrator.fish"}
+"""The file of shell/ that has the completion for a shell."""
+
 
 def _usage() -> str:
     width = max(len(name) for name in COMMANDS)
@@ -117,7 +120,18 @@ def _run(args: list[str]) -> int:
         shown = name[:100] if name.isprintable() else ascii(name[:100])
         _say(f"orchestrator: there is no command `{shown}`.{meant}\n  hint: orchestrator --help lists the commands")
         return 2
+    if name == "completion" and len(args) == 2 and args[1] in SHELLS:
+        return print_completion(args[1])
     return _call(name, args[1:])
+
+
+def print_completion(shell: str) -> int:
+    """Print the completion for a shell: profiles ask for it at every start of one, so nothing else is loaded for it."""
+    from orchestrator.resources import data_dir
+
+    with open(data_dir("shell") / SHELLS[shell], encoding="utf-8") as file:
+        sys.stdout.write(file.read())
+    return 0
 
 
 def command_parser(name: str) -> tuple[Command, ArgumentParser]:
@@ -150,12 +164,15 @@ def command_parser(name: str) -> tuple[Command, ArgumentParser]:
 
 
 def _call(name: str, rest: list[str]) -> int:
+    import gc
     import os
     from contextlib import redirect_stderr, redirect_stdout
 
     from orchestrator.errors import OrchestratorError
     from orchestrator.words import Cleaned, clean
 
+    # What imports make stays: looking through it for garbage again and again is a tenth of the time of a cold command.
+    gc.set_threshold(50_000)
     # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name)

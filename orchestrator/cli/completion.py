@@ -10,20 +10,16 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from orchestrator.cli import SHELLS, print_completion
 from orchestrator.cli.command import Command
-from orchestrator.errors import ExitCode
-from orchestrator.resources import data_dir
-
-FILES = {"bash": "orchestrator.bash", "zsh": "_orchestrator", "fish": "orchestrator.fish"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=tuple(FILES), help="the shell that reads it")
+    parser.add_argument("shell", choices=tuple(SHELLS), help="the shell that reads it")
 
 
 def run(args: Namespace) -> int:
-    print((data_dir("shell") / FILES[args.shell]).read_text(encoding="utf-8"), end="")
-    return ExitCode.OK
+    return print_completion(args.shell)
 
 
 COMMAND = Command(

@@ -6,7 +6,6 @@ import codecs
 import json
 import os
 import re
-import shutil
 import sys
 from contextlib import suppress
 
@@ -54,6 +53,8 @@ def screen() -> Screen:
     """What standard output can show: on a terminal its width, signs, and colours unless NO_COLOR is set."""
     if not is_terminal():
         return PIPE
+    import shutil
+
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return Screen(
         shutil.get_terminal_size().columns,

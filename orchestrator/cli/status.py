@@ -24,6 +24,7 @@ from orchestrator.errors import ExitCode, SetError
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.scheduler import Scheduler
 
 NEWEST = 20
 
@@ -90,13 +91,18 @@ def site_sets(args: Namespace) -> Path:
 def draw_all(sets: list[SetEvidence]) -> list[SetPicture]:
     """Return the pictures of sets, with one query of each scheduler; a note where one does not answer."""
     from orchestrator.evidence.picture import draw
-    from orchestrator.scheduler import open_scheduler
 
-    names = {files.record.scheduler for files in sets if files.record}
-    pictures = draw(sets, [open_scheduler(name) for name in sorted(names & {"local", "slurm"})])
+    names = {files.record.scheduler for files in sets if files.record and not files.settled}
+    pictures = draw(sets, [_scheduler(name) for name in sorted(names & {"local", "slurm"})])
     if any(picture.job_state == "no answer" for picture in pictures):
         note("the scheduler does not answer: the states are what the sets' files say")
     return pictures
+
+
+def _scheduler(name: str) -> Scheduler:
+    from orchestrator.scheduler import open_scheduler
+
+    return open_scheduler(name)
 
 
 COMMAND = Command(

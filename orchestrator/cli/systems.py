@@ -130,72 +130,58 @@ def run(args: Namespace) -> int:
 
 def _catalogue(args: Namespace) -> Catalogue:
     from orchestrator.model import Catalogue
-    from orchestrator.model.sites import systems_folders
 
+    return Catalogue(_folders(args))
+
+
+def _folders(args: Namespace) -> list[Path]:
+    """Folders with further systems: of the command line, then of the site."""
     site = find_site(args.site)
-    return Catalogue([*args.systems_dir, *(systems_folders(site) if site else [])])
+    if site is None:
+        return list(args.systems_dir)
+    from orchestrator.model.source import folders_in, read
+
+    return [*args.systems_dir, *folders_in(read(site))]
 
 
 def _list(args: Namespace) -> ExitCode:
-    everything = _catalogue(args).systems()
-    systems = [system for system in everything if _wanted(system, args)]
+    from orchestrator.model import listing
+
+    everything = listing.shipped() if not _folders(args) else None
+    if everything is None:
+        everything = [listing.line(system) for system in _catalogue(args).systems()]
+    systems = [one for one in everything if _wanted(one, args)]
     if args.json:
-        print_json([_system_json(system) for system in systems])
+        print_json(systems)
         return ExitCode.OK
     if not systems:
         note(f"none of the {len(everything)} systems is like that; orchestrator systems lists them")
         return ExitCode.OK
     rows = [
-        (system.name, _gpu(system), f"{system.nodes} x {system.gpus_per_node}", _workloads_text(system))
-        for system in systems
+        (one["name"], one["accelerator"], f"{one['nodes']} x {one['gpus_per_node']}", _workloads_text(one))
+        for one in systems
     ]
     print_table(LIST, rows)
     return ExitCode.OK
 
 
-def _wanted(system: System, args: Namespace) -> bool:
-    """Whether a system is what the filters ask for: one of its rounds has to fit them all."""
-    if args.only_gpu and args.only_gpu.lower() not in _gpu(system).lower().split():
+def _wanted(system: dict[str, Any], args: Namespace) -> bool:
+    """Whether a line of the list is what the filters ask for: one of its rounds has to fit them all."""
+    if args.only_gpu and args.only_gpu.lower() not in system["accelerator"].lower().split():
         return False
-    if args.only_nodes and args.only_nodes != system.nodes:
+    if args.only_nodes and args.only_nodes != system["nodes"]:
         return False
     return any(
         args.only_workload in ("", workload)
         and args.only_round in ("", name)
-        and (part.submitter or "").lower().startswith(args.only_submitter.lower())
-        for workload, rounds in system.workloads.items()
-        for name, part in rounds.items()
+        and submitter.lower().startswith(args.only_submitter.lower())
+        for workload, rounds in system["submitters"].items()
+        for name, submitter in rounds.items()
     )
 
 
-def _gpu(system: System) -> str:
-    return system.accelerator if isinstance(system.accelerator, str) else str(system.accelerator.title)
-
-
-def _workloads_text(system: System) -> str:
-    return ", ".join(f"{name} ({', '.join(_sorted(rounds))})" for name, rounds in system.workloads.items())
-
-
-def _sorted(rounds: Any) -> list[str]:
-    from orchestrator.model.compose import round_order
-
-    return sorted(rounds, key=round_order)
-
-
-def _system_json(system: System) -> dict[str, Any]:
-    def name(fact: Any) -> str | None:
-        return fact if isinstance(fact, str) or fact is None else fact.title
-
-    return {
-        "name": system.name,
-        "title": system.title,
-        "accelerator": _gpu(system),
-        "nodes": system.nodes,
-        "gpus_per_node": system.gpus_per_node,
-        "host": name(system.host),
-        "fabric": name(system.fabric),
-        "workloads": {workload: _sorted(rounds) for workload, rounds in system.workloads.items()},
-    }
+def _workloads_text(system: dict[str, Any]) -> str:
+    return ", ".join(f"{name} ({', '.join(rounds)})" for name, rounds in system["workloads"].items())
 
 
 def _show(args: Namespace) -> ExitCode:
@@ -220,7 +206,9 @@ def _show_system(args: Namespace) -> ExitCode:
     rounds = [(workload, *one) for workload, rounds in system.workloads.items() for one in rounds.items()]
     if args.json:
         entries = [_round_json(system, *one) for one in rounds]
-        print_json({**_system_json(system), "entries": entries})
+        from orchestrator.model.listing import line
+
+        print_json({**line(system), "entries": entries})
         return ExitCode.OK
     print(f"{system.name}: {system.title}")
     rows = [

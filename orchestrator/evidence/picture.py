@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.silence import hanging
 from orchestrator.evidence.state import LIVE, judge, queue_words
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, JobRecord, SetRecord
@@ -140,6 +139,14 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
         return None
 
 
+def _hanging(files: SetEvidence, running: Sequence[RunPicture]) -> str:
+    if not running:
+        return ""
+    from orchestrator.evidence.silence import hanging
+
+    return hanging(files.layout, [(run.run, run.attempt) for run in running])
+
+
 def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
     """Return the picture of one set. `jobs` is ask_all()'s answer."""
     if files.record is None:
@@ -160,7 +167,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         root=files.layout.root,
         set_id=files.record.set_id,
         state=state,
-        reason=reason or hanging(files.layout, [(run.run, run.attempt) for run in running]),
+        reason=reason or _hanging(files, running),
         record=files.record,
         job_id=files.job_id or (job.id if job else ""),
         job_state="no answer" if jobs is None and not files.settled else job.state if job else "",

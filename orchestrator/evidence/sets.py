@@ -11,7 +11,6 @@ from typing import Any
 
 from orchestrator.errors import SetError
 from orchestrator.evidence.files import Findings, is_node_name
-from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import SCHEMA, Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, StateFile, read
 
@@ -133,6 +132,8 @@ class SetEvidence:
     def copy_of(self) -> str:
         """The set that this folder is a copy of, "" for what is none: its jobs are the other's."""
         try:
+            from orchestrator.onnode import ledger
+
             return ledger.original(self.layout.root, ledger.read(self.layout.root)[0])
         except OSError:
             return ""
@@ -212,6 +213,8 @@ def read_set_record(layout: Layout) -> SetRecord | Finding | None:
 
 def _declared(layout: Layout) -> SetRecord | None:
     """Return what the set was declared to be, where its set.json is lost."""
+    from orchestrator.onnode import ledger
+
     try:
         return ledger.declared(ledger.read(layout.root)[0])
     except OSError:
@@ -220,7 +223,9 @@ def _declared(layout: Layout) -> SetRecord | None:
 
 def is_set(folder: Path) -> bool:
     """Return whether a folder has what says which set it is."""
-    return (folder / "set.json").exists() or (folder / ledger.NAME).exists()
+    from orchestrator.onnode.ledger import NAME
+
+    return (folder / "set.json").exists() or (folder / NAME).exists()
 
 
 def open_set(root: Path) -> RunSet:

@@ -19,8 +19,8 @@ from orchestrator.model.documents import ContainerPart, System, Workload
 from orchestrator.model.entry import Container, Entry, EntryDocuments, Facts, Mount, NamedWarning, Origin, fact_of
 from orchestrator.model.fields import NAME
 from orchestrator.model.site_documents import Site
-from orchestrator.model.sites import check_data_variables, folders_in, site_of
-from orchestrator.model.source import Document, Key, read, shown
+from orchestrator.model.sites import check_data_variables, site_of
+from orchestrator.model.source import Document, Key, folders_in, read, shown
 
 _NETWORK_LAYERS = ("fabric", "site network")
 

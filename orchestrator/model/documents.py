@@ -173,8 +173,8 @@ class SystemRound(DocumentPart):
     published_as: Name | None = None
     """The name that the published config had, where it is not this system's; what {ref: system} gives."""
     image: Image | None = None
-    container: ContainerPart = ContainerPart()
-    launch: LaunchPart = LaunchPart()
+    container: ContainerPart = ContainerPart.model_construct()
+    launch: LaunchPart = LaunchPart.model_construct()
     env: Env = {}
     whole_env: bool = False
     """`env` stands here in full: nothing is taken from the workload's round."""
@@ -279,9 +279,9 @@ class WorkloadRound(DocumentPart):
     env: Env = {}
     reference: dict[Batch, Env] = {}
     """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
-    container: ContainerPart = ContainerPart()
-    launch: LaunchPart = LaunchPart()
-    requires: RequiresPart = RequiresPart()
+    container: ContainerPart = ContainerPart.model_construct()
+    launch: LaunchPart = LaunchPart.model_construct()
+    requires: RequiresPart = RequiresPart.model_construct()
     command: list[str] | None = Field(default=None, min_length=1)
     mounts: list[MountPart] | None = None
     data_tree: list[DataPart] | None = None

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class DocumentPart(BaseModel):
     """Base of every mapping in a document."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 @dataclass(frozen=True)

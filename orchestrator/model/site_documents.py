@@ -230,9 +230,9 @@ class Site(DocumentPart):
     """Per workload: the folders of its data, by the variables of its mounts."""
     code: dict[Name, AbsolutePath] = Field(default={}, examples=[{"flux1": "/shared/code/flux1"}])
     """Per workload: a folder of the nodes that is mounted over the code in the image."""
-    network: SiteNetwork = SiteNetwork()
+    network: SiteNetwork = SiteNetwork.model_construct()
     """Names of interfaces and devices on the nodes; without them each node detects its own (docs/network.md)."""
-    container: SiteContainer = SiteContainer()
+    container: SiteContainer = SiteContainer.model_construct()
     """How containers are started."""
     sudo: Lines = Field(default=[], examples=[["sudo", "-n"]])
     """Prefix for what needs root on a node: tuning, dropping caches. None where jobs run as root."""
@@ -244,17 +244,17 @@ class Site(DocumentPart):
     """Further variables of the runs."""
     pass_env: list[PassedName] = Field(default=[], examples=[["HF_TOKEN"]])
     """Names of variables that runs get from the environment of whoever submits; their values are written nowhere."""
-    notify: SiteNotify = SiteNotify()
+    notify: SiteNotify = SiteNotify.model_construct()
     """Who is told when a set is complete, paused, failed, or has a score (docs/notify.md)."""
-    limits: SiteLimits = SiteLimits()
+    limits: SiteLimits = SiteLimits.model_construct()
     """Limits per run."""
     tunables: Literal["apply", "off"] = "apply"
     """`off`: nothing of the hosts is changed."""
-    tuning: SiteTuning = SiteTuning()
+    tuning: SiteTuning = SiteTuning.model_construct()
     """How nodes are tuned."""
     clear_caches: bool = True
     """Drop the page cache before every run."""
-    preflight: SitePreflight = SitePreflight()
+    preflight: SitePreflight = SitePreflight.model_construct()
     """How nodes are checked before they are used."""
     spares: Annotated[int, Field(ge=0, le=1000)] = 0
     """Nodes that a job asks for beyond those of the system: one takes the place of a node that fails; `--spares K` wins."""

@@ -21,17 +21,6 @@ def load_site(path: Path | str, workloads: Iterable[str] = ()) -> Site:
     return site_of(document, list(workloads))
 
 
-def systems_folders(path: Path) -> list[Path]:
-    """Return the `systems_dirs` of the site file at `path`, before the rest of it is checked."""
-    return folders_in(read(path))
-
-
-def folders_in(document: Document) -> list[Path]:
-    """Return the `systems_dirs` of a read site document, as far as they are paths."""
-    given = document.data.get("systems_dirs")
-    return [Path(one) for one in given if isinstance(one, str)] if isinstance(given, list) else []
-
-
 def site_of(document: Document, workloads: list[str]) -> Site:
     """Turn a read document into a Site, or raise DescriptorError."""
     site = validate(document, Site)

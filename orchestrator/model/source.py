@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.errors import DescriptorError, did_you_mean
 from orchestrator.onnode.regular import read_bytes
@@ -39,8 +39,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """What is wrong at one place of a document. `key` is as `key_text` writes it; "" is the document itself."""
 
     path: str
@@ -111,6 +110,12 @@ def read(path: Path) -> Document:
         document.add((), _not_a_mapping(document.data))
     document.check()
     return document
+
+
+def folders_in(document: Document) -> list[Path]:
+    """Return the `systems_dirs` of a read site document, before it is checked, as far as they are paths."""
+    given = document.data.get("systems_dirs")
+    return [Path(one) for one in given if isinstance(one, str)] if isinstance(given, list) else []
 
 
 def _not_a_mapping(data: object) -> str:

@@ -76,21 +76,11 @@ def manifest_hash(files: Mapping[str, bytes]) -> str:
 
 @cache
 def _environment(templates: Path) -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     from orchestrator.model import quoting
+    from orchestrator.templates import environment
 
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=quoting.only_quoted,
-        auto_reload=False,
-    )
-    environment.filters.update(
+    made = environment(templates, autoescape=False, keep_trailing_newline=True, finalize=quoting.only_quoted)
+    made.filters.update(
         q=quoting.quote,
         qlist=quoting.quote_list,
         env_value=quoting.env_value,
@@ -98,7 +88,7 @@ def _environment(templates: Path) -> Environment:
         comment=quoting.comment,
         name=quoting.name,
     )
-    return environment
+    return made
 
 
 def _render(environment: Environment, template: str, values: Mapping[str, Any]) -> bytes:

@@ -35,25 +35,18 @@ def page(report: Report) -> str:
 
 def render(template: str, **values: object) -> str:
     """A page of templates/report/, with every value that is no markup cleaned and escaped: logs are hostile input."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     from orchestrator import __version__
+    from orchestrator.templates import environment
 
-    environment = Environment(
-        loader=FileSystemLoader(data_dir("templates") / "report"),
-        undefined=StrictUndefined,
+    made = environment(
+        data_dir("templates") / "report",
         autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
         finalize=lambda value: value if hasattr(value, "__html__") else clean(value),
     )
-    environment.filters["pieces"] = _pieces
-    environment.tests["markup"] = lambda value: hasattr(value, "__html__")
+    made.filters["pieces"] = _pieces
+    made.tests["markup"] = lambda value: hasattr(value, "__html__")
     css = (data_dir("templates") / "report" / "page.css").read_text(encoding="utf-8").strip()
-    return environment.get_template(template).render(
-        css=Safe(css), version=__version__, most_series=MOST_CURVES, **values
-    )
+    return made.get_template(template).render(css=Safe(css), version=__version__, most_series=MOST_CURVES, **values)
 
 
 def _pieces(line: str) -> list[str]:

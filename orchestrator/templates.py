@@ -1,0 +1,55 @@
+"""Jinja templates, compiled once: what they compile to is kept in the user's own cache folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import BytecodeCache, Environment
+
+
+def environment(folder: Path, **options: Any) -> Environment:
+    """Return the environment for the templates in `folder`: a value that is missing is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(folder),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        bytecode_cache=_compiled(),
+        **options,
+    )
+
+
+def _compiled() -> BytecodeCache | None:
+    """Return where compiled templates are kept, by the template's hash; None without a folder that is the user's alone.
+
+    They are code: what others could write there would be run as the user.
+    """
+    from jinja2 import FileSystemBytecodeCache
+
+    from orchestrator import __version__
+
+    home = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    folder = os.path.join(home, "orchestrator")
+    try:
+        if os.path.isabs(home):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        known = os.lstat(folder)
+    except OSError:
+        return None
+    if known.st_uid != os.getuid() or known.st_mode & 0o170022 != 0o040000 or not os.access(folder, os.W_OK):
+        return None
+
+    class Kept(FileSystemBytecodeCache):
+        def dump_bytecode(self, bucket: Any) -> None:
+            try:
+                super().dump_bytecode(bucket)
+            except OSError:  # a full disk: compiled again next time
+                pass
+
+    return Kept(folder, f"{__version__}-%s.template")
