@@ -42,7 +42,8 @@ def test_bad():
 def suite(tmp_path: Path) -> Path:
     """A folder with tests of its own below this conftest.py, and the project's settings of pytest."""
     (tmp_path / "tests").mkdir()
-    shutil.copy(HERE / "conftest.py", tmp_path / "tests")
+    for name in ("conftest.py", "machine.py"):
+        shutil.copy(HERE / name, tmp_path / "tests")
     shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests/test_it.py").write_text(TESTS)
     return tmp_path

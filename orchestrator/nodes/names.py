@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"(unix:///[^\s,]+|(ssh|tcp)://[^\s,/]+)")
 _NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
 """What is before the last number of a name, that number, and what is behind it."""
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 @dataclass(frozen=True, slots=True)
