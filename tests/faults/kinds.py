@@ -410,13 +410,14 @@ kind("dockerd_restart", ("docker",))(_daemon("dockerd", seconds=2))
 def _(trial: Trial) -> None:
     """The log directory is a small file system that somebody fills, in the middle of the runs, and empties again."""
     place = trial.root / "results"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", place], capture_output=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], capture_output=True)
     if done.returncode != 0:
         raise NothingToHit
     trial.at_end.append(lambda: subprocess.run(["umount", "--lazy", place], check=False))
     begin, length = trial.dice.uniform(1, 5), trial.dice.uniform(0.3, 3)
 
     def fill() -> None:
+        trial.wait(lambda: trial.set != Path())
         time.sleep(begin)
         with contextlib.suppress(OSError), open(place / "somebody's", "wb", buffering=0) as file:
             while file.write(bytes(1 << 16)):

@@ -37,6 +37,7 @@ log_dir: {log_dir}
 container: {{{container}}}
 network: {{rdma: "off", socket_ifname: lo, gloo_socket_ifname: lo}}
 {tuning}
+preflight: {{free_gb: 0}}
 limits: {{run_timeout_minutes: 0.35, end_grace_seconds: 2, container_start_seconds: 40}}
 """
 
@@ -268,7 +269,7 @@ class Trial:
 
     def close(self, *, keep: bool = False) -> None:
         self._over.set()
-        for last in self.at_end:
-            last()
+        while self.at_end:
+            self.at_end.pop()()
         if not keep:
             shutil.rmtree(self.root, ignore_errors=True)
