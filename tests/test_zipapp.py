@@ -15,6 +15,9 @@ TOP = Path(__file__).resolve().parent.parent
 LOGS = TOP / "tests/data/mllog"
 
 
+pytestmark = pytest.mark.long  # a minute: it installs the whole command twice
+
+
 @pytest.fixture(scope="module")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("CI") != "true" and not has_network():

@@ -7,7 +7,7 @@ from campaign import one_trial
 from kinds import KINDS
 
 HOST = [["term_loop", "damage_run_state", "kill_resume"], ["kill9_everything", "zombie_loop", "resumes_at_once"]]
-LAB = [["training_dies", "kill9_agent", "container_kill", "damage_lock"], ["scancel_kill", "stop_loop", "requeue"]]
+LAB = [["training_dies", "container_kill", "damage_lock"]]
 
 
 @pytest.mark.parametrize("number", range(len(HOST)))
