@@ -129,13 +129,7 @@ class Folder:
             if os.path.lexists(result):
                 raise FolderError(f"{result} is there already; a published result is never replaced")
             self.record_that(*said, _result(temporary, run, attempt, rank))
-            try:
-                os.link(temporary, result)  # fails where there is one already
-            except OSError as error:
-                if os.path.lexists(result):
-                    raise FolderError(f"{result} is there already; a published result is never replaced") from error
-                os.replace(temporary, result)  # a file system without hard links
-            records.sync_folder(result.parent)
+            _put_in_place(temporary, result)
         finally:
             temporary.unlink(missing_ok=True)
         self.link(run)
@@ -458,3 +452,14 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _put_in_place(temporary: Path, result: Path) -> None:
+    """Give a result its name, unless there is one already. Raises FolderError, OSError."""
+    try:
+        os.link(temporary, result)  # fails where there is one already
+    except OSError as error:
+        if os.path.lexists(result):
+            raise FolderError(f"{result} is there already; a published result is never replaced") from error
+        os.replace(temporary, result)  # a file system without hard links
+    records.sync_folder(result.parent)

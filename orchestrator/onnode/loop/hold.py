@@ -91,14 +91,16 @@ class Group:
         if node not in self.standing.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
+    def _keep_garbled(self, line: bytes) -> None:
+        self._garbled += 1
+        if self._garbled <= MAX_GARBLED:
+            self.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
+
     def take(self, line: bytes) -> None:
         """Take in one line of a node."""
         said = parse_word(line, self.known)
         if said is None:
-            self._garbled += 1
-            if self._garbled <= MAX_GARBLED:
-                self.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
-            return
+            return self._keep_garbled(line)
         word, node, detail = said
         self.heard[node] = time.monotonic()
         if word == "pong":
@@ -274,19 +276,24 @@ class Group:
         if not self.choosing:
             self._use(nodes)
         self.start(nodes, node_command(self.settings.python, self.job.bundle, "hold"))
-        if self.choosing:
-            if not (yield from self.hear("waits", nodes)):
-                return False
-            yield from self._judge(nodes)
-            self.problem = self._compare([node for node in nodes if node not in self.standing.failed])
-            if self.problem:
-                return False
-            if deep and not (yield from self._measure([node for node in nodes if node not in self.standing.failed])):
-                return False
-            if not self._use(nodes, first=first, tell=True):
-                self.problem = self._tell_failed(nodes)
-                return False
+        if self.choosing and not (yield from self._choose(nodes, first, deep)):
+            return False
         return (yield from self._get_ready(nodes))
+
+    def _choose(self, nodes: Sequence[str], first: bool, deep: bool) -> Flow:
+        """Hear and compare the nodes, and choose among them; False: `problem` says why that cannot be."""
+        if not (yield from self.hear("waits", nodes)):
+            return False
+        yield from self._judge(nodes)
+        self.problem = self._compare([node for node in nodes if node not in self.standing.failed])
+        if self.problem:
+            return False
+        if deep and not (yield from self._measure([node for node in nodes if node not in self.standing.failed])):
+            return False
+        if self._use(nodes, first=first, tell=True):
+            return True
+        self.problem = self._tell_failed(nodes)
+        return False
 
     def start(self, nodes: Sequence[str], argv: Sequence[str]) -> None:
         """Start the step that holds `nodes`, or only checks them."""

@@ -12,6 +12,7 @@ from typing import Any
 from ..events import EventLog
 from ..layout import group_name
 from ..policy import place
+from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
 from ..settings import Settings, SettingsError, check_parts, load
@@ -80,13 +81,7 @@ class SetJob(SetWork):
         state, reason, self.groups = "failed", "the loop ended unexpectedly, see the job output", []
         self.notices = Notices(self.bundle, self.settings, self.folder, self.job_id, self.environment)
         try:
-            self.edited = self.folder.verify_bundle(self.environment.get("ORCH_BUNDLE_SHA256", ""))
-            script = (self.layout.bundle / "runtime_tunables.sh").read_bytes()
-            self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(
-                script
-            ).hexdigest()  # nodes compare before root runs it
-            if self.edited:
-                self.warn(f"the bundle was edited since it was made: {', '.join(self.edited[:8])}")
+            self._verify_bundle()
             self.folder.settle()
             self.environment_file()
             self._divide()
@@ -101,12 +96,22 @@ class SetJob(SetWork):
             log(f"error: {reason}")
         finally:
             self._finish(state, reason)
-        if state != "complete":
-            return 1
+        return 0 if state == "complete" and not self._tell_missing() else 1
+
+    def _tell_missing(self) -> int:
         missing = len(self.folder.missing())
         if missing:
             log(f"{missing} of {self.folder.record.nexp} runs have no result; `{self.resume_command}` tries them again")
-        return 1 if missing else 0
+        return missing
+
+    def _verify_bundle(self) -> None:
+        self.edited = self.folder.verify_bundle(self.environment.get("ORCH_BUNDLE_SHA256", ""))
+        script = (self.layout.bundle / "runtime_tunables.sh").read_bytes()
+        self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(
+            script
+        ).hexdigest()  # nodes compare before root runs it
+        if self.edited:
+            self.warn(f"the bundle was edited since it was made: {', '.join(self.edited[:8])}")
 
     def _divide(self) -> None:
         """Make the groups of nodes, as many as there are runs for, and the queue of these."""
@@ -132,11 +137,12 @@ class SetJob(SetWork):
             return "complete", ""
         if self.out_of_time:
             return "time_limit", self.out_of_time
-        # With results already, or with spares that are used up, it is only paused: another allocation may do better.
-        paused = (any(one.too_few for one in self.groups) and self.has_spares) or any(
-            self.layout.runs.glob("*/result_*.txt")
-        )
-        return ("paused" if self.run or paused else "failed"), "; ".join(dict.fromkeys(filter(None, problems)))
+        return self._stopped(), "; ".join(dict.fromkeys(filter(None, problems)))
+
+    def _stopped(self) -> str:
+        """With results already, or with spares that are used up, it is only paused: another allocation may do better."""
+        used_up = any(one.too_few for one in self.groups) and self.has_spares
+        return "paused" if self.run or used_up or any(self.layout.runs.glob("*/result_*.txt")) else "failed"
 
     def _work_on(self, group: Group) -> Flow:
         """Have the nodes of a group ready and work on what is missing; why that cannot go on, or ""."""
@@ -171,17 +177,23 @@ class SetJob(SetWork):
                 self.queue.ended(group.number, run)
                 self._tell("running")
                 continue
-            log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
-            blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
-            # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
-            free = any(blamed)
-            if group.hopeless and not free:
-                self.queue.put_back(run)
-                return outcome.reason
-            if self.queue.died(group.number, run, free=free):
-                return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
-            if run not in self.queue.missing and self.queue.missing and group.repeats():
-                return f"{len(group.standing.ways)} attempts died alike, soon after their start: {outcome.reason}"
+            if problem := self._died(group, run, outcome):
+                return problem
+        return ""
+
+    def _died(self, group: Group, run: int, outcome: Outcome) -> str:
+        """Take note of an attempt that died; why the group cannot go on, or ""."""
+        log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
+        blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
+        # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
+        free = any(blamed)
+        if group.hopeless and not free:
+            self.queue.put_back(run)
+            return outcome.reason
+        if self.queue.died(group.number, run, free=free):
+            return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
+        if run not in self.queue.missing and self.queue.missing and group.repeats():
+            return f"{len(group.standing.ways)} attempts died alike, soon after their start: {outcome.reason}"
         return ""
 
     def _next(self, group: Group) -> Flow:

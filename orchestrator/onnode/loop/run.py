@@ -117,19 +117,14 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
     deadline, grace, asked = started + job.settings.run_timeout_s, 0.0, started
     silence_s, ask_s = float(job.settings.node_silence_s), look_s(job.settings)
     until = started
-    for node in going.ranks:
-        group.heard[node] = started
+    group.heard.update(dict.fromkeys(going.ranks, started))
     while True:
         group.look_for_ended()
         now = time.monotonic()
         if now > until + 1:  # this process itself was stopped, and has asked nobody meanwhile
             group.heard = {node: min(now, heard + now - until) for node, heard in group.heard.items()}
         left = [node for node in going.ranks if node not in going.exits and not group.is_gone(node)]
-        for node in left:
-            if now - group.heard[node] > silence_s:
-                group.note("silent", node)
-                group.fail(node, "silent", f"no word for {silence_s:.0f} s")
-        left = [node for node in left if node not in group.standing.silent]
+        left = [node for node in left if not _is_silent(group, node, now - silence_s)]
         if not left:
             return False
         failed = any(going.exits.values()) or len(left) + len(going.exits) < len(going.ranks)
@@ -147,6 +142,14 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
             group.send({"do": "ping", "n": int(now - started)})
         until = group.look_again(min(deadline, grace or deadline, asked + ask_s))
         yield until
+
+
+def _is_silent(group: Group, node: str, since: float) -> bool:
+    """Whether nothing was heard of a node `since` then; who was silent once is not believed in this attempt any more."""
+    if group.heard[node] < since:
+        group.note("silent", node)
+        group.fail(node, "silent", f"no word for {group.settings.node_silence_s} s")
+    return node in group.standing.silent
 
 
 def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
@@ -204,6 +207,12 @@ def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:
     return {"facts": {**facts.__dict__}, "outcome": {**outcome.__dict__}}
 
 
+_CACHE_CLEAR = (
+    ':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", "key": "cache_clear", '
+    '"value": true, "metadata": {"file": "lib/loop/run.py", "lineno": 1}}\n'
+)
+
+
 def _record_start(group: Group, going: Going) -> None:
     """Write what every node was when the attempt began, and the event that all caches were dropped. Raises OSError."""
     job, layout = group.job, group.job.layout
@@ -216,13 +225,8 @@ def _record_start(group: Group, going: Going) -> None:
             rows += [(node, "cache_before_kib", before), (node, "cache_after_kib", after)]
     text = "".join("\t".join(row) + "\n" for row in rows)
     write_bytes(layout.start_table(going.run, going.number), text.encode(), sync=False)
-    event = ""
-    if job.settings.clear_caches == 1:
-        # A file of its own: the nodes have their logs open, and on NFS two hosts must not append to one file.
-        event = (
-            f':::MLLOG {{"namespace": "", "time_ms": {now_ms()}, "event_type": "POINT_IN_TIME", "key": "cache_clear", '
-            '"value": true, "metadata": {"file": "lib/loop/run.py", "lineno": 1}}\n'
-        )
+    # A file of its own: the nodes have their logs open, and on NFS two hosts must not append to one file.
+    event = _CACHE_CLEAR % now_ms() if job.settings.clear_caches == 1 else ""
     layout.cache_log(going.run, going.number).write_text(event)
 
 
