@@ -11,7 +11,7 @@
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
-# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (2).
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (3: most of them wait).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,7 +23,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-JOBS := 2
+JOBS := 3
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
 .PHONY: help demo unit test long faults check docs reference zipapp lock lab lab-down clean
