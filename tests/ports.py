@@ -8,7 +8,7 @@ import random
 import socket
 from pathlib import Path
 
-LOW = 30_000  # above those of the lab (lab/up)
+LOW = 32_000  # above those of the lab (lab/up) and of runs (MASTER_PORT, orchestrator/onnode/loop/run.py): a run must not meet a server here
 _own = random.Random(os.urandom(16))  # pytest-randomly gives every worker the same numbers
 
 
@@ -17,7 +17,7 @@ def free_port(address: str = "127.0.0.1") -> int:
     else's before the server listens. Raises OSError when `address` is not of this machine."""
     high = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = _own.randrange(min(LOW, high - 1000), high)
+        port = _own.randrange(min(LOW, high - 700), high)
         with socket.socket() as probe:
             try:
                 probe.bind((address, port))
