@@ -14,14 +14,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from labs import Lab, lab_at, lab_state
 from machine import TUNABLES_STATE, knobs, settings_are_free
 
 TOP = Path(__file__).resolve().parent.parent
@@ -37,66 +36,6 @@ signal.pthread_sigmask(signal.SIG_SETMASK, ())
 PYTHON3 = shutil.which("python3")
 if PYTHON3 and Path(PYTHON3).read_bytes()[:2] == b"#!":
     os.environ["PATH"] = f"{Path(sys.executable).resolve().parent}{os.pathsep}{os.environ['PATH']}"
-
-
-@dataclass(frozen=True)
-class Lab:
-    """A running one-machine cluster."""
-
-    state: Path
-    """The folder that holds all of it; `lab/down` removes it."""
-    shared: Path
-    """What stands for shared storage: the same folder on every node."""
-    env: dict[str, str]
-    """The environment for commands that are to talk to it: SLURM_CONF, DOCKER_HOST, nothing of an outer job."""
-    docker_socket: Path
-    nodes: tuple[str, ...]
-
-    def run(self, *argv: str | Path, timeout: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command in `env` from the shared folder; its output is text. Raises CalledProcessError unless `check=False`."""
-        return subprocess.run(
-            argv,
-            env=self.env,
-            cwd=self.shared,
-            timeout=timeout,
-            check=check,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-        )
-
-    def batch(self, *argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> int:
-        """Submit a batch job, wait for its end and return its exit status. `sbatch --wait` looks only every ten seconds."""
-        words: list[str | Path] = ["sbatch", "--parsable", *argv]
-        job = subprocess.run(
-            words, env=env or self.env, cwd=cwd or self.shared, check=True, text=True, capture_output=True
-        ).stdout.strip()
-        while True:
-            told = self.run("scontrol", "--oneliner", "show", "job", job).stdout
-            about = dict(word.split("=", 1) for word in told.split() if "=" in word)
-            if about["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
-                return int(about["ExitCode"].split(":")[0])
-            time.sleep(0.1)
-
-
-def lab_state() -> Path:
-    """Where lab/up keeps (or would keep) its state."""
-    return Path(os.environ.get("ORCHESTRATOR_LAB", "/var/tmp/orchestrator-lab"))
-
-
-def lab_at(state: Path) -> Lab:
-    """Describe the lab that was started at `state`."""
-    settings = dict(line.split("=", 1) for line in (state / "settings").read_text().splitlines())
-    socket = state / "docker.sock"
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_", "DOCKER_"))}
-    env |= {
-        "ORCHESTRATOR_LAB": str(state),
-        "SLURM_CONF": str(state / "slurm/slurm.conf"),
-        "DOCKER_HOST": f"unix://{socket}",
-    }
-    first = int(settings["LAB_FIRST"])
-    names = tuple(f"{settings['LAB_PREFIX']}{k}" for k in range(first, first + int(settings["LAB_NODES"])))
-    return Lab(state, state / "shared", env, socket, names)
 
 
 @cache

@@ -71,6 +71,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.evidence.sets import check_log_dir
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
 
@@ -79,11 +80,7 @@ def run(args: Namespace) -> int:
         note(f"hosts only: no GPU, fabric, image and data without a system; {EXAMPLE} checks them too")
     entry = with_deep(entry) if args.deep else entry
     log_dir = site_log_dir(entry.site)
-    if not log_dir.is_dir():
-        raise SetError(
-            f"the log directory {log_dir} does not exist here",
-            hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
-        )
+    check_log_dir(log_dir)
     with _termination(), temporary_bundle(entry, log_dir) as bundle:
         verdicts = _check(args, entry, Request(bundle, args.deep))
     if args.exclude_file:

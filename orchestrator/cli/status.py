@@ -19,7 +19,7 @@ from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
 from orchestrator.cli.output import note, print_facts, print_json, print_table
-from orchestrator.errors import ExitCode, SetError
+from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
@@ -79,12 +79,10 @@ def _all(args: Namespace) -> int:
 
 def site_sets(args: Namespace) -> Path:
     """Return the log directory of the site. Raises SetError when it is not there."""
+    from orchestrator.evidence.sets import check_log_dir
+
     log_dir = log_dir_of(need_site(args.site))
-    if not log_dir.is_dir():
-        raise SetError(
-            f"the log directory {log_dir} does not exist here",
-            hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
-        )
+    check_log_dir(log_dir)
     return log_dir
 
 
@@ -92,17 +90,16 @@ def draw_all(sets: list[SetEvidence]) -> list[SetPicture]:
     """Return the pictures of sets, with one query of each scheduler; a note where one does not answer."""
     from orchestrator.evidence.picture import draw
 
+    def opened(name: str) -> Scheduler:
+        from orchestrator.scheduler import open_scheduler  # not needed where all sets are settled
+
+        return open_scheduler(name)
+
     names = {files.record.scheduler for files in sets if files.record and not files.settled}
-    pictures = draw(sets, [_scheduler(name) for name in sorted(names & {"local", "slurm"})])
+    pictures = draw(sets, [opened(name) for name in sorted(names & {"local", "slurm"})])
     if any(picture.job_state == "no answer" for picture in pictures):
         note("the scheduler does not answer: the states are what the sets' files say")
     return pictures
-
-
-def _scheduler(name: str) -> Scheduler:
-    from orchestrator.scheduler import open_scheduler
-
-    return open_scheduler(name)
 
 
 COMMAND = Command(

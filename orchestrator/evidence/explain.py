@@ -20,7 +20,7 @@ from orchestrator.evidence.picture import SetPicture
 from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import last_word
-from orchestrator.evidence.state import STATES
+from orchestrator.evidence.state import QUEUED, STATES
 from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
 from orchestrator.onnode.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.mllog_tail import telling_log
@@ -31,7 +31,6 @@ from orchestrator.onnode.records import PathLike, RunRecord
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
 UNKNOWN = "unknown"
-_QUEUED = ("pending", "held")
 _NEXT = {
     "new": RESUME,
     "unknown": "orchestrator status {set}",
@@ -114,7 +113,7 @@ class _Set:
 
     def explain(self) -> Explanation:
         one = self.one
-        if one.state in (*_QUEUED, "refused", "unknown"):
+        if one.state in (*QUEUED, "refused", "unknown"):
             return self.waits()
         if one.state in ("paused", "failed", "lost", "time_limit"):
             return self.died()
@@ -128,7 +127,7 @@ class _Set:
 
     def waits(self) -> Explanation:
         """Of a set whose job does not run yet: Slurm's reason, or sbatch's error."""
-        one, asked, queued = self.one, self.files.submission, self.one.state in _QUEUED
+        one, asked, queued = self.one, self.files.submission, self.one.state in QUEUED
         text = (asked.error or one.reason) if not queued and asked else one.job_reason
         proofs = [Proof("squeue", 0, line(text, MOST_TEXT))] if queued and text else []
         if not queued and asked:

@@ -239,6 +239,15 @@ def open_set(root: Path) -> RunSet:
     raise SetError(f"{root} is no set: it has no set.json", hint="orchestrator status lists the sets")
 
 
+def check_log_dir(log_dir: Path) -> None:
+    """Raise SetError where the log directory is not on this machine."""
+    if not log_dir.is_dir():
+        raise SetError(
+            f"the log directory {log_dir} does not exist here",
+            hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
+        )
+
+
 def set_folders(log_dir: Path) -> list[Path]:
     """Return the folders below `log_dir`, newest first by the time stamp in a set's name; [] without the folder."""
     try:

@@ -42,6 +42,9 @@ GRACE_S = 120
 within MessageTimeout (10 s by default, 100 s at most) or drops it."""
 
 NEVER = "no job of this name ever appeared"
+QUEUED = frozenset({"pending", "held"})
+"""States of a set whose job waits in the scheduler's queue, which says why."""
+
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "launch_failed_requeued_held")
 _RELEASE = "it starts after: scontrol release {0} (or `orchestrator cancel`, then `resume`)"
 _AGAIN = "goes on at the first missing run"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 OWN = "own"
 """The ruleset of such a workload, in its document, in set.json and for --ruleset."""
 
-NOT_MLPERF = "not an MLPerf score"
-
 NO_RULES = (
     "scored by the workload's own rules: no RCP test, no compliance check, nothing that can be handed in to MLPerf"
 )

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import SetError, UsageError, did_you_mean
-from orchestrator.evidence.sets import is_set, set_folders
+from orchestrator.errors import UsageError, did_you_mean
+from orchestrator.evidence.sets import check_log_dir, is_set, set_folders
 from orchestrator.resources import user_path
 
 if TYPE_CHECKING:
@@ -65,11 +65,7 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
 
 
 def _listed(log_dir: Path, owner: int | None = None) -> list[Path]:
-    if not log_dir.is_dir():
-        raise SetError(
-            f"the log directory {log_dir} does not exist here",
-            hint="is the shared storage mounted? Otherwise correct log_dir in the site file",
-        )
+    check_log_dir(log_dir)
     found = [folder for folder in set_folders(log_dir) if is_set(folder)]
     return found if owner is None else [folder for folder in found if folder.lstat().st_uid == owner]
 

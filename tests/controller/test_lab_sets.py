@@ -23,7 +23,7 @@ from orchestrator.scheduler.command import ask
 from orchestrator.scheduler.slurm import Slurm, parse_show
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = pytest.mark.lab
 

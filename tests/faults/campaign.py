@@ -25,9 +25,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
 
-from conftest import lab_at, lab_state  # noqa: E402
 from invariants import violations  # noqa: E402
 from kinds import KINDS  # noqa: E402
+from labs import lab_at, lab_state  # noqa: E402
 from machine import knobs  # noqa: E402
 from trial import FLAVOURS, NothingToHit, Trial  # noqa: E402
 

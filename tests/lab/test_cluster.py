@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = pytest.mark.lab
 

@@ -22,7 +22,7 @@ from test_set import SYSTEM, TOP, WORKLOAD, Bench, bench_at, minutes_by_hand, re
 from orchestrator.container.podman import reachable
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 sys.path.insert(0, str(TOP / "tests/prepare"))
 from prepare_parts import TOKEN, WAITING, Data, gate, stand_in

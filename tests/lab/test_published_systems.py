@@ -22,7 +22,7 @@ from replayed import differences
 from orchestrator.onnode.settings import declared
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

@@ -24,7 +24,7 @@ from orchestrator.evidence.events import read_events
 from orchestrator.evidence.replay import replay
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = pytest.mark.lab
 

@@ -21,7 +21,7 @@ from orchestrator.model import load_entry, load_site
 from orchestrator.render import render_bundle, write_bundle
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = pytest.mark.lab
 

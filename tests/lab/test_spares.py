@@ -18,7 +18,7 @@ import pytest
 from replayed import differences
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tuning"))
 from tuning_parts import STUBBORN, fill, snapshot

@@ -21,7 +21,7 @@ from orchestrator.mllog.reader import read_log
 from orchestrator.mllog.rules import rules
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

@@ -16,7 +16,7 @@ from network_parts import Place
 from replayed import differences
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = pytest.mark.lab
 

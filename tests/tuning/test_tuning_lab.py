@@ -26,7 +26,7 @@ from orchestrator.evidence.starts import attempt_starts
 from orchestrator.tuning.rows import KnobRow, parse_rows
 
 if TYPE_CHECKING:
-    from conftest import Lab
+    from labs import Lab
 
 pytestmark = pytest.mark.lab
 
