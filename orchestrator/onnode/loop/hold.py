@@ -465,6 +465,8 @@ class Group:
             among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
             own = {node: text for node, text in among.differing.items() if node in nodes}
             told = "; ".join(f"node {node}: {text}" for node, text in own.items())
+            if self.number in self.job.behind:  # runs have begun without it, so most are not asked
+                told = told or among.problem
             image = "" if own else found.image
             found = replace(found, problem=told, differing=own, image=image, warnings=among.warnings or found.warnings)
         self.problem = found.problem
