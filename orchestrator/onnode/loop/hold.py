@@ -304,6 +304,7 @@ class Group:
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
             "ORCH_GENERATION": str(self.standing.generation),
+            "ORCH_GROUP": self.name,
             "ORCH_CHOOSE": "1" if self.choosing else "0",
             "ORCH_NODES": " ".join(ranks),
             "ORCH_MARKER": self.marker,
