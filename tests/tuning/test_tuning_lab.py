@@ -78,9 +78,7 @@ class Place:
         lines = [line for line in self.site.read_text().splitlines() if not line.startswith("tuning:")]
         self.site.write_text("\n".join([*lines, f"tuning: {tuning}", ""]))
         words = ["--env", f"BUILTIN_FAULT={fault}"] if fault else []
-        answer = self.orchestrator(
-            "render", *what, "--nexp", str(nexp), "--force", "-o", self.bundle, *words
-        )
+        answer = self.orchestrator("render", *what, "--nexp", str(nexp), "--force", "-o", self.bundle, *words)
         assert answer.returncode == 0, answer.stderr
         job = subprocess.run(
             ["sbatch", "--parsable", "job.sh"],
