@@ -314,7 +314,9 @@ def test_put_back_after_scancel(place: Place, knobs: Knobs) -> None:
 
 
 @pytest.mark.parametrize(("how", "state"), [("scancel", "cancelled"), ("pre-empted", "paused")])
-def test_nothing_is_left_soon_after_the_job_is_ended(place: Place, how: str, state: str) -> None:
+def test_nothing_is_left_soon_after_the_job_is_ended(
+    place: Place, request: pytest.FixtureRequest, how: str, state: str
+) -> None:
     knobs = Knobs(place, real=False)
     tuning = "{lease_seconds: 3600, profile: recommended}"
     job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning, what=TWO_NODES)
@@ -329,8 +331,10 @@ def test_nothing_is_left_soon_after_the_job_is_ended(place: Place, how: str, sta
     if how == "scancel":
         place.lab.run("scancel", job)
     else:
-        words = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(nodes)}", "--wrap=true")
-        place.lab.run("sbatch", *words, "--output=/dev/null")
+        request.addfinalizer(lambda: place.lab.run("scontrol", "delete", "partition=urgent", check=False))
+        place.lab.run("scontrol", "create", "partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10")
+        words = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(nodes)}", "--output=/dev/null")
+        place.lab.run("sbatch", *words, "--wrap=true")
         wait_for(lambda: job not in place.lab.run("squeue", "--noheader", "--format=%i", "--states=RUNNING").stdout)
     begin = time.monotonic()
     wait_for(lambda: not containers())
@@ -340,6 +344,7 @@ def test_nothing_is_left_soon_after_the_job_is_ended(place: Place, how: str, sta
     one = json.loads((attempt / "state.json").read_text())
     assert (one["state"], one["outcome"]) == ("failed", "interrupted")
     wait_for(lambda: not (place.set_dir() / "loop.lock").exists() and not place.processes(str(place.set_dir())))
+    wait_for(lambda: not place.running())
 
 
 @pytest.mark.parametrize("by", ["watchdog", "tune revert"])
