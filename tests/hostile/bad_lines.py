@@ -35,7 +35,7 @@ WORDS = (
     "*",
     "NaN",
 )
-NUMBERS = ("0", "-1", "1e9", "1.5", "٣", "²", "nan", "inf", "0x10", " 7", "9" * 5000, "", "1_0", "+")
+NUMBERS = ("0", "-1", "1e9", "1.5", "٣", "²", "nan", "inf", "0x10", " 7", "9" * 25, "9" * 5000, "", "1_0", "+")
 NODES = (
     "n[",
     "n[1-",
@@ -90,7 +90,7 @@ POOLS: dict[str, tuple[tuple[str, ...], frozenset[ExitCode]]] = {
     "set": (SETS, BAD_OR_STATE),
     "number": (NUMBERS, BAD),
     "count": (NUMBERS[1:], BAD),
-    "seconds": (("0", "-1", "1e9", "nan", "inf", "0x10", "9" * 5000, "", "+", "1s"), BAD),
+    "seconds": (("0", "-1", "1e9", "nan", "inf", "0x10", "9" * 25, "9" * 5000, "", "+", "1s"), BAD),
     "nodes": (NODES, BAD),
     "env": (ASSIGNMENTS, BAD),
     "round": (ROUNDS, BAD),
