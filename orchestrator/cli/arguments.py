@@ -166,6 +166,19 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def words(text: str) -> list[str]:
+    """A command in one argument, quoted as for a shell."""
+    from shlex import split
+
+    try:
+        found = split(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no command: {error}") from None
+    if not found:
+        raise ArgumentTypeError(f"{text!r} is no command")
+    return found
+
+
 def seconds(text: str) -> float:
     try:
         value = float(text)

@@ -21,7 +21,6 @@ from orchestrator.onnode.lease import HeldError, Lease, linked, this_process
 from orchestrator.onnode.policy.lease import STALE_S, Holder
 from orchestrator.onnode.records import open_new
 
-
 TOP = Path(__file__).parents[2]
 
 
