@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -141,6 +142,36 @@ def test_what_holds_the_output_open_does_not_outlive_the_step(nodes: Nodes) -> N
                 continue
             if ours:
                 os.kill(int(entry.name), signal.SIGKILL)
+
+
+RECYCLED = """
+import os, subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor
+step = NodeStep(Reactor(), LocalNodes({}, 1), ["n0"], ["sh", "-c", "exit 0"], {"PATH": os.environ["PATH"]}, print, print)
+ended = step.processes[0].pid
+while step.running:
+    time.sleep(0.01)
+other = None
+while other is None or other.pid != ended:  # what the kernel does when it has gone round
+    with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+        file.write(str(ended - 1))
+    other = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+step.kill()
+time.sleep(0.1)
+sys.exit(0 if other.poll() is None else 7)
+"""
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or not os.path.exists("/proc/sys/kernel/ns_last_pid"), reason="only root can say which pid is next"
+)
+def test_a_pid_that_is_anothers_by_now_is_not_killed() -> None:
+    """Hours after a node's process has ended its number can be somebody else's. In a namespace of its own it is at once."""
+    top = str(Path(__file__).parents[2])
+    argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", RECYCLED, top]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_signals_are_taken_in_by_the_flow(nodes: Nodes) -> None:

@@ -224,9 +224,10 @@ class NodeContainer(Place):
         said = self._waiting.call(inspect, self._node.settings.preflight_check_s)[1].strip()
         return int(said) if said.isdigit() else 0
 
-    def command(self, argv: list[str]) -> list[str]:
-        # A debugger needs more than the container has.
-        return [*self._node.settings.engine_command, "exec", "--privileged", self._name, *argv]
+    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
+        # A debugger needs more than the container has, which an engine that lacks it itself refuses to give.
+        more = ["--privileged"] if debugger else []
+        return [*self._node.settings.engine_command, "exec", *more, self._name, *argv]
 
     def _said(self, line: str) -> None:
         if line == "up":

@@ -59,8 +59,8 @@ class Place:
         """Return the process of this host that all of its runs come from; 0 when that is not known."""
         return 0
 
-    def command(self, argv: list[str]) -> list[str]:
-        """Return what runs `argv` where the runs are."""
+    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
+        """Return what runs `argv` where the runs are; `debugger`: it looks into processes."""
         return argv
 
     def start(self, name: str) -> None:
