@@ -38,6 +38,7 @@ test: $(VENV)/tested
 	lab/with $(PYTEST) $(ARGS)
 
 long: $(VENV)/tested
+	$(PIP) --editable '.[export]'
 	lab/with $(PYTEST) -m long $(ARGS)
 
 faults: $(VENV)/tested
