@@ -159,7 +159,7 @@ def own_documents(folder: Path) -> tuple[Path, Path]:
     (folder / "workloads").mkdir(parents=True)
     workload, system = folder / "workloads/hello.yaml", folder / "two_nodes.yaml"
     workload.write_text(
-        "kind: workload\nname: hello\ntitle: T\nbenchmark: hello\ncode_dir: /c\ncommand: [run]\nruns_required: 3\n"
+        "kind: workload\nname: hello\ntitle: T\nbenchmark: hello\nmetric: loss\ncode_dir: /c\ncommand: [run]\nruns_required: 3\n"
         "rounds:\n  '1.0': {ruleset: own, minutes_per_run: 1}\n"
     )
     system.write_text(
