@@ -6,7 +6,7 @@ From Slurm's pages "Job Reason Codes" and "Job State Codes", and the texts of sl
 from __future__ import annotations
 
 from orchestrator.onnode.policy.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
-from orchestrator.onnode.policy.explain import cause_in
+from orchestrator.onnode.policy.lines import cause_in
 
 START = "squeue -j {job} --start"
 SHOW = "scontrol show job {job}"
