@@ -7,315 +7,247 @@ special stands before what is general (lines.py). docs/explain.md has the table.
 
 from __future__ import annotations
 
-from .cause import END, LOGS, PREFLIGHT, PROGRAM, RESUME, SYMPTOM, Cause
+from .cause import LOGS, PREFLIGHT, PROGRAM, RESUME, Cause
 from .engine_causes import CONTAINER_START, ENGINE_CAUSES
 from .gpu_causes import GPU_CAUSES
-from .host_causes import HOST_CAUSES
+from .host_causes import LIMIT_CAUSES, MACHINE_CAUSES
+from .symptom_causes import SYMPTOM_CAUSES
 
 PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("gated_repository", PROGRAM, RESUME,
           "the Hugging Face account may not read a gated model",
           "ask for access on its page, and pass the token (`pass_env: [HF_TOKEN]`)",
-          "gatedrepo | gated repo | gated model | gated dataset | is gated | not in the authorized list | not on the authorized list | "
-          "access to model*is restricted | access to dataset*is restricted | awaiting a review from the repo | "
-          "you must have access to it and be authenticated | you must be authenticated to access it | request access at | "
-          "is a gated | ask for access"),
+          "gatedrepo | gated repo | gated model | gated dataset | is gated | not in the authorized list | "
+          "not on the authorized list | access to model*is restricted | access to dataset*is restricted | "
+          "awaiting a review from the repo | you must have access to it and be authenticated | "
+          "you must be authenticated to access it | request access at | is a gated | ask for access"),
     Cause("rate_limited", PROGRAM, RESUME,
           "a server outside refuses more requests for now",
           "log in with a token, and have data and models on the storage (orchestrator prepare)",
-          "429 client error | http error 429 | http 429 | status code 429 | status: 429 | error 429 | code: 429 | <response [429]> | "
-          "too many requests | too many 429 | rate limit exceeded | rate limit reached | rate-limited | rate limited | rate limit for | "
-          "hit the rate limit | your rate limit | ratelimiterror | ~rate limit"),
+          "429 client error | http 429 | status code 429 | status: 429 | error 429 | code: 429 | <response [429]> | "
+          "too many requests | too many 429 | rate limit exceeded | rate limit reached | rate-limited | rate limited | "
+          "rate limit for | hit the rate limit | your rate limit | ratelimiterror | ~rate limit"),
     Cause("wrong_token", PROGRAM, RESUME,
           "a token is wrong or has expired",
           "make a new one, and pass it (`pass_env: [HF_TOKEN]`)",
-          "invalid user token | 401 client error | 403 client error | 403 forbidden | 401 unauthorized | invalid credentials | "
-          "invalid username or password | token*is invalid | token*expired | token*not valid | repositorynotfounderror | "
-          "repository not found for url | api_key not configured | no api key | invalid api key | api key must be | api key is invalid | "
-          "incorrect api key | http 401 | http 403 | error 401 | http error 401 | http error 403 | status code 401 | status code 403 | "
-          "<response [401]> | <response [403]> | localtokennotfounderror | token is required | no token found | "
-          "bad credentials | expired token | invalid token | authentication failed | authenticationerror | "
-          "wandb*not logged in | not a valid model identifier | not a valid repository name | make sure to pass a token | private repository | "
-          "could not read username for 'http | ask the project owner to grant you access | invalidaccesskeyid | accessdenied | "
-          "signaturedoesnotmatch | nocredentialserror | unable to locate credentials | expiredtoken | ~not logged in | ~unauthorized"),
+          "invalid user token | 401 client error | 403 client error | 403 forbidden | 401 unauthorized | "
+          "invalid credentials | invalid username or password | token*is invalid | token*expired | token*not valid | "
+          "repositorynotfounderror | repository not found for url | api_key not configured | no api key | invalid api key | "
+          "api key must be | api key is invalid | incorrect api key | http 401 | http 403 | error 401 | http error 403 | "
+          "status code 401 | status code 403 | <response [401]> | <response [403]> | localtokennotfounderror | "
+          "token is required | no token found | bad credentials | expired token | invalid token | authentication failed | "
+          "authenticationerror | wandb*not logged in | not a valid model identifier | not a valid repository name | "
+          "make sure to pass a token | private repository | could not read username for 'http | "
+          "ask the project owner to grant you access | invalidaccesskeyid | accessdenied | signaturedoesnotmatch | "
+          "nocredentialserror | unable to locate credentials | expiredtoken | ~not logged in | ~unauthorized"),
     Cause("no_internet", PROGRAM, "orchestrator prepare --help",
           "the node cannot reach a server outside",
           "have data and models on the storage (orchestrator prepare), with HF_HUB_OFFLINE=1; or a proxy",
-          "couldn't connect to 'http | couldn't connect to the hugging face | max retries exceeded | localentrynotfounderror | "
-          "outgoing traffic | proxyerror | cannot connect to proxy | "
-          "tunnel connection failed | offlinemodeisenabled | offline mode is enabled | urlopen error | "
-          "we cannot find the requested files | we can't find the requested files | cannot find the requested files in the | "
-          "httpsconnectionpool | httpconnectionpool | connecttimeout | readtimeout | connecterror: | certificate_verify_failed | "
-          "certificate verify failed | sslerror | sslcertverificationerror | ssl: wrong_version | curl: ( | wget: unable to resolve | "
-          "wget*unable to establish | could not connect to server | "
-          "failed to establish a new connection | couldn't reach 'h | couldn't reach h | couldn't reach | cannot reach http | can't reach | fstimeouterror | "
-          "cannot reach server | unable to access 'http | dns error | dns resolution | temporary failure resolving | clientconnectorerror | "
-          "cannot connect to host | serverdisconnectederror | server disconnected without | remoteprotocolerror | "
-          "error while downloading from http | check your internet connection | please check your connection | "
-          "no matching distribution found | could not find a version that satisfies | newconnectionerror | nameresolutionerror | "
-          "endpointconnectionerror | could not connect to the endpoint url | 502 server error | 503 server error | 504 server error | "
-          "500 server error | bad gateway for url | service unavailable for url | ~failed to download | ~unable to download"),
+          "couldn't connect to 'http | couldn't connect to the hugging face | max retries exceeded | "
+          "localentrynotfounderror | outgoing traffic | proxyerror | cannot connect to proxy | tunnel connection failed | "
+          "offlinemodeisenabled | offline mode is enabled | urlopen error | we cannot find the requested files | "
+          "we can't find the requested files | cannot find the requested files in the | httpsconnectionpool | "
+          "httpconnectionpool | connecttimeout | readtimeout | connecterror: | certificate_verify_failed | "
+          "certificate verify failed | sslerror | sslcertverificationerror | ssl: wrong_version | curl: ( | "
+          "wget: unable to resolve | wget*unable to establish | could not connect to server | "
+          "failed to establish a new connection | couldn't reach | cannot reach http | can't reach | fstimeouterror | "
+          "cannot reach server | unable to access 'http | dns error | dns resolution | temporary failure resolving | "
+          "clientconnectorerror | cannot connect to host | serverdisconnectederror | server disconnected without | "
+          "remoteprotocolerror | error while downloading from http | check your internet connection | "
+          "please check your connection | no matching distribution found | could not find a version that satisfies | "
+          "newconnectionerror | nameresolutionerror | endpointconnectionerror | could not connect to the endpoint url | "
+          "502 server error | 503 server error | 504 server error | 500 server error | bad gateway for url | "
+          "service unavailable for url | ~failed to download | ~unable to download"),
     Cause("checkpoint_mismatch", PROGRAM, LOGS,
           "a checkpoint does not fit the model",
           "use the checkpoint that the workload prepares, and its config",
-          "in loading state_dict | loading state_dict for | size mismatch for | size mismatch*checkpoint | missing key(s) in state_dict | "
-          "unexpected key(s) in state_dict | missing key in checkpoint | unexpected key in checkpoint | unexpected keys in | "
-          "missing keys in | checkpoint*does not match*model | shape mismatch*checkpoint | checkpoint*shape mismatch | "
-          "shape mismatch for | global shape mismatch | global shape*mismatch | mismatched sizes | mismatched shapes | incompatible checkpoint | "
-          "checkpoint*incompatible | checkpoint*not compatible | not found in checkpoint | not found in the checkpoint | checkpoint*was saved with | "
-          "checkpoint*saved with a different | checkpoint's*does not match | argument value from checkpoint | value from checkpoint*is not equal | "
-          "unexpected shape | param shape | missing in checkpoint | not in the checkpoint | not in checkpoint | key*missing in checkpoint | "
-          "from checkpoint, the shape in current model | copying a param with shape | while copying the parameter named | "
-          "different number of parameter groups | parameter group that doesn't match | "
-          "state_dict*doesn't match the size | checkpoint has*but model | checkpoint*different parallel | checkpoint*different tensor | "
-          "error loading checkpoint*shape | cannot copy out of meta tensor*checkpoint | optimizer state*does not match | "
-          "no checkpoint shards match | sharding*does not match*checkpoint"),
+          "in loading state_dict | loading state_dict for | size mismatch for | size mismatch*checkpoint | "
+          "missing key(s) in state_dict | unexpected key(s) in state_dict | missing key in checkpoint | "
+          "unexpected key in checkpoint | unexpected keys in | missing keys in | checkpoint*does not match*model | "
+          "shape mismatch*checkpoint | checkpoint*shape mismatch | shape mismatch for | global shape mismatch | "
+          "global shape*mismatch | mismatched sizes | mismatched shapes | incompatible checkpoint | checkpoint*incompatible | "
+          "checkpoint*not compatible | not found in checkpoint | not found in the checkpoint | checkpoint*was saved with | "
+          "checkpoint*saved with a different | checkpoint's*does not match | argument value from checkpoint | "
+          "value from checkpoint*is not equal | unexpected shape | param shape | missing in checkpoint | "
+          "not in the checkpoint | not in checkpoint | from checkpoint, the shape in current model | "
+          "copying a param with shape | while copying the parameter named | different number of parameter groups | "
+          "parameter group that doesn't match | state_dict*doesn't match the size | checkpoint has*but model | "
+          "checkpoint*different parallel | checkpoint*different tensor | error loading checkpoint*shape | "
+          "cannot copy out of meta tensor*checkpoint | optimizer state*does not match | no checkpoint shards match | "
+          "sharding*does not match*checkpoint"),
     Cause("damaged_data", PROGRAM, "orchestrator prepare --help",
           "a file of the data or a checkpoint is damaged",
           "compare it with its checksum: orchestrator prepare --check",
-          "nonmatchingchecksum | nonmatchingsplitssizes | checksums didn't match | checksum mismatch | checksum error | checksum*did not match | "
-          "checksum does not match | checksum failed | checksum verification failed | md5 mismatch | md5 check failed | sha256 mismatch | "
-          "hash mismatch | hashes do not match | digest mismatch | expected sha256 | hash*does not match | consistency check failed | "
-          "integrity check | safetensorerror | safetensorserror | deserializing header | headertoolarge | invalidheader | headertoosmall | "
-          "metadataincompletebuffer | pytorchstreamreader | central directory | unpicklingerror | invalid load key | "
-          "pickle data was truncated | ran out of input | badzipfile | not a zip file | not a zip archive | not a gzipped file | badgzipfile | "
-          "invalid header or archive is corrupted | archive is corrupted | arrowinvalid | not an arrow file | parquet magic bytes | "
-          "not a parquet file | parquet*corrupt | expected to read*metadata bytes | unexpected end of data | unexpected end of file | "
+          "nonmatchingchecksum | nonmatchingsplitssizes | checksums didn't match | checksum mismatch | checksum error | "
+          "checksum*did not match | checksum does not match | checksum failed | checksum verification failed | md5 mismatch | "
+          "md5 check failed | sha256 mismatch | hash mismatch | hashes do not match | digest mismatch | expected sha256 | "
+          "hash*does not match | consistency check failed | integrity check | safetensorerror | safetensorserror | "
+          "deserializing header | headertoolarge | invalidheader | headertoosmall | metadataincompletebuffer | "
+          "pytorchstreamreader | central directory | unpicklingerror | invalid load key | pickle data was truncated | "
+          "ran out of input | badzipfile | not a zip file | not a zip archive | not a gzipped file | badgzipfile | "
+          "archive is corrupted | arrowinvalid | not an arrow file | parquet magic bytes | not a parquet file | "
+          "parquet*corrupt | expected to read*metadata bytes | unexpected end of data | unexpected end of file | "
           "unexpected end of stream | unexpected end of archive | compressed file ended before | incomplete or corrupt | "
-          "unexpected eof in archive | crc check failed | bad crc | crc mismatch | crc error | zlib.error | incorrect header check | "
-          "incorrect data check | invalid stored block | invalid compressed data | lzmaerror | zstderror | eof marker not found | "
-          "datalosserror | corrupted record | truncated record | invalid magic | bad magic | wrong magic | magic number mismatch | file signature not found | "
-          "truncated file | truncated archive | cannot identify image file | unidentifiedimageerror | image file is truncated | "
-          "broken data stream | premature end of jpeg | corrupt jpeg | bad header | no data left in file | cannot read: /*.idx | "
-          "cannot read: /*.bin | invalid index file | index file*corrupt | incorrect index file | cannot reshape array of size | read less bytes | "
-          "failed to read*bytes | but only read | file is too small | mmap length is greater than file size | "
-          "cannot mmap an empty file | buffer is smaller than requested size | size of*does not match the expected | "
-          "tar: *skipping to next header | does not look like a tar archive | readerror: *tar | tarfile.readerror | "
-          "readerror: unexpected end | headererror | git-lfs.github.com/spec | error reading webdataset | "
-          "file is corrupt | file*corrupted | data*corrupted | corrupted*file | corrupted*data | checkpoint*corrupt | "
-          "corrupt*checkpoint | data corruption | codec can't decode byte | invalid utf-8 | "
+          "unexpected eof in archive | crc check failed | bad crc | crc mismatch | crc error | zlib.error | "
+          "incorrect header check | incorrect data check | invalid stored block | invalid compressed data | lzmaerror | "
+          "zstderror | eof marker not found | datalosserror | corrupted record | truncated record | invalid magic | "
+          "bad magic | wrong magic | magic number mismatch | file signature not found | truncated file | truncated archive | "
+          "cannot identify image file | unidentifiedimageerror | image file is truncated | broken data stream | "
+          "premature end of jpeg | corrupt jpeg | bad header | no data left in file | cannot read: /*.idx | "
+          "cannot read: /*.bin | invalid index file | index file*corrupt | incorrect index file | "
+          "cannot reshape array of size | read less bytes | failed to read*bytes | but only read | file is too small | "
+          "mmap length is greater than file size | cannot mmap an empty file | buffer is smaller than requested size | "
+          "size of*does not match the expected | tar: *skipping to next header | does not look like a tar archive | "
+          "readerror: *tar | tarfile.readerror | readerror: unexpected end | headererror | git-lfs.github.com/spec | "
+          "error reading webdataset | file is corrupt | file*corrupted | data*corrupted | corrupted*file | corrupted*data | "
+          "checkpoint*corrupt | corrupt*checkpoint | data corruption | codec can't decode byte | invalid utf-8 | "
           "cannot be deserialized | ~is truncated | ~is corrupt | ~unexpected eof"),
     Cause("missing_library", PROGRAM, LOGS,
           "a shared library is missing in the image, or does not fit",
           "use the image of the workload as it is; look at LD_LIBRARY_PATH and mounts",
-          "cannot open shared object file | undefined symbol | version `*not found | version 'glibc*not found | wrong elf class | invalid elf header | "
-          "libnotfound | error while loading shared libraries | symbol lookup error | symbol*not found*version | cannot load library | "
-          "could not load library | failed to load library | could not load dynamic library | unable to load*.so | failed to load*.so | "
-          "could not load*.so | cannot load*.so | could not find*.so | cannot find*.so | file too short*.so | .so*file too short | "
-          "no such file*.so | librccl*not found | libhip*not found | "
-          "libtorch*not found | glibc*not found | glibcxx*not found | cxxabi*not found | cannot allocate memory in static tls block | "
-          "cannot enable executable stack | ld.so: object | relocation error | undefined reference | abi mismatch | "
-          "~shared library*not found | ~dlopen"),
+          "cannot open shared object file | undefined symbol | version `*not found | version 'glibc*not found | "
+          "wrong elf class | invalid elf header | libnotfound | error while loading shared libraries | symbol lookup error | "
+          "symbol*not found*version | cannot load library | could not load library | failed to load library | "
+          "could not load dynamic library | unable to load*.so | failed to load*.so | could not load*.so | cannot load*.so | "
+          "could not find*.so | cannot find*.so | file too short*.so | .so*file too short | no such file*.so | "
+          "librccl*not found | libhip*not found | libtorch*not found | glibc*not found | glibcxx*not found | "
+          "cxxabi*not found | cannot allocate memory in static tls block | cannot enable executable stack | ld.so: object | "
+          "relocation error | undefined reference | abi mismatch | ~shared library*not found | ~dlopen"),
     Cause("missing_module", PROGRAM, LOGS,
           "a Python module is missing in the image, or has another version",
           "use the image of the workload as it is; look at PYTHONPATH and mounts",
-          "modulenotfounderror | no module named | cannot import name | importerror: | packagenotfounderror | no package metadata | "
-          "distributionnotfound | versionconflict | contextualversionconflict | is required but found | is required for a normal functioning | "
-          "attributeerror: module*has no attribute | attributeerror: partially initialized | make sure*is installed | "
-          "does not recognize this architecture | this modeling file requires the following packages | "
-          "requires the*library | requires*to be installed | requires python | numpy.dtype size changed | "
-          "compiled using numpy 1.x cannot be run | could not import module | numpy.core.multiarray failed to import | "
-          "requires torch | incompatible version of | version*is incompatible | flashattention*has been toggled on | "
-          "package*was not found in the current environment | "
-          "~is not installed | ~not installed | ~please install | ~pip install | ~no module | ~needs to be installed | "
-          "~must be installed | ~import error | ~cannot import | ~is not available. please | ~error: importerror | ~failed to import"),
+          "modulenotfounderror | no module named | cannot import name | importerror: | packagenotfounderror | "
+          "no package metadata | distributionnotfound | versionconflict | is required but found | "
+          "is required for a normal functioning | attributeerror: module*has no attribute | "
+          "attributeerror: partially initialized | make sure*is installed | does not recognize this architecture | "
+          "this modeling file requires the following packages | requires the*library | requires*to be installed | "
+          "requires python | numpy.dtype size changed | compiled using numpy 1.x cannot be run | could not import module | "
+          "numpy.core.multiarray failed to import | requires torch | incompatible version of | version*is incompatible | "
+          "flashattention*has been toggled on | package*was not found in the current environment | ~not installed | "
+          "~please install | ~pip install | ~no module | ~needs to be installed | ~must be installed | ~import error | "
+          "~cannot import | ~is not available. please | ~error: importerror | ~failed to import"),
     Cause("nan_loss", PROGRAM, LOGS,
           "the loss became NaN",
           "look at learning rate, precision and data; on one node only, at its GPUs",
-          "found nan | found inf in local | nan or inf found | nan or inf detected | loss is nan | loss is inf | loss was nan | loss became nan | "
-          "loss: nan | loss:nan | loss=nan | loss = nan | loss nan | loss': nan | loss\": nan | loss': tensor(nan | loss\": tensor(nan | "
-          "nan loss | nan in loss | nans in | contains nan | contain nan | nan detected | nan encountered | detected nan | encountered nan | "
-          "nan values | nan/inf | nan or infinite | infinite or nan | "
-          "is nan or | unexpected result nan | unexpected result inf | returned nan | produced nan | became nan | turned nan | got nan | is nan. | is nan, stop | "
-          "loss*is nan | loss*not finite | loss*non-finite | loss*infinite | non-finite loss | nonfinite | loss diverged | diverging loss | "
+          "found nan | found inf in local | nan or inf found | nan or inf detected | loss is nan | loss is inf | "
+          "loss was nan | loss: nan | loss:nan | loss=nan | loss = nan | loss nan | loss': nan | loss\": nan | nan loss | "
+          "nan in loss | nans in | contains nan | contain nan | nan detected | nan encountered | detected nan | "
+          "encountered nan | nan values | nan/inf | nan or infinite | infinite or nan | is nan or | unexpected result nan | "
+          "unexpected result inf | produced nan | became nan | turned nan | got nan | is nan. | is nan, stop | loss*is nan | "
+          "loss*not finite | loss*non-finite | loss*infinite | non-finite loss | nonfinite | loss diverged | diverging loss | "
           "loss scale already at minimum | minimum loss scale | loss scale reached minimum | current loss scale*minimum | "
           "norm: nan | norm=nan | norm is nan | norm is non-finite | norm of order*is non-finite | norm*is nan | "
-          "gradient*is nan | gradients*are nan | nan grad | =nan, | tensor(nan | rerundatastate*nan | ~non-finite | ~not finite | ~non finite"),
+          "gradient*is nan | gradients*are nan | nan grad | =nan, | tensor(nan | rerundatastate*nan | ~non-finite | "
+          "~not finite | ~non finite"),
     Cause("bad_parallelism", PROGRAM, LOGS,
           "the numbers of GPUs, parallel parts and batch do not fit one another",
           "correct the config: the product of the parts must divide the world size",
-          "not divisible by | must be divisible | should be divisible | has to be divisible | be divisible by | must divide | not evenly divisible | "
-          "cannot be divided | does not divide | must be a multiple of | should be a multiple of | multiple of tensor | "
-          "world size*must be | world_size*must be | world size*does not | world size*is less than | world size*smaller than | world size*too small | "
-          "parallel size*greater than | parallel_size*greater than | parallel size*exceeds | parallel*exceeds | parallel*larger than | "
-          "parallel*product | dp*tp*pp*world | number of gpus*must | number of gpus*does not | not enough gpus for | "
-          "mesh*world size | device_mesh*world | mesh should not be bigger than | invalid parallel dims | parallel_dims | "
-          "train_batch_size is not equal | gradient_acc_step | number of experts*parallel"),
+          "not divisible by | must be divisible | should be divisible | has to be divisible | be divisible by | must divide | "
+          "not evenly divisible | cannot be divided | does not divide | must be a multiple of | should be a multiple of | "
+          "multiple of tensor | world size*must be | world_size*must be | world size*does not | world size*is less than | "
+          "world size*smaller than | world size*too small | parallel size*greater than | parallel_size*greater than | "
+          "parallel size*exceeds | parallel*exceeds | parallel*larger than | parallel*product | dp*tp*pp*world | "
+          "number of gpus*must | number of gpus*does not | not enough gpus for | mesh*world size | device_mesh*world | "
+          "mesh should not be bigger than | invalid parallel dims | parallel_dims | train_batch_size is not equal | "
+          "gradient_acc_step | number of experts*parallel"),
     Cause("compile_failed", PROGRAM, LOGS,
           "a kernel could not be compiled",
           "clear the compile caches (container.scratch), and use the image as it is",
-          "triton.compiler.errors | compilationerror | compilation error | inductorerror | loweringexception | backendcompilerfailed | backend compiler failed | "
-          "error building extension | ninja: build stopped | ninja is required | hiprtc_error | hiprtcexception | hiprtc: | hipcc failed | hipcc: | "
-          "command failed: hipcc | ptxas fatal | failed to compile | compilation failed | compile error | compile failed | compilation terminated | "
-          "llvm error | passmanager::run failed | fatal error: *.h | fatal error: *.hpp | error: compilation | failed to build | "
-          "code object build failed | error [buildocl] | error [buildhip] | error [compile | comgr | outofresources: out of resource | "
-          "out of resource: shared memory | invalid isa for target | cannot select: | hip kernel compil | [aiter] build*fail | "
-          "build failed*jit | jit*build*fail | jit compil*fail | clang*error: linker command failed | lld: error | "
-          "undefined hidden symbol | subprocess*'hipcc'*non-zero | torch._dynamo.exc.*compil | cppcompileerror | ninja*non-zero exit"),
+          "triton.compiler.errors | compilationerror | compilation error | inductorerror | loweringexception | "
+          "backendcompilerfailed | backend compiler failed | error building extension | ninja: build stopped | "
+          "ninja is required | hiprtc_error | hiprtcexception | hiprtc: | hipcc failed | hipcc: | command failed: hipcc | "
+          "ptxas fatal | failed to compile | compilation failed | compile error | compile failed | compilation terminated | "
+          "llvm error | passmanager::run failed | fatal error: *.h | fatal error: *.hpp | error: compilation | "
+          "failed to build | code object build failed | error [buildocl] | error [buildhip] | error [compile | comgr | "
+          "outofresources: out of resource | out of resource: shared memory | invalid isa for target | cannot select: | "
+          "hip kernel compil | [aiter] build*fail | build failed*jit | jit*build*fail | jit compil*fail | "
+          "clang*error: linker command failed | lld: error | undefined hidden symbol | subprocess*'hipcc'*non-zero | "
+          "torch._dynamo.exc.*compil | cppcompileerror | ninja*non-zero exit"),
     Cause("syntax_error", PROGRAM, LOGS,
           "a file of the program or its config is not well-formed",
           "correct the line that the log names",
-          "syntaxerror: | indentationerror: | taberror: | scannererror | parsererror | composererror | constructorerror | yaml.constructor | jsondecodeerror | "
-          "syntax error near unexpected | syntax error: | syntax error in | unexpected eof while looking for | unexpected end of file from | "
-          "mapping values are not allowed | tomldecodeerror | tomllib | "
-          "could not find expected ':' | found character*that cannot start any token | found undefined alias | found duplicate key | expecting property name | "
-          "expecting value: line | is not a valid json | not valid json | malformed | yamlerror | duplicateoptionerror | missingsectionheadererror | configparser. | "
-          "overrideparseexception | lexernoviablealt | grammarparseerror"),
+          "syntaxerror: | indentationerror: | taberror: | scannererror | parsererror | composererror | constructorerror | "
+          "yaml.constructor | jsondecodeerror | syntax error near unexpected | syntax error: | syntax error in | "
+          "unexpected eof while looking for | unexpected end of file from | mapping values are not allowed | "
+          "tomldecodeerror | tomllib | could not find expected ':' | found character*that cannot start any token | "
+          "found undefined alias | found duplicate key | expecting property name | expecting value: line | "
+          "is not a valid json | not valid json | malformed | yamlerror | duplicateoptionerror | missingsectionheadererror | "
+          "configparser. | overrideparseexception | lexernoviablealt | grammarparseerror"),
     Cause("bad_argument", PROGRAM, LOGS,
           "the program does not take an argument or a key of its config",
           "correct the config; the image may have another version of the program",
-          "unrecognized argument | unrecognized option | unknown argument | unknown option | unexpected argument | error: argument  | error: argument - | "
-          "the following arguments are required | one of the arguments | expected one argument | expected at least one argument | ambiguous option | "
-          "not allowed with argument | option*requires an argument | argument*is required | missing option | missing argument | no such option | invalid option | "
-          "invalid choice | invalid value for | not a valid choice | is not a valid option | "
-          "could not override | key*is not in struct | is not in struct | configattributeerror | configkeyerror | configtypeerror | "
-          "missingmandatoryvalue | missing mandatory value | configcompositionexception | missingconfigexception | interpolationkeyerror | "
-          "interpolationresolution | interpolationtomissing | omegaconf.errors | could not append to config | "
-          "multiple values for | in 'defaults' list | primary config | environment variable*not found | environment variable*not set | "
-          "environment variable*is required | environment variable*missing | missing environment variable | unsupportedinterpolation | "
-          "got an unexpected keyword argument | unexpected keyword | missing*required positional argument | missing*required keyword-only | "
-          "got multiple values for | takes*positional argument | : unbound variable | parameter null or not set | parameter not set | "
-          "validation error for | validation errors for | validationerror | unexpected field | extra inputs are not permitted | extra fields not permitted | "
-          "extra_forbidden | field required | invalid literal for int | could not convert string to float | misconfigurationexception | "
-          "some specified arguments are not used | error in call to target | instantiationexception | "
-          "no such file or directory: 'conf | conflicting arguments | mutually exclusive | not a valid value for"),
+          "unrecognized argument | unrecognized option | unknown argument | unknown option | unexpected argument | "
+          "error: argument  | the following arguments are required | one of the arguments | expected one argument | "
+          "expected at least one argument | ambiguous option | not allowed with argument | option*requires an argument | "
+          "argument*is required | missing option | missing argument | no such option | invalid option | invalid choice | "
+          "invalid value for | not a valid choice | is not a valid option | could not override | is not in struct | "
+          "configattributeerror | configkeyerror | configtypeerror | missingmandatoryvalue | missing mandatory value | "
+          "configcompositionexception | missingconfigexception | interpolationkeyerror | interpolationresolution | "
+          "interpolationtomissing | omegaconf.errors | could not append to config | multiple values for | "
+          "in 'defaults' list | primary config | environment variable*not found | environment variable*not set | "
+          "environment variable*is required | environment variable*missing | missing environment variable | "
+          "unsupportedinterpolation | unexpected keyword | missing*required positional argument | "
+          "missing*required keyword-only | takes*positional argument | : unbound variable | parameter null or not set | "
+          "parameter not set | validation error for | validation errors for | unexpected field | "
+          "extra inputs are not permitted | extra fields not permitted | field required | invalid literal for int | "
+          "could not convert string to float | misconfigurationexception | some specified arguments are not used | "
+          "error in call to target | instantiationexception | no such file or directory: 'conf | conflicting arguments | "
+          "mutually exclusive | not a valid value for"),
     Cause("command_missing", PROGRAM, LOGS,
           "a command is not in the image",
           "use the image of the workload as it is; look at PATH",
-          "executable file not found | executable*not found in $path | executable `*not found | exec: *not found | exec: *no such file | "
-          "exec: *stat | no such file or directory*exec | exec format error | cannot execute binary file | required file not found | "
-          "bad interpreter | execve*no such file | execve(): | failed to execute: | could not exec | executable not found | "
-          "^bash: torchrun: | [errno 2] no such file or directory: 'torchrun | [errno 2] no such file or directory: 'rocm | "
-          "[errno 2] no such file or directory: 'hipcc | [errno 2] no such file or directory: 'ninja | "
-          "~command not found | ~command*not found | ~: not found"),
+          "executable file not found | executable*not found in $path | executable `*not found | exec: *not found | "
+          "exec: *no such file | exec: *stat | no such file or directory*exec | exec format error | "
+          "cannot execute binary file | required file not found | bad interpreter | execve*no such file | execve(): | "
+          "failed to execute: | could not exec | executable not found | ^bash: torchrun: | "
+          "[errno 2] no such file or directory: 'torchrun | [errno 2] no such file or directory: 'rocm | "
+          "[errno 2] no such file or directory: 'hipcc | [errno 2] no such file or directory: 'ninja | ~command not found | "
+          "~command*not found | ~sh: *: not found"),
     Cause("permission_denied", PROGRAM, LOGS,
           "a file may not be read, written or executed",
           "look at owner and mode of the file, and at root squash of the share",
           "permission denied | permissionerror | operation not permitted | eacces | [errno 13] | [errno 1] | (os error 13) | "
-          "insufficient permissions | must be root | must be run as root | detected dubious ownership | "
-          "not writable | is not writeable | not readable | permissions are too open | rc = -13 | ~access denied | ~not owned by | ~cannot create directory"),
+          "insufficient permissions | must be root | must be run as root | detected dubious ownership | not writable | "
+          "is not writeable | not readable | permissions are too open | rc = -13 | ~access denied | ~not owned by | "
+          "~cannot create directory"),
     Cause("unknown_user", PROGRAM, LOGS,
           "the user of the container has no name there",
           "mount /etc/passwd, or set USER, LOGNAME and HOME (`container.options`), or run it as root",
           "getpwuid | uid not found | no username set in the environment | cannot find name for user id | i have no name | "
-          "unknown userid | no such user | unable to find user | no matching entries in passwd | unknown user"),
+          "no such user | unable to find user | no matching entries in passwd | unknown user"),
     Cause("rccl_mismatch", PROGRAM, LOGS,
           "the nodes do not run the same RCCL or the same model of a collective",
           "the same image on every node (preflight tells), and no other librccl on LD_LIBRARY_PATH",
-          "mismatched nccl version | mismatched rccl version | mismatch*nccl version | nccl version mismatch | rccl version mismatch | "
-          "net plugin*version mismatch | mismatched collective | collective*mismatch | detected mismatch between collectives"),
+          "mismatched nccl version | mismatched rccl version | mismatch*nccl version | nccl version mismatch | "
+          "rccl version mismatch | net plugin*version mismatch | mismatched collective | collective*mismatch | "
+          "detected mismatch between collectives"),
     CONTAINER_START,
     Cause("data_missing", PROGRAM, PREFLIGHT,
           "a file or folder that the run needs is not there",
           "correct `data` of the site, or prepare the data: orchestrator prepare --check",
-          "files cannot be found at the path prefix | filenotfounderror | notadirectoryerror | isadirectoryerror | [errno 2] | (os error 2) | "
-          "does not exist at path | datasetnotfounderror | datafilesnotfounderror | emptydatasetserror | entrynotfounderror | entry not found for url | revisionnotfounderror | "
-          "couldn't find*dataset | doesn't exist on the hub | does not appear to have a file named | does not appear to have files named | "
-          "error no file named | incorrect path_or_model_id | repo id must be | hfvalidationerror | loading a checkpoint for mp= | no checkpoint found | "
-          "no checkpoints found | checkpoint*not found | checkpoint*does not exist | could not find*checkpoint | cannot find*checkpoint | checkpoint*missing | "
-          "unable to find*checkpoint | unable to load weights | could not locate | can't load tokenizer | can't load the configuration | can't load the model | "
-          "can't load config | no tokenizer file | tokenizer*not found | tokenizer*does not exist | vocab*not found | vocab*does not exist | "
+          "files cannot be found at the path prefix | filenotfounderror | notadirectoryerror | isadirectoryerror | "
+          "[errno 2] | (os error 2) | does not exist at path | datasetnotfounderror | datafilesnotfounderror | "
+          "emptydatasetserror | entrynotfounderror | entry not found for url | revisionnotfounderror | "
+          "couldn't find*dataset | doesn't exist on the hub | does not appear to have a file named | "
+          "does not appear to have files named | error no file named | incorrect path_or_model_id | repo id must be | "
+          "hfvalidationerror | loading a checkpoint for mp= | no checkpoint found | no checkpoints found | "
+          "checkpoint*not found | checkpoint*does not exist | could not find*checkpoint | cannot find*checkpoint | "
+          "checkpoint*missing | unable to find*checkpoint | unable to load weights | could not locate | "
+          "can't load tokenizer | can't load the configuration | can't load the model | can't load config | "
+          "no tokenizer file | tokenizer*not found | tokenizer*does not exist | vocab*not found | vocab*does not exist | "
           "can't open file | cannot open*no such file | unable to open file | bash: *no such file | sh: *no such file | "
-          "line : *no such file | nosuchkey | nosuchbucket | no data files | no files found | dataset*is empty | is empty*dataset | no samples | num_samples=0 | "
-          "num_samples should be a positive | "
-          "dataset*not found | data*does not exist | path does not exist | couldn't chdir | "
-          "~no such file | ~does not exist | ~doesn't exist | ~not found at | ~file not found | ~directory*not found | ~is not a directory | "
-          "~not a directory | ~cannot be found | ~missing file | ~could not find*file | ~cannot find*file | ~could not find*data | "
-          "~cannot find*path | ~cannot find*dataset | ~cannot find*directory | ~not found in path | ~couldn't find | "
-          "~path*not found | ~not exist | ~file is missing | ~is missing"),
-    Cause("rendezvous_timeout", SYMPTOM, PREFLIGHT,
-          "not all nodes came to the rendezvous",
-          "a node started late or cannot be reached: look at the log of each node",
-          "waiting for clients | rendezvoustimeouterror | rendezvousconnectionerror | rendezvousclosederror | rendezvousgracefulexit | "
-          "client socket has timed out | workers joined | clients joined | nodes joined | timed out initializing process group | "
-          "socket timeout*store | timed out waiting for*store | wait timeout after | barrier timed out | timed out*tcpstore | "
-          "tcpstore*timed out | tcpstore*timeout | connect() timed out | connectfullmesh failed | waiting for*ranks | waiting for all*to join | "
-          "waiting for*to join | gloo*connect*timeout | rendezvous*timed out | rendezvous*timeout | rendezvous*failed | the join attempt | failed to connect to the master | "
-          "rdzv*timed out | timed out after*waiting for | failed to rendezvous | rendezvous*closed | c10d store has failed | "
-          "not all ranks joined | not all nodes joined | some ranks did not join | failed to join | "
-          "did not join | failed to connect to any network address | bootstrap*timeout | bootstrap*timed out | "
-          "timed out*connecting to coordinator | deadline_exceeded*coordination"),
-    Cause("rdma_failed", SYMPTOM, PREFLIGHT,
-          "RDMA between two nodes failed",
-          "look at the links of both nodes: orchestrator preflight --deep",
-          "got completion | transport retry counter exceeded | retry exceeded | retry_exc | net/ib*vendor err | rnr retry | "
-          "local protection error | remote access error | remote operation error | remote invalid request | local qp operation error | work request flushed | "
-          "wr_flush | ibv_poll_cq | ibv_post_send | ibv_post_recv | ucx  error | ucx error | ibv_modify_qp | modify qp | modify_qp | status 12 | "
-          "syndrome 0x | error cqe | cqe with error | qp fatal | qp_fatal | ib_wc_ | ibv_wc_ | transport retry count exceeded | "
-          "completion with error | completion error | rdma*retry"),
-    Cause("collective_timeout", SYMPTOM, LOGS,
-          "a collective did not end in time (watchdog)",
-          "one rank hung or fell behind: compare the ends of the nodes' logs",
-          "collective operation timeout | caught collective | watchdog*timeout | watchdog*timed out | watchdog hang | watchdog got stuck | watchdog thread*timeout | "
-          "collective*timed out | timeout*in collective | timeout*collective | timed out waiting*recv operation | timed out waiting*for send operation | "
-          "operation*timed out in*wait | monitoredbarrier*timeout | failed to pass monitoredbarrier | heartbeat monitor timed out | "
-          "before timing out | nccl*timed out | nccl*timeout | rccl*timed out | barrier*timeout | barrier*timed out | terminating the process after*timeout | "
-          "flight recorder*timeout | work*timed out | stuck*collective | collectives are*desync | nccl watchdog | desync | timeout at ncc | "
-          "allreduce*timed out | all_reduce*timed out | allgather*timed out | reduce_scatter*timed out | heartbeat timeout | "
-          "observed timeout dump signal | timed out in*recv | gloo*timed out | timed out waiting for*rank"),
-    Cause("killed", END, LOGS,
-          "a process was killed from outside (signal 9)",
-          "mostly by a memory limit: dmesg on the node tells",
-          "killed by signal: killed | killed by signal 9 | exitcode: -9) | ^killed | signals.sigkill | signal: 9 | task*: killed | exited with signal 9 | "
-          "terminated by signal 9 | script: killed | died with <signals.sigkill | killed (signal 9 | process*was killed | ]: killed | : killed  | "
-          "line : *killed | received sigkill | with sigkill | signal 9 (killed | exit code 137 | exit status 137 | exited with code 137 | exited 137"),
-    Cause("crash", END, LOGS,
-          "a process crashed",
-          "look at the lines around it, and at the node's kernel log",
-          "segmentation fault | segfault at | sigsegv | bus error | sigbus | illegal instruction | sigill | floating point exception | sigfpe | "
-          "exitcode: -11) | exitcode: -7) | exitcode: -4) | exitcode: -8) | double free or corruption | malloc(): | free(): invalid | free(): double | malloc_consolidate | "
-          "munmap_chunk(): | corrupted size vs | corrupted double-linked | stack smashing | heap corruption | buffer overflow detected | "
-          "caught signal 11 | caught signal 7 | caught signal 4 | caught signal 8 | general protection fault | stack overflow | "
-          "signal: 11 | signal 11 | signal: segmentation | signals.sigsegv | assertion failure in | unhandled exception: | pure virtual method | "
-          "core dumped)*segmentation | trap invalid opcode | trap divide error | invalid opcode | exit code 139 | exited with code 139 | "
-          "deadlysignal | addresssanitizer"),
+          "line : *no such file | nosuchkey | nosuchbucket | no data files | no files found | dataset*is empty | "
+          "is empty*dataset | no samples | num_samples=0 | num_samples should be a positive | dataset*not found | "
+          "data*does not exist | path does not exist | couldn't chdir | ~no such file | ~doesn't exist | ~not found at | "
+          "~file not found | ~directory*not found | ~not a directory | ~cannot be found | ~missing file | "
+          "~could not find*file | ~cannot find*file | ~could not find*data | ~cannot find*path | ~cannot find*dataset | "
+          "~cannot find*directory | ~not found in path | ~couldn't find | ~path*not found | ~not exist | ~is missing"),
 )  # fmt: skip
-CAUSES = (*HOST_CAUSES, *ENGINE_CAUSES, *GPU_CAUSES, *PROGRAM_CAUSES)
+CAUSES = (*MACHINE_CAUSES, *ENGINE_CAUSES, *LIMIT_CAUSES, *GPU_CAUSES, *PROGRAM_CAUSES, *SYMPTOM_CAUSES)
 BY_NAME = {cause.name: cause for cause in CAUSES}
-EXACTER = {"wrong_token": ("gated_repository",), "killed": ("crash",)}
+EXACTER = {
+    "wrong_token": ("gated_repository",),
+    "node_kernel": ("gpu_lost", "gpu_memory_error", "nic_failed"),
+    "link_down": ("nic_failed",),
+}
 """Causes that say of the same end what another one says less exactly, such as the page of a gated model after its HTTP error."""
-ECHOES = (
-    "childfailederror", "signalexception", "brokenpipe", "broken pipe", "connectionreset", "connectionrefused", "connectionaborted",
-    "connection refused", "connection closed", "connection reset", "connection was closed", "connection aborted",
-    "distbackenderror", "distnetworkerror", "diststoreerror", "nccl error", "rccl error", "ncclremoteerror", "ncclinternalerror",
-    "ncclsystemerror", "ncclunhandledcudaerror", "remote process exited", "unhandled system error", "unhandled cuda error",
-    "communicator was aborted", "nccl communicator", "remote peer", "remote error", "socket closed", "socket recv failed",
-    "peer closed", "peer is gone", "failed to execute operation", "proxy call to rank", "another rank", "other ranks", "remote rank",
-    "keyboardinterrupt", "systemexit", "calledprocesserror", "^subprocess.", "exited unexpectedly", "processraisedexception",
-    "processexitedexception", "processfailure", "died unexpectedly", "returned non-zero exit status", "non-zero exit code",
-    "exit code: 1", "exit code 1", "exitcode: ", "sigterm", "signal 15", "terminate called", "core dumped", "fatal python error: aborted",
-    "sigabrt", "during handling of the above", "the above exception was", "eoferror", "^orchestrator: local rank", "killed by us",
-    "force terminated", "job step aborted", "due to task failure", "shutting down", "worker group failed", "worker failure",
-    "sharedmemory object", "resource_tracker", "semaphore objects", "in destructor", "exception ignored",
-    "store->get", "failed to recv", "failed to send", "checkpointexception ranks", "nccl operations have failed or timed out",
-    "async exception", "some nccl operations", "to avoid data inconsistency", "data inconsistency", "fatal error in process group",
-)  # fmt: skip
-"""What is only said because another process has ended, or stands above what is meant."""
-PASSED_OVER = (
-    "warning",
-    "[w0",
-    "[w1",
-    "[w ",
-    "deprecat",
-    "debug:",
-    "[debug",
-    " debug ",
-    "nccl info",
-    "info:",
-    "[info",
-    "info]",
-    "- info -",
-    " info ",
-    "| info",
-    "ignored exception",
-    "exception ignored",
-    "retrying",
-    "will retry",
-    "falling back",
-    "fallback",
-    "no user action",
-    ": corrected",
-)
-"""A line with one of these near its begin does not end a program, unless it begins with an exception or has one of COUNTS."""
-COUNTS = ("nccl warn", "[c10d]", "md5sum: warning", "blocked for more than", "does not support the kernel abi", "] error", "*error*")
-"""`NCCL WARN` is RCCL's word for an error; what c10d warns of is all that it says."""

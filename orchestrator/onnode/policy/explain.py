@@ -28,7 +28,7 @@ LAST_WORDS = 6
 _ENDED_BY_US, _NOT_ENDED = 143, -1
 _EXITS = {132: "crash", 135: "crash", 136: "crash", 137: "killed", 139: "crash"}
 """128 and a signal that nobody sends to a program that is well (SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV)."""
-_MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+_MONTHS = "xxxjanfebmaraprmayjunjulaugsepoctnovdec"
 _STAMP = re.compile(
     r"(?:\b\d{4}-(\d\d)-(\d\d)[T ]|\b[IWEF](\d\d)(\d\d) |\b([A-Z][a-z][a-z]) {1,2}(\d{1,2}) )(\d\d):(\d\d):(\d\d(?:[.,]\d{1,6})?)"
 )
@@ -85,7 +85,7 @@ def symptoms(text: bytes) -> list[Symptom]:
 def _counts(one: Symptom, outlived: int, last: int) -> bool:
     """Whether a symptom is none that the program outlived, or that was only said in passing."""
     if one.grade == MENTION:
-        return one.offset >= last
+        return one.offset >= max(last, outlived)
     return one.offset >= outlived or one.grade < PROGRAM or one.grade == ECHO
 
 
@@ -93,7 +93,7 @@ def _time(text: str) -> float | None:
     found = _STAMP.search(text[:200])
     if found is None:
         return None
-    month = _MONTHS.get(found[5].lower(), 0) if found[5] else int(found[1] or found[3])
+    month = _MONTHS.find(found[5].lower()) // 3 if found[5] else int(found[1] or found[3])
     days = month * 31 + int(found[2] or found[4] or found[6])
     return days * 86400.0 + int(found[7]) * 3600 + int(found[8]) * 60 + float(found[9].replace(",", "."))
 

@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from .cause import ECHO, END, MENTION, Cause
-from .causes import CAUSES, COUNTS, ECHOES, PASSED_OVER
+from .causes import CAUSES
+from .symptom_causes import COUNTS, ECHOES, PASSED_OVER
 
 MOST_LINE = 4096
 _NEAR_BEGIN = 160
 _DIGITS = b"0123456789"
 _LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)")
-_WORDS = re.compile(r"what\(\):|Fatal Python error|HSA_STATUS_ERROR|(?:HIP|CUDA|hip|NCCL|RCCL) error|(?i:^(?:error|fatal|failed)[:\s])")
+_WORDS = re.compile(
+    r"what\(\):|Fatal Python error|HSA_STATUS_ERROR|(?:HIP|CUDA|hip|NCCL|RCCL) error|(?i:^(?:error|fatal|failed)[:\s])"
+)
 _FAILS = re.compile(r"error|fatal|fail|exception|critical|assert|abort|panic|what\(\)")
 _LIKE_AN_EXCEPTION = re.compile(rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)")
 _STEP = re.compile(rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s")
@@ -68,7 +71,7 @@ def shape_of(raw: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def may_say(shape: bytes) -> tuple[bool, tuple[int, ...], bool, bool]:
-    """Return whether a line of that shape may say why, by which signs, does it tell of a step of the training, is it a frame of a stack."""
+    """Return of a line of that shape: may it say why, by which signs, does it tell of a step of training, or of a stack's frame."""
     signs = tuple(at for at, sign in enumerate(_SIGNS) if all(key in shape for key in sign[4]))
     return bool(signs or _LIKE_AN_EXCEPTION.search(shape)), signs, bool(_STEP.search(shape)), b'file "' in shape
 
@@ -86,7 +89,11 @@ def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | No
     text = without_label(text)
     low = text.lower()
     raised = _EXCEPTION.match(text)
-    if not raised and any(word in low[:_NEAR_BEGIN] for word in PASSED_OVER) and not any(word in low for word in COUNTS):
+    if (
+        not raised
+        and any(word in low[:_NEAR_BEGIN] for word in PASSED_OVER)
+        and not any(word in low for word in COUNTS)
+    ):
         return None
     for cause, loose, begins, pieces, _ in _SIGNS if signs is None else (_SIGNS[at] for at in signs):
         if _has(low, begins, pieces):
