@@ -1,4 +1,4 @@
-"""What a cause is: a row of the tables in host_causes.py, engine_causes.py, gpu_causes.py, causes.py and, of Slurm, evidence/waits.py."""
+"""What a cause is: a row of the tables in causes.py and what it puts together; for Slurm's words, of evidence/waits.py."""
 
 from __future__ import annotations
 

@@ -17,29 +17,17 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("gated_repository", PROGRAM, RESUME,
           "the Hugging Face account may not read a gated model",
           "ask for access on its page, and pass the token (`pass_env: [HF_TOKEN]`)",
-          "gatedrepo | gated repo | gated model | gated dataset | is gated | not in the authorized list | "
-          "not on the authorized list | access to model*is restricted | access to dataset*is restricted | "
-          "awaiting a review from the repo | you must have access to it and be authenticated | "
-          "you must be authenticated to access it | request access at | is a gated | ask for access"),
+          "access to gated | public gated repositories | access a gated | access gated repo | gatedrepo | gated model | "
+          "gated dataset | is gated | not in the authorized list | not on the authorized list | "
+          "access to model*is restricted | access to dataset*is restricted | awaiting a review from the repo | "
+          "you must have access to it and be authenticated | you must be authenticated to access it | request access at | "
+          "is a gated | ask for access"),
     Cause("rate_limited", PROGRAM, RESUME,
           "a server outside refuses more requests for now",
           "log in with a token, and have data and models on the storage (orchestrator prepare)",
           "429 client error | http 429 | status code 429 | status: 429 | error 429 | code: 429 | <response [429]> | "
           "too many requests | too many 429 | rate limit exceeded | rate limit reached | rate-limited | rate limited | "
           "rate limit for | hit the rate limit | your rate limit | ratelimiterror | ~rate limit"),
-    Cause("wrong_token", PROGRAM, RESUME,
-          "a token is wrong or has expired",
-          "make a new one, and pass it (`pass_env: [HF_TOKEN]`)",
-          "invalid user token | 401 client error | 403 client error | 403 forbidden | 401 unauthorized | "
-          "invalid credentials | invalid username or password | token*is invalid | token*expired | token*not valid | "
-          "repositorynotfounderror | repository not found for url | api_key not configured | no api key | invalid api key | "
-          "api key must be | api key is invalid | incorrect api key | http 401 | http 403 | error 401 | http error 403 | "
-          "status code 401 | status code 403 | <response [401]> | <response [403]> | localtokennotfounderror | "
-          "token is required | no token found | bad credentials | expired token | invalid token | authentication failed | "
-          "authenticationerror | wandb*not logged in | not a valid model identifier | not a valid repository name | "
-          "make sure to pass a token | private repository | could not read username for 'http | "
-          "ask the project owner to grant you access | invalidaccesskeyid | accessdenied | signaturedoesnotmatch | "
-          "nocredentialserror | unable to locate credentials | expiredtoken | ~not logged in | ~unauthorized"),
     Cause("no_internet", PROGRAM, "orchestrator prepare --help",
           "the node cannot reach a server outside",
           "have data and models on the storage (orchestrator prepare), with HF_HUB_OFFLINE=1; or a proxy",
@@ -58,23 +46,37 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "newconnectionerror | nameresolutionerror | endpointconnectionerror | could not connect to the endpoint url | "
           "502 server error | 503 server error | 504 server error | 500 server error | bad gateway for url | "
           "service unavailable for url | ~failed to download | ~unable to download"),
+    Cause("wrong_token", PROGRAM, RESUME,
+          "a token is wrong or has expired",
+          "make a new one, and pass it (`pass_env: [HF_TOKEN]`)",
+          "when calling*forbidden | (403) when calling | invalid user token | 401 client error | 403 client error | "
+          "403 forbidden | 401 unauthorized | invalid credentials | invalid username or password | token*is invalid | "
+          "token*expired | token*not valid | repositorynotfounderror | repository not found for url | "
+          "api_key not configured | no api key | invalid api key | api key must be | api key is invalid | incorrect api key | "
+          "http 401 | http 403 | error 401 | http error 403 | status code 401 | status code 403 | <response [401]> | "
+          "<response [403]> | localtokennotfounderror | token is required | no token found | bad credentials | "
+          "expired token | invalid token | authentication failed | authenticationerror | wandb*not logged in | "
+          "not a valid model identifier | not a valid repository name | make sure to pass a token | private repository | "
+          "could not read username for 'http | ask the project owner to grant you access | invalidaccesskeyid | "
+          "accessdenied | signaturedoesnotmatch | nocredentialserror | unable to locate credentials | expiredtoken | "
+          "~not logged in | ~unauthorized"),
     Cause("checkpoint_mismatch", PROGRAM, LOGS,
           "a checkpoint does not fit the model",
           "use the checkpoint that the workload prepares, and its config",
-          "in loading state_dict | loading state_dict for | size mismatch for | size mismatch*checkpoint | "
-          "missing key(s) in state_dict | unexpected key(s) in state_dict | missing key in checkpoint | "
-          "unexpected key in checkpoint | unexpected keys in | missing keys in | checkpoint*does not match*model | "
+          "this looks incorrect | trying to set a tensor of shape | in loading state_dict | loading state_dict for | "
+          "size mismatch for | size mismatch*checkpoint | missing key(s) in state_dict | unexpected key(s) in state_dict | "
+          "missing key in checkpoint | unexpected key in checkpoint | checkpoint*does not match*model | "
           "shape mismatch*checkpoint | checkpoint*shape mismatch | shape mismatch for | global shape mismatch | "
-          "global shape*mismatch | mismatched sizes | mismatched shapes | incompatible checkpoint | checkpoint*incompatible | "
-          "checkpoint*not compatible | not found in checkpoint | not found in the checkpoint | checkpoint*was saved with | "
-          "checkpoint*saved with a different | checkpoint's*does not match | argument value from checkpoint | "
-          "value from checkpoint*is not equal | unexpected shape | param shape | missing in checkpoint | "
-          "not in the checkpoint | not in checkpoint | from checkpoint, the shape in current model | "
-          "copying a param with shape | while copying the parameter named | different number of parameter groups | "
-          "parameter group that doesn't match | state_dict*doesn't match the size | checkpoint has*but model | "
-          "checkpoint*different parallel | checkpoint*different tensor | error loading checkpoint*shape | "
-          "cannot copy out of meta tensor*checkpoint | optimizer state*does not match | no checkpoint shards match | "
-          "sharding*does not match*checkpoint"),
+          "global shape*mismatch | incompatible checkpoint | checkpoint*incompatible | checkpoint*not compatible | "
+          "checkpoint*was saved with | checkpoint*saved with a different | checkpoint's*does not match | "
+          "argument value from checkpoint | value from checkpoint*is not equal | "
+          "from checkpoint, the shape in current model | copying a param with shape | while copying the parameter named | "
+          "different number of parameter groups | parameter group that doesn't match | state_dict*doesn't match the size | "
+          "checkpoint has*but model | checkpoint*different parallel | checkpoint*different tensor | "
+          "error loading checkpoint*shape | cannot copy out of meta tensor*checkpoint | optimizer state*does not match | "
+          "no checkpoint shards match | sharding*does not match*checkpoint | ~unexpected keys in | ~missing keys in | "
+          "~mismatched sizes | ~mismatched shapes | ~not found in checkpoint | ~not found in the checkpoint | "
+          "~unexpected shape | ~param shape | ~missing in checkpoint | ~not in the checkpoint | ~not in checkpoint"),
     Cause("damaged_data", PROGRAM, "orchestrator prepare --help",
           "a file of the data or a checkpoint is damaged",
           "compare it with its checksum: orchestrator prepare --check",
@@ -116,8 +118,8 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("missing_module", PROGRAM, LOGS,
           "a Python module is missing in the image, or has another version",
           "use the image of the workload as it is; look at PYTHONPATH and mounts",
-          "modulenotfounderror | no module named | cannot import name | importerror: | packagenotfounderror | "
-          "no package metadata | distributionnotfound | versionconflict | is required but found | "
+          "failed to import*because of | modulenotfounderror | no module named | cannot import name | importerror: | "
+          "packagenotfounderror | no package metadata | distributionnotfound | versionconflict | is required but found | "
           "is required for a normal functioning | attributeerror: module*has no attribute | "
           "attributeerror: partially initialized | make sure*is installed | does not recognize this architecture | "
           "this modeling file requires the following packages | requires the*library | requires*to be installed | "
@@ -125,7 +127,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "numpy.core.multiarray failed to import | requires torch | incompatible version of | version*is incompatible | "
           "flashattention*has been toggled on | package*was not found in the current environment | ~not installed | "
           "~please install | ~pip install | ~no module | ~needs to be installed | ~must be installed | ~import error | "
-          "~cannot import | ~is not available. please | ~error: importerror | ~failed to import"),
+          "~cannot import | ~is not available. please | ~error: importerror"),
     Cause("nan_loss", PROGRAM, LOGS,
           "the loss became NaN",
           "look at learning rate, precision and data; on one node only, at its GPUs",
@@ -179,28 +181,36 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "unrecognized argument | unrecognized option | unknown argument | unknown option | unexpected argument | "
           "error: argument  | the following arguments are required | one of the arguments | expected one argument | "
           "expected at least one argument | ambiguous option | not allowed with argument | option*requires an argument | "
-          "argument*is required | missing option | missing argument | no such option | invalid option | invalid choice | "
-          "invalid value for | not a valid choice | is not a valid option | could not override | is not in struct | "
-          "configattributeerror | configkeyerror | configtypeerror | missingmandatoryvalue | missing mandatory value | "
-          "configcompositionexception | missingconfigexception | interpolationkeyerror | interpolationresolution | "
-          "interpolationtomissing | omegaconf.errors | could not append to config | multiple values for | "
-          "in 'defaults' list | primary config | environment variable*not found | environment variable*not set | "
-          "environment variable*is required | environment variable*missing | missing environment variable | "
-          "unsupportedinterpolation | unexpected keyword | missing*required positional argument | "
-          "missing*required keyword-only | takes*positional argument | : unbound variable | parameter null or not set | "
-          "parameter not set | validation error for | validation errors for | unexpected field | "
-          "extra inputs are not permitted | extra fields not permitted | field required | invalid literal for int | "
-          "could not convert string to float | misconfigurationexception | some specified arguments are not used | "
-          "error in call to target | instantiationexception | no such file or directory: 'conf | conflicting arguments | "
-          "mutually exclusive | not a valid value for"),
+          "argument*is required | no such option | invalid option | invalid choice | invalid value for | not a valid choice | "
+          "could not override | is not in struct | configattributeerror | configkeyerror | configtypeerror | "
+          "missingmandatoryvalue | missing mandatory value | configcompositionexception | missingconfigexception | "
+          "interpolationkeyerror | interpolationresolution | interpolationtomissing | omegaconf.errors | "
+          "could not append to config | multiple values for | in 'defaults' list | primary config | "
+          "environment variable*not found | environment variable*not set | environment variable*is required | "
+          "environment variable*missing | missing environment variable | unsupportedinterpolation | unexpected keyword | "
+          "missing*required positional argument | missing*required keyword-only | takes*positional argument | "
+          ": unbound variable | parameter null or not set | parameter not set | validation error for | "
+          "validation errors for | unexpected field | extra inputs are not permitted | extra fields not permitted | "
+          "field required | invalid literal for int | could not convert string to float | misconfigurationexception | "
+          "some specified arguments are not used | error in call to target | instantiationexception | "
+          "no such file or directory: 'conf | not a valid value for | ~missing option | ~missing argument | "
+          "~is not a valid option | ~conflicting arguments | ~mutually exclusive"),
     Cause("command_missing", PROGRAM, LOGS,
           "a command is not in the image",
           "use the image of the workload as it is; look at PATH",
-          "executable file not found | executable*not found in $path | executable `*not found | exec: *not found | "
-          "exec: *no such file | exec: *stat | no such file or directory*exec | exec format error | "
-          "cannot execute binary file | required file not found | bad interpreter | execve*no such file | execve(): | "
-          "failed to execute: | could not exec | executable not found | ^bash: torchrun: | "
-          "[errno 2] no such file or directory: 'torchrun | [errno 2] no such file or directory: 'rocm | "
+          "[errno 2] no such file or directory: 'ffmpeg | [errno 2] no such file or directory: 'docker | "
+          "[errno 2] no such file or directory: 'bash' | [errno 2] no such file or directory: 'python' | "
+          "[errno 2] no such file or directory: 'python3' | [errno 2] no such file or directory: 'nvidia-smi | "
+          "[errno 2] no such file or directory: 'taskset | [errno 2] no such file or directory: 'lscpu | "
+          "[errno 2] no such file or directory: 'ssh' | [errno 2] no such file or directory: 'mpirun | "
+          "[errno 2] no such file or directory: 'srun | [errno 2] no such file or directory: 'make' | "
+          "[errno 2] no such file or directory: 'g++' | [errno 2] no such file or directory: 'gcc' | "
+          "[errno 2] no such file or directory: 'nvcc | [errno 2] no such file or directory: 'git' | "
+          "[errno 2] no such file or directory: 'numactl | env: *no such file | executable file not found | "
+          "executable*not found in $path | executable `*not found | exec: *not found | exec: *no such file | exec: *stat | "
+          "no such file or directory*exec | exec format error | cannot execute binary file | required file not found | "
+          "bad interpreter | execve*no such file | execve(): | failed to execute: | could not exec | executable not found | "
+          "^bash: torchrun: | [errno 2] no such file or directory: 'torchrun | [errno 2] no such file or directory: 'rocm | "
           "[errno 2] no such file or directory: 'hipcc | [errno 2] no such file or directory: 'ninja | ~command not found | "
           "~command*not found | ~sh: *: not found"),
     Cause("permission_denied", PROGRAM, LOGS,
@@ -225,27 +235,30 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("data_missing", PROGRAM, PREFLIGHT,
           "a file or folder that the run needs is not there",
           "correct `data` of the site, or prepare the data: orchestrator prepare --check",
-          "files cannot be found at the path prefix | filenotfounderror | notadirectoryerror | isadirectoryerror | "
-          "[errno 2] | (os error 2) | does not exist at path | datasetnotfounderror | datafilesnotfounderror | "
-          "emptydatasetserror | entrynotfounderror | entry not found for url | revisionnotfounderror | "
-          "couldn't find*dataset | doesn't exist on the hub | does not appear to have a file named | "
+          "(404) when calling | files cannot be found at the path prefix | filenotfounderror | notadirectoryerror | "
+          "isadirectoryerror | [errno 2] | (os error 2) | does not exist at path | datasetnotfounderror | "
+          "datafilesnotfounderror | emptydatasetserror | entrynotfounderror | entry not found for url | "
+          "revisionnotfounderror | doesn't exist on the hub | does not appear to have a file named | "
           "does not appear to have files named | error no file named | incorrect path_or_model_id | repo id must be | "
-          "hfvalidationerror | loading a checkpoint for mp= | no checkpoint found | no checkpoints found | "
-          "checkpoint*not found | checkpoint*does not exist | could not find*checkpoint | cannot find*checkpoint | "
-          "checkpoint*missing | unable to find*checkpoint | unable to load weights | could not locate | "
-          "can't load tokenizer | can't load the configuration | can't load the model | can't load config | "
-          "no tokenizer file | tokenizer*not found | tokenizer*does not exist | vocab*not found | vocab*does not exist | "
-          "can't open file | cannot open*no such file | unable to open file | bash: *no such file | sh: *no such file | "
-          "line : *no such file | nosuchkey | nosuchbucket | no data files | no files found | dataset*is empty | "
-          "is empty*dataset | no samples | num_samples=0 | num_samples should be a positive | dataset*not found | "
-          "data*does not exist | path does not exist | couldn't chdir | ~no such file | ~doesn't exist | ~not found at | "
-          "~file not found | ~directory*not found | ~not a directory | ~cannot be found | ~missing file | "
+          "hfvalidationerror | loading a checkpoint for mp= | unable to load weights | can't load tokenizer | "
+          "can't load the configuration | can't load the model | can't load config | can't open file | "
+          "cannot open*no such file | unable to open file | bash: *no such file | sh: *no such file | line : *no such file | "
+          "nosuchkey | nosuchbucket | num_samples=0 | num_samples should be a positive | couldn't chdir | "
+          "~no checkpoint found | ~no checkpoints found | ~checkpoint*not found | ~could not find*checkpoint | "
+          "~cannot find*checkpoint | ~checkpoint*missing | ~unable to find*checkpoint | ~could not locate | "
+          "~no tokenizer file | ~tokenizer*not found | ~vocab*not found | ~no data files | ~no files found | "
+          "~dataset*is empty | ~is empty*dataset | ~no samples | ~dataset*not found | ~no such file | ~doesn't exist | "
+          "~not found at | ~file not found | ~directory*not found | ~not a directory | ~cannot be found | ~missing file | "
           "~could not find*file | ~cannot find*file | ~could not find*data | ~cannot find*path | ~cannot find*dataset | "
           "~cannot find*directory | ~not found in path | ~couldn't find | ~path*not found | ~not exist | ~is missing"),
 )  # fmt: skip
 CAUSES = (*MACHINE_CAUSES, *ENGINE_CAUSES, *LIMIT_CAUSES, *GPU_CAUSES, *PROGRAM_CAUSES, *SYMPTOM_CAUSES)
 BY_NAME = {cause.name: cause for cause in CAUSES}
 EXACTER = {
+    "container_start": (
+        *(cause.name for cause in (*ENGINE_CAUSES, *LIMIT_CAUSES)),
+        *("command_missing", "permission_denied", "missing_library"),
+    ),
     "wrong_token": ("gated_repository",),
     "node_kernel": ("gpu_lost", "gpu_memory_error", "nic_failed"),
     "link_down": ("nic_failed",),

@@ -68,9 +68,10 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
     Cause("bad_mount", PROGRAM, PREFLIGHT,
           "a folder to mount into the container is not there",
           "correct `data` or `container.mounts` of the site, or mount the file system",
-          "source path does not exist | error mounting | failed to mount | invalid mount config | invalid mount path | "
-          "invalid volume specification | invalid mount option | creating mount source path | mount source*does not exist | "
-          "mounts denied | not a shared mount | duplicate mount point | trying to mount a directory onto a file | "
+          "mount*no such file or directory: oci | mount ` | crun: mount | source path does not exist | error mounting | "
+          "failed to mount | invalid mount config | invalid mount path | invalid volume specification | "
+          "invalid mount option | creating mount source path | mount source*does not exist | mounts denied | "
+          "not a shared mount | duplicate mount point | trying to mount a directory onto a file | "
           "no such file or directory*rootfs | statfs*no such file | mkdir*read-only file system*mount | "
           "mkdir*read-only file system*oci | lstat*no such file or directory | making mountpoint | "
           "mount destination*not absolute | mount point*does not exist | enroot-mount | couldn't mount | can't mount | "

@@ -13,29 +13,29 @@ GPU_CAUSES: tuple[Cause, ...] = (
           "shared object initialization failed | tensilelibrary | no gpu arch | code object for all current devices | "
           "code object*not compatible | no compatible code object | hsa_status_error_invalid_isa | "
           "hsa_status_error_invalid_code_object | hsa_status_error_incompatible_arguments*isa | rocblas error: cannot read | "
-          "illegal seek for gpu arch | unsupported gfx | unsupported gpu | unsupported architecture | not supported on*gfx | "
-          "not supported for*gfx | not supported on this arch | gfx*not supported | gfx*unsupported | arch*gfx*not | "
-          "architecture*not supported | does not support*gfx | only supported on*gfx | only supports*gfx | "
-          "no kernel found for | no device code | not compiled for*gfx | not built for*gfx | built for*gfx*but | "
-          "compiled for*gfx*but | requires*gfx9 | incompatible*gfx | hip_fatbin*not | cannot find*code object | "
-          "no suitable*code object | requires*compute capability | ptxas*gfx | unknown*gpu architecture | "
-          "unrecognized*gpu architecture"),
+          "illegal seek for gpu arch | unsupported gfx | not supported on this arch | does not support*gfx | "
+          "only supported on*gfx | only supports*gfx | no device code | not compiled for*gfx | not built for*gfx | "
+          "built for*gfx*but | compiled for*gfx*but | requires*gfx9 | incompatible*gfx | hip_fatbin*not | "
+          "cannot find*code object | no suitable*code object | requires*compute capability | ptxas*gfx | "
+          "unknown*gpu architecture | unrecognized*gpu architecture | ~unsupported gpu | ~unsupported architecture | "
+          "~not supported on*gfx | ~not supported for*gfx | ~gfx*not supported | ~gfx*unsupported | ~arch*gfx*not | "
+          "~architecture*not supported | ~no kernel found for"),
     Cause("gpu_not_visible", PROGRAM, PREFLIGHT,
           "a process sees no GPU, or fewer than it should",
           "look at HIP_VISIBLE_DEVICES, --gpus and the groups video and render",
-          "unable to open /dev/kfd | /dev/kfd*permission denied | /dev/dri*permission denied | permission denied*/dev/kfd | "
-          "permission denied*/dev/dri | no hip gpus | no cuda gpus | no gpus are available | no gpus available | "
-          "invalid device ordinal | no rocm-capable | no cuda-capable | no hip-capable | hiperrornodevice | "
-          'hiperrorinvaliddevice | hiperrornotinitialized | not member of "render | not a member of "render | '
-          'not member of "video | failed to get device count | fatal error during gpu init | found no nvidia driver | '
-          "no gpu detected | no gpus found | no gpu found | no gpus were found | no gpu was found | device count is 0 | "
-          "found 0 gpu | 0 gpus found | not compiled with cuda enabled | not compiled with rocm | no devices were found | "
-          "no devices found | no amd gpu | amdgpu probe*failed | amdgpu: probe of*failed | no gpu agents | no agents found | "
-          "cuda is not available | rocm is not available | hip is not available | cuda.is_available() is false | "
-          "is_available() returned false | cuda.is_available() should be true | fewer gpus than | but only*gpus are | "
-          "but only*gpu is | but found only*gpu | only*gpus visible | expected*gpus*found | expected*gpus, got | "
-          "gpus*but*visible | duplicate gpu detected | not a valid*hip_visible_devices | "
-          "could not initialize tensile host: no devices"),
+          "than the number of available gpus | device_count() is | unable to open /dev/kfd | /dev/kfd*permission denied | "
+          "/dev/dri*permission denied | permission denied*/dev/kfd | permission denied*/dev/dri | no hip gpus | "
+          "no cuda gpus | no gpus are available | no gpus available | invalid device ordinal | no rocm-capable | "
+          "no cuda-capable | no hip-capable | hiperrornodevice | hiperrorinvaliddevice | hiperrornotinitialized | "
+          'not member of "render | not a member of "render | not member of "video | failed to get device count | '
+          "fatal error during gpu init | found no nvidia driver | device count is 0 | found 0 gpu | 0 gpus found | "
+          "not compiled with cuda enabled | not compiled with rocm | no devices were found | no amd gpu | "
+          "amdgpu probe*failed | amdgpu: probe of*failed | no gpu agents | no agents found | cuda.is_available() is false | "
+          "is_available() returned false | cuda.is_available() should be true | but only*gpus are | but only*gpu is | "
+          "but found only*gpu | only*gpus visible | expected*gpus*found | expected*gpus, got | gpus*but*visible | "
+          "duplicate gpu detected | not a valid*hip_visible_devices | could not initialize tensile host: no devices | "
+          "~no gpu detected | ~no gpus found | ~no gpu found | ~no gpus were found | ~no gpu was found | ~no devices found | "
+          "~cuda is not available | ~rocm is not available | ~hip is not available | ~fewer gpus than"),
     Cause("driver_mismatch", PROGRAM, PREFLIGHT,
           "the ROCm of the image and the node's driver do not work together",
           "update amdgpu-dkms on the node, or use an image for its driver",
@@ -96,13 +96,14 @@ GPU_CAUSES: tuple[Cause, ...] = (
     Cause("no_interface", PROGRAM, PREFLIGHT,
           "the network interface that was named is not there",
           "correct `network.socket_ifname` of the site; `ip addr` tells the names",
-          "no socket interface found | no interface found | unable to find address for | no such interface | "
-          "could not find interface | could not find any*interface | cannot find interface | unable to find interface | "
-          "unable to find network interface | does not match any interface | no ip found for interface | "
-          "unable to resolve*interface | no usable*interface | no matching interface | network interface*not found | "
-          "network interface*does not exist | nccl_socket_ifname*not | gloo_socket_ifname*not | gloo_socket_ifname*invalid | "
-          "unsupported gloo device | makedeviceforinterface | makedeviceforhostname | bootstrap : no | "
-          "not a valid network interface | has no ipv4 address | ~interface*not found | ~interface*does not exist"),
+          "gloo*no such device | no socket interface found | no interface found | unable to find address for | "
+          "no such interface | could not find interface | could not find any*interface | cannot find interface | "
+          "unable to find interface | unable to find network interface | does not match any interface | "
+          "no ip found for interface | unable to resolve*interface | no usable*interface | no matching interface | "
+          "network interface*not found | network interface*does not exist | nccl_socket_ifname*not | gloo_socket_ifname*not | "
+          "gloo_socket_ifname*invalid | unsupported gloo device | makedeviceforinterface | makedeviceforhostname | "
+          "bootstrap : no | not a valid network interface | has no ipv4 address | ~interface*not found | "
+          "~interface*does not exist"),
     Cause("port_in_use", PROGRAM, PREFLIGHT,
           "a port that the run needs is in use",
           "something of an earlier run may be left on the node (preflight tells)",

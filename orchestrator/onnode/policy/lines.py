@@ -23,6 +23,7 @@ _WORDS = re.compile(
     r"what\(\):|Fatal Python error|HSA_STATUS_ERROR|(?:HIP|CUDA|hip|NCCL|RCCL) error|(?i:^(?:error|fatal|failed)[:\s])"
 )
 _FAILS = re.compile(r"error|fatal|fail|exception|critical|assert|abort|panic|what\(\)")
+_PASSED = re.compile(PASSED_OVER)
 _LIKE_AN_EXCEPTION = re.compile(rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)")
 _STEP = re.compile(rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s")
 
@@ -89,11 +90,7 @@ def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | No
     text = without_label(text)
     low = text.lower()
     raised = _EXCEPTION.match(text)
-    if (
-        not raised
-        and any(word in low[:_NEAR_BEGIN] for word in PASSED_OVER)
-        and not any(word in low for word in COUNTS)
-    ):
+    if not raised and _PASSED.search(low, 0, _NEAR_BEGIN) and not any(word in low for word in COUNTS):
         return None
     for cause, loose, begins, pieces, _ in _SIGNS if signs is None else (_SIGNS[at] for at in signs):
         if _has(low, begins, pieces):

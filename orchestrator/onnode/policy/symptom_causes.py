@@ -25,11 +25,11 @@ SYMPTOM_CAUSES: tuple[Cause, ...] = (
     Cause("rendezvous_timeout", SYMPTOM, PREFLIGHT,
           "not all nodes came to the rendezvous",
           "a node started late or cannot be reached: look at the log of each node",
-          "waiting for clients | rendezvoustimeouterror | rendezvousconnectionerror | rendezvousclosederror | "
-          "rendezvousgracefulexit | client socket has timed out | workers joined | clients joined | nodes joined | "
-          "timed out initializing process group | socket timeout*store | timed out waiting for*store | wait timeout after | "
-          "barrier timed out | timed out*tcpstore | tcpstore*timed out | tcpstore*timeout | connect() timed out | "
-          "connectfullmesh failed | waiting for*ranks | waiting for all*to join | waiting for*to join | "
+          "diststoreerror: socket timeout | waiting for clients | rendezvoustimeouterror | rendezvousconnectionerror | "
+          "rendezvousclosederror | rendezvousgracefulexit | client socket has timed out | workers joined | clients joined | "
+          "nodes joined | timed out initializing process group | socket timeout*store | timed out waiting for*store | "
+          "wait timeout after | barrier timed out | timed out*tcpstore | tcpstore*timed out | tcpstore*timeout | "
+          "connect() timed out | connectfullmesh failed | waiting for*ranks | waiting for all*to join | waiting for*to join | "
           "gloo*connect*timeout | rendezvous*timed out | rendezvous*timeout | rendezvous*failed | the join attempt | "
           "failed to connect to the master | rdzv*timed out | timed out after*waiting for | failed to rendezvous | "
           "rendezvous*closed | c10d store has failed | not all ranks joined | failed to join | did not join | "
@@ -59,8 +59,8 @@ SYMPTOM_CAUSES: tuple[Cause, ...] = (
     Cause("killed", END, LOGS,
           "a process was killed from outside (signal 9)",
           "mostly by a memory limit: dmesg on the node tells",
-          "killed by signal: killed | killed by signal 9 | exitcode: -9) | ^killed | signals.sigkill | signal: 9 | "
-          "task*: killed | exited with signal 9 | terminated by signal 9 | script: killed | killed (signal 9 | "
+          "signal sigkill | killed by signal: killed | killed by signal 9 | exitcode: -9) | ^killed | signals.sigkill | "
+          "signal: 9 | task*: killed | exited with signal 9 | terminated by signal 9 | script: killed | killed (signal 9 | "
           "process*was killed | ]: killed | : killed  | line : *killed | received sigkill | with sigkill | signal 9 (killed | "
           "exit code 137 | exit status 137 | exited with code 137 | exited 137"),
     Cause("crash", END, LOGS,
@@ -81,11 +81,13 @@ ECHOES = (
     "distbackenderror", "distnetworkerror", "diststoreerror", "nccl error", "rccl error", "ncclremoteerror", "ncclinternalerror",
     "ncclsystemerror", "ncclunhandledcudaerror", "remote process exited", "unhandled system error", "unhandled cuda error",
     "communicator was aborted", "nccl communicator", "remote peer", "remote error", "socket closed", "socket recv failed",
-    "peer closed", "peer is gone", "failed to execute operation", "proxy call to rank", "another rank", "other ranks", "remote rank",
+    "peer closed", "peer is gone", "failed to execute operation", "proxy call to rank", "another rank", "other ranks",
+    "remote rank",
     "keyboardinterrupt", "systemexit", "calledprocesserror", "^subprocess.", "exited unexpectedly", "processraisedexception",
     "processexitedexception", "processfailure", "died unexpectedly", "returned non-zero exit status", "non-zero exit code",
-    "exit code: 1", "exit code 1", "exitcode: ", "sigterm", "signal 15", "terminate called", "core dumped", "fatal python error: aborted",
-    "sigabrt", "during handling of the above", "the above exception was", "eoferror", "^orchestrator: local rank", "killed by us",
+    "exit code: 1", "exit code 1", "exitcode: ", "sigterm", "signal 15", "terminate called", "core dumped",
+    "fatal python error: aborted", "sigabrt", "during handling of the above",
+    "the above exception was", "eoferror", "^orchestrator: local rank", "killed by us",
     "force terminated", "job step aborted", "due to task failure", "shutting down", "worker group failed", "worker failure",
     "sharedmemory object", "resource_tracker", "semaphore objects", "in destructor", "exception ignored",
     "store->get", "failed to recv", "failed to send", "checkpointexception ranks", "nccl operations have failed or timed out",
@@ -93,29 +95,9 @@ ECHOES = (
 )  # fmt: skip
 """What is only said because another process has ended, or stands above what is meant."""
 PASSED_OVER = (
-    "warning",
-    "[w0",
-    "[w1",
-    "[w ",
-    "deprecat",
-    "debug:",
-    "[debug",
-    " debug ",
-    "nccl info",
-    "info:",
-    "[info",
-    "info]",
-    "- info -",
-    " info ",
-    "| info",
-    "ignored exception",
-    "exception ignored",
-    "retrying",
-    "will retry",
-    "falling back",
-    "fallback",
-    "no user action",
-    ": corrected",
+    r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\binfo\b ?[:\]|-]|\bdebug\b ?[:\]|-]|\b(?:info|debug) {1,8}\S|nccl info|"
+    r"ignored exception|exception ignored|retrying|will retry|falling back|fallback|fall back|no user action|: corrected|"
+    r"starting from scratch"
 )
 """A line with one of these near its begin does not end a program, unless it begins with an exception or has one of COUNTS."""
 COUNTS = (
