@@ -198,19 +198,20 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("command_missing", PROGRAM, LOGS,
           "a command is not in the image",
           "use the image of the workload as it is; look at PATH",
-          "[errno 2] no such file or directory: 'ffmpeg | [errno 2] no such file or directory: 'docker | "
-          "[errno 2] no such file or directory: 'bash' | [errno 2] no such file or directory: 'python' | "
-          "[errno 2] no such file or directory: 'python3' | [errno 2] no such file or directory: 'nvidia-smi | "
-          "[errno 2] no such file or directory: 'taskset | [errno 2] no such file or directory: 'lscpu | "
-          "[errno 2] no such file or directory: 'ssh' | [errno 2] no such file or directory: 'mpirun | "
-          "[errno 2] no such file or directory: 'srun | [errno 2] no such file or directory: 'make' | "
-          "[errno 2] no such file or directory: 'g++' | [errno 2] no such file or directory: 'gcc' | "
-          "[errno 2] no such file or directory: 'nvcc | [errno 2] no such file or directory: 'git' | "
-          "[errno 2] no such file or directory: 'numactl | env: *no such file | executable file not found | "
-          "executable*not found in $path | executable `*not found | exec: *not found | exec: *no such file | exec: *stat | "
-          "no such file or directory*exec | exec format error | cannot execute binary file | required file not found | "
-          "bad interpreter | execve*no such file | execve(): | failed to execute: | could not exec | executable not found | "
-          "^bash: torchrun: | [errno 2] no such file or directory: 'torchrun | [errno 2] no such file or directory: 'rocm | "
+          "failed to run command*no such file | [errno 2] no such file or directory: 'ffmpeg | "
+          "[errno 2] no such file or directory: 'docker | [errno 2] no such file or directory: 'bash' | "
+          "[errno 2] no such file or directory: 'python' | [errno 2] no such file or directory: 'python3' | "
+          "[errno 2] no such file or directory: 'nvidia-smi | [errno 2] no such file or directory: 'taskset | "
+          "[errno 2] no such file or directory: 'lscpu | [errno 2] no such file or directory: 'ssh' | "
+          "[errno 2] no such file or directory: 'mpirun | [errno 2] no such file or directory: 'srun | "
+          "[errno 2] no such file or directory: 'make' | [errno 2] no such file or directory: 'g++' | "
+          "[errno 2] no such file or directory: 'gcc' | [errno 2] no such file or directory: 'nvcc | "
+          "[errno 2] no such file or directory: 'git' | [errno 2] no such file or directory: 'numactl | env: *no such file | "
+          "executable file not found | executable*not found in $path | executable `*not found | exec: *not found | "
+          "exec: *no such file | exec: *stat | no such file or directory*exec | exec format error | "
+          "cannot execute binary file | required file not found | bad interpreter | execve*no such file | execve(): | "
+          "failed to execute: | could not exec | executable not found | ^bash: torchrun: | "
+          "[errno 2] no such file or directory: 'torchrun | [errno 2] no such file or directory: 'rocm | "
           "[errno 2] no such file or directory: 'hipcc | [errno 2] no such file or directory: 'ninja | ~command not found | "
           "~command*not found | ~sh: *: not found"),
     Cause("permission_denied", PROGRAM, LOGS,
@@ -240,17 +241,17 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "datafilesnotfounderror | emptydatasetserror | entrynotfounderror | entry not found for url | "
           "revisionnotfounderror | doesn't exist on the hub | does not appear to have a file named | "
           "does not appear to have files named | error no file named | incorrect path_or_model_id | repo id must be | "
-          "hfvalidationerror | loading a checkpoint for mp= | unable to load weights | can't load tokenizer | "
-          "can't load the configuration | can't load the model | can't load config | can't open file | "
-          "cannot open*no such file | unable to open file | bash: *no such file | sh: *no such file | line : *no such file | "
-          "nosuchkey | nosuchbucket | num_samples=0 | num_samples should be a positive | couldn't chdir | "
-          "~no checkpoint found | ~no checkpoints found | ~checkpoint*not found | ~could not find*checkpoint | "
-          "~cannot find*checkpoint | ~checkpoint*missing | ~unable to find*checkpoint | ~could not locate | "
-          "~no tokenizer file | ~tokenizer*not found | ~vocab*not found | ~no data files | ~no files found | "
-          "~dataset*is empty | ~is empty*dataset | ~no samples | ~dataset*not found | ~no such file | ~doesn't exist | "
-          "~not found at | ~file not found | ~directory*not found | ~not a directory | ~cannot be found | ~missing file | "
-          "~could not find*file | ~cannot find*file | ~could not find*data | ~cannot find*path | ~cannot find*dataset | "
-          "~cannot find*directory | ~not found in path | ~couldn't find | ~path*not found | ~not exist | ~is missing"),
+          "hfvalidationerror | loading a checkpoint for mp= | can't load tokenizer | can't load the configuration | "
+          "can't load the model | can't load config | can't open file | cannot open*no such file | unable to open file | "
+          "bash: *no such file | sh: *no such file | line : *no such file | nosuchkey | nosuchbucket | num_samples=0 | "
+          "num_samples should be a positive | couldn't chdir | ~no checkpoint found | ~no checkpoints found | "
+          "~checkpoint*not found | ~could not find*checkpoint | ~cannot find*checkpoint | ~checkpoint*missing | "
+          "~unable to find*checkpoint | ~could not locate | ~no tokenizer file | ~tokenizer*not found | ~vocab*not found | "
+          "~no data files | ~no files found | ~dataset*is empty | ~is empty*dataset | ~no samples | ~dataset*not found | "
+          "~no such file | ~doesn't exist | ~not found at | ~file not found | ~directory*not found | ~not a directory | "
+          "~cannot be found | ~missing file | ~could not find*file | ~cannot find*file | ~could not find*data | "
+          "~cannot find*path | ~cannot find*dataset | ~cannot find*directory | ~not found in path | ~couldn't find | "
+          "~path*not found | ~not exist | ~is missing"),
 )  # fmt: skip
 CAUSES = (*MACHINE_CAUSES, *ENGINE_CAUSES, *LIMIT_CAUSES, *GPU_CAUSES, *PROGRAM_CAUSES, *SYMPTOM_CAUSES)
 BY_NAME = {cause.name: cause for cause in CAUSES}
