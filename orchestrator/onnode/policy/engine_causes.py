@@ -94,8 +94,8 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "error gathering device information | stat /dev/*no such | no such device*/dev/ | no such device or address*kfd | "
           "/dev/kfd*no such file | /dev/dri*no such file | /dev/kfd*does not exist | /dev/kfd*not found | "
           "/dev/dri*does not exist | /dev/infiniband*no such file | could not select device driver | error adding device | "
-          "unresolvable cdi device | cdi device*not found | kfd driver not loaded | module amdgpu not found | "
-          "not a device node | /dev/kfd*is missing | /dev/dri*is missing | nvidia-container-cli"),
+          "unresolvable cdi device | cdi device*not found | kfd driver not loaded | not a device node | /dev/kfd*is missing | "
+          "/dev/dri*is missing | nvidia-container-cli"),
     Cause("ssh_denied", PROGRAM, PREFLIGHT,
           "a node does not let this user in by ssh, or is not the one that is known",
           "try `ssh -o BatchMode=yes` to the node: its key, the user's key, and pam_slurm (a job of yours must run there)",

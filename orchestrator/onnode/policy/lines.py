@@ -7,6 +7,7 @@ end of another process; then whether it is an exception at all.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ from .symptom_causes import COUNTS, ECHOES, PASSED_OVER
 
 MOST_LINE = 4096
 _NEAR_BEGIN = 160
+_GRAM = 4
 _DIGITS = b"0123456789"
 _LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)")
@@ -70,10 +72,27 @@ def shape_of(raw: bytes) -> bytes:
     return raw[:MOST_LINE].lower().translate(None, _DIGITS)
 
 
+@lru_cache(maxsize=1)
+def _index() -> tuple[dict[bytes, list[int]], list[int]]:
+    """Return which signs a line may have that has a few letters in it (the rarest of each sign), and the signs that are shorter.
+
+    So a line costs its length, not the number of signs: there are more than a thousand of them.
+    """
+    grams = [{key[at : at + _GRAM] for key in sign[4] for at in range(len(key) - _GRAM + 1)} for sign in _SIGNS]
+    often = Counter(gram for found in grams for gram in found)
+    index: dict[bytes, list[int]] = {}
+    for at, found in enumerate(grams):
+        if found:
+            index.setdefault(min(found, key=lambda gram: (often[gram], gram)), []).append(at)
+    return index, [at for at, found in enumerate(grams) if not found]
+
+
 @lru_cache(maxsize=4096)
 def may_say(shape: bytes) -> tuple[bool, tuple[int, ...], bool, bool]:
     """Return of a line of that shape: may it say why, by which signs, does it tell of a step of training, or of a stack's frame."""
-    signs = tuple(at for at, sign in enumerate(_SIGNS) if all(key in shape for key in sign[4]))
+    index, short = _index()
+    likely = {at for begin in range(len(shape) - _GRAM + 1) for at in index.get(shape[begin : begin + _GRAM], ())}
+    signs = tuple(at for at in sorted(likely.union(short)) if all(key in shape for key in _SIGNS[at][4]))
     return bool(signs or _LIKE_AN_EXCEPTION.search(shape)), signs, bool(_STEP.search(shape)), b'file "' in shape
 
 
