@@ -215,7 +215,7 @@ def test_no_sign_says_anything_of_lines_that_good_runs_print() -> None:
         "Librccl path : /opt/rocm/lib/librccl.so.1\nrank 0 in job 1\nmax locked memory (kbytes, -l) unlimited\n"
         "INFO: optional dependency 'apex' is not installed\n#9 RUN python3 -m pip install --upgrade pip\n"
         "modprobe: FATAL: Module amdgpu not found in directory /lib/modules/5.15.0\n"
-        "{359}[Hardware Error]: event severity: corrected\nGLOO_SOCKET_IFNAME=eth0\n  check_for_nan_in_loss_and_grad .... True\n"
+        "+ docker run --shm-size=64g --oom-kill-disable --ulimit memlock=-1 x\nNCCL_IB_TIMEOUT=22\n{359}[Hardware Error]: event severity: corrected\nGLOO_SOCKET_IFNAME=eth0\n  check_for_nan_in_loss_and_grad .... True\n"
     )
     assert [text for text in noise.splitlines() if any(one.grade <= PROGRAM for one in symptoms(text.encode()))] == []
 

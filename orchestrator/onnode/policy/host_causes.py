@@ -33,16 +33,16 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
     Cause("host_out_of_memory", MACHINE, LOGS,
           "the memory of the host, or of the job's cgroup, is used up",
           "lower the number of loader processes or what they keep, or ask for all memory of the node (--mem=0)",
-          "out of memory: kill | memory cgroup out of memory | oom-kill | oom_kill | oomkilled | oom kill | oom_reaper | "
-          "killed process*total-vm | killed process*anon-rss | systemd-oomd*killed | oomd*killed | killed*due to memory | "
-          "due to memory pressure | earlyoom*sending sig | task*: out of memory | arraymemoryerror | arrowmemoryerror | "
-          "^memoryerror | std::bad_alloc | defaultcpuallocator | exceeded job memory limit | exceeded*memory limit | "
-          "exceeds*memory limit | [errno 12] | errno 12: | fork*cannot allocate memory | mmap*cannot allocate memory | "
-          "cannot allocate memory*fork | out of host memory | host memory*exhausted | unable to allocate*array | "
-          "unable to allocate*shape ( | malloc of size*failed | realloc of size*failed | not enough host memory | "
-          "memory allocation of*failed | out of memory (os error 12) | cannot allocate memory (os error 12) | "
-          "hiphostmalloc*fail | memory limit of the job | reached its memory limit | insufficient host memory | "
-          "memory.max*reached"),
+          "oom_killer | invoked oom-killer | oom_kill_process | oom_kill event | oom-kill event | oom-kill: | "
+          "out of memory: kill | memory cgroup out of memory | oomkilled | oom kill | oom_reaper | killed process*total-vm | "
+          "killed process*anon-rss | systemd-oomd*killed | oomd*killed | killed*due to memory | due to memory pressure | "
+          "earlyoom*sending sig | task*: out of memory | arraymemoryerror | arrowmemoryerror | ^memoryerror | "
+          "std::bad_alloc | defaultcpuallocator | exceeded job memory limit | exceeded*memory limit | exceeds*memory limit | "
+          "[errno 12] | errno 12: | fork*cannot allocate memory | mmap*cannot allocate memory | cannot allocate memory*fork | "
+          "out of host memory | host memory*exhausted | unable to allocate*array | unable to allocate*shape ( | "
+          "malloc of size*failed | realloc of size*failed | not enough host memory | memory allocation of*failed | "
+          "out of memory (os error 12) | cannot allocate memory (os error 12) | hiphostmalloc*fail | "
+          "memory limit of the job | reached its memory limit | insufficient host memory | memory.max*reached"),
     Cause("node_kernel", MACHINE, LEAVE_OUT,
           "the kernel of a node found a hardware error, crashed or hung",
           "look at the node's kernel log and its BMC; leave it out until then",
@@ -93,12 +93,12 @@ LIMIT_CAUSES: tuple[Cause, ...] = (
     Cause("shm_too_small", PROGRAM, RESUME,
           "the shared memory of the container (/dev/shm) is too small",
           "give the container more: --shm-size or --ipc=host among the site's `container.options`",
-          "insufficient shared memory | out of shared memory | not enough shared memory | shared memory limit | shm-size | "
+          "insufficient shared memory | out of shared memory | not enough shared memory | shared memory limit | "
           "/dev/shm*no space left | no space left*/dev/shm | </torch_*no space left | /torch_*no space left | "
           "shared memory*no space left | shm_open*no space | shm*no space left | psm_*no space left | "
           "unable to mmap*<*no space left | /dev/shm*bus error | bus error*shm | bus error*shared memory | "
           "posix_fallocate*no space left | shared memory*insufficient | shm*too small | /dev/shm*is full | "
-          "shared memory*exhausted | increase*/dev/shm | /dev/shm*too small | /dev/shm*not enough"),
+          "shared memory*exhausted | increase*/dev/shm | /dev/shm*too small | /dev/shm*not enough | ~shm-size"),
     Cause("gpu_out_of_memory", PROGRAM, PREFLIGHT,
           "the memory of a GPU is used up",
           "another program may be on it (preflight tells), or the batch is too large for it",

@@ -51,11 +51,10 @@ SYMPTOM_CAUSES: tuple[Cause, ...] = (
           "watchdog got stuck | watchdog thread*timeout | collective*timed out | timeout*in collective | timeout*collective | "
           "timed out waiting*recv operation | timed out waiting*for send operation | operation*timed out in*wait | "
           "monitoredbarrier*timeout | failed to pass monitoredbarrier | heartbeat monitor timed out | before timing out | "
-          "nccl*timed out | nccl*timeout | rccl*timed out | barrier*timeout | barrier*timed out | "
-          "terminating the process after*timeout | flight recorder*timeout | work*timed out | stuck*collective | "
-          "nccl watchdog | desync | timeout at ncc | allreduce*timed out | all_reduce*timed out | allgather*timed out | "
-          "reduce_scatter*timed out | heartbeat timeout | observed timeout dump signal | timed out in*recv | gloo*timed out | "
-          "timed out waiting for*rank"),
+          "nccl*timed out | rccl*timed out | barrier*timeout | barrier*timed out | terminating the process after*timeout | "
+          "flight recorder*timeout | work*timed out | stuck*collective | nccl watchdog | desync | timeout at ncc | "
+          "allreduce*timed out | all_reduce*timed out | allgather*timed out | reduce_scatter*timed out | heartbeat timeout | "
+          "observed timeout dump signal | timed out in*recv | gloo*timed out | timed out waiting for*rank"),
     Cause("killed", END, LOGS,
           "a process was killed from outside (signal 9)",
           "mostly by a memory limit: dmesg on the node tells",
@@ -97,7 +96,7 @@ ECHOES = (
 PASSED_OVER = (
     r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\binfo\b ?[:\]|-]|\bdebug\b ?[:\]|-]|\b(?:info|debug) {1,8}\S|nccl info|"
     r"ignored exception|exception ignored|retrying|will retry|falling back|fallback|fall back|no user action|: corrected|"
-    r"starting from scratch"
+    r"starting from scratch|^\++ |^export |^declare -|^[a-z0-9_]+=\S*$"
 )
 """A line with one of these near its begin does not end a program, unless it begins with an exception or has one of COUNTS."""
 COUNTS = (
