@@ -27,7 +27,7 @@ WAITS: tuple[Cause, ...] = (
     Cause("requeue_held", PROGRAM, RELEASE,
           "Slurm put it back in the queue and holds it",
           "look at the node that failed it, then release it",
-          "requeued in held state | launch failed requeued held | launch_failed_requeued_held | requeue_hold | maxrequeue | "
+          "requeued in held state | requeued held | launch_failed_requeued_held | requeue_hold | maxrequeue | "
           "special_exit"),
     Cause("account_invalid", PROGRAM, "sacctmgr show assoc where user=$USER format=account,partition,qos",
           "the account is none that may be used here",

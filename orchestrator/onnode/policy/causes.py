@@ -175,6 +175,12 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "found undefined alias | found duplicate key | expecting property name | expecting value: line | "
           "is not a valid json | not valid json | malformed | yamlerror | duplicateoptionerror | missingsectionheadererror | "
           "configparser. | overrideparseexception | lexernoviablealt | grammarparseerror"),
+    Cause("variable_missing", PROGRAM, LOGS,
+          "a variable that the program needs is not set",
+          "set it: --env NAME=VALUE, or `env` of the workload; config_<SYSTEM>.sh of the bundle has those of the system",
+          "environment variable*not found | environment variable*not set | environment variable*is required | "
+          "environment variable*missing | missing environment variable | environment variable*expected | "
+          ": unbound variable | parameter null or not set | parameter not set"),
     Cause("bad_argument", PROGRAM, LOGS,
           "the program does not take an argument or a key of its config",
           "correct the config; the image may have another version of the program",
@@ -186,11 +192,9 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "missingmandatoryvalue | missing mandatory value | configcompositionexception | missingconfigexception | "
           "interpolationkeyerror | interpolationresolution | interpolationtomissing | omegaconf.errors | "
           "could not append to config | multiple values for | in 'defaults' list | primary config | "
-          "environment variable*not found | environment variable*not set | environment variable*is required | "
-          "environment variable*missing | missing environment variable | unsupportedinterpolation | unexpected keyword | "
+          "unsupportedinterpolation | unexpected keyword | "
           "missing*required positional argument | missing*required keyword-only | takes*positional argument | "
-          ": unbound variable | parameter null or not set | parameter not set | validation error for | "
-          "validation errors for | unexpected field | extra inputs are not permitted | extra fields not permitted | "
+          "validation error for | validation errors for | unexpected field | extra inputs are not permitted | extra fields not permitted | "
           "field required | invalid literal for int | could not convert string to float | misconfigurationexception | "
           "some specified arguments are not used | error in call to target | instantiationexception | "
           "no such file or directory: 'conf | not a valid value for | ~missing option | ~missing argument | "
@@ -209,7 +213,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "[errno 2] no such file or directory: 'git' | [errno 2] no such file or directory: 'numactl | env: *no such file | "
           "executable file not found | executable*not found in $path | executable `*not found | exec: *not found | "
           "exec: *no such file | exec: *stat | no such file or directory*exec | exec format error | "
-          "cannot execute binary file | required file not found | bad interpreter | execve*no such file | execve(): | "
+          "cannot execute binary file | required file not found | bad interpreter | execve*no such file | "
           "failed to execute: | could not exec | executable not found | ^bash: torchrun: | "
           "[errno 2] no such file or directory: 'torchrun | [errno 2] no such file or directory: 'rocm | "
           "[errno 2] no such file or directory: 'hipcc | [errno 2] no such file or directory: 'ninja | ~command not found | "
@@ -236,7 +240,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("data_missing", PROGRAM, PREFLIGHT,
           "a file or folder that the run needs is not there",
           "correct `data` of the site, or prepare the data: orchestrator prepare --check",
-          "(404) when calling | files cannot be found at the path prefix | filenotfounderror | notadirectoryerror | "
+          "(404) when calling | dataset does not exist | files cannot be found at the path prefix | filenotfounderror | notadirectoryerror | "
           "isadirectoryerror | [errno 2] | (os error 2) | does not exist at path | datasetnotfounderror | "
           "datafilesnotfounderror | emptydatasetserror | entrynotfounderror | entry not found for url | "
           "revisionnotfounderror | doesn't exist on the hub | does not appear to have a file named | "

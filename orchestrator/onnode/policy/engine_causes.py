@@ -41,7 +41,7 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "failed to resolve reference*403 | failed to resolve reference*authorization | failed to authorize | "
           "failed to fetch anonymous token | failed to fetch oauth token | unable to retrieve auth token | "
           "error getting credentials | insufficient_scope | access forbidden | no pull access | denied: you do not have | "
-          "denied: requested | denied: permission | denied: your authorization | denied: installation not allowed | "
+          "denied: requested | denied: permission | denied: your authorization | denied: installation not allowed | denied: { | "
           "denied: denied | invalid status code from registry 40 | response status code from registry 40 | "
           "v2/*401 unauthorized | v2/*403 forbidden | manifests/*401 | manifests/*403 | registry*401 unauthorized | "
           "registry*403 forbidden | registry*code: 401 | registry*code: 403 | code: 401*v2/ | "
@@ -70,7 +70,8 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "correct `data` or `container.mounts` of the site, or mount the file system",
           "mount*no such file or directory: oci | mount ` | crun: mount | source path does not exist | error mounting | "
           "failed to mount | invalid mount config | invalid mount path | invalid volume specification | "
-          "invalid mount option | creating mount source path | mount source*does not exist | mounts denied | "
+          "invalid mount option | creating mount source path*no such | "
+          "creating mount source path*read-only | creating mount source path*file exists | mount source*does not exist | mounts denied | "
           "not a shared mount | duplicate mount point | trying to mount a directory onto a file | "
           "no such file or directory*rootfs | statfs*no such file | mkdir*read-only file system*mount | "
           "mkdir*read-only file system*oci | lstat*no such file or directory | making mountpoint | "
@@ -109,7 +110,7 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "prolog failed | prolog failure | prolog error | prolog/epilog failure | prolog*exit code | prolog*status | "
           "prolog_failed | task launch for | task launch failed | application launch failed | unable to create step | "
           "unable to create job step | slurmd could not | unable to satisfy cpu bind | unable to layout tasks | "
-          "plugin initialization failed | spank*failed | spank: required plugin | failed to invoke spank | "
+          "plugin initialization failed | spank*failed | spank: required plugin | container_p_join | container_g_join | failed to invoke spank | "
           "slurmstepd*unable to create cgroup | slurmstepd*cgroup*unable | joblaunchfailure | unable to confirm allocation | "
           "launch*communication connection failure | batch job*launch failure | too many job steps"),
 )  # fmt: skip

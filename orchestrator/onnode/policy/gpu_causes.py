@@ -23,7 +23,7 @@ GPU_CAUSES: tuple[Cause, ...] = (
     Cause("gpu_not_visible", PROGRAM, PREFLIGHT,
           "a process sees no GPU, or fewer than it should",
           "look at HIP_VISIBLE_DEVICES, --gpus and the groups video and render",
-          "than the number of available gpus | device_count() is | unable to open /dev/kfd | /dev/kfd*permission denied | "
+          "than the number of available gpus | you requested gpu: | but your machine only has | device_count() is | unable to open /dev/kfd | /dev/kfd*permission denied | "
           "/dev/dri*permission denied | permission denied*/dev/kfd | permission denied*/dev/dri | no hip gpus | "
           "no cuda gpus | no gpus are available | no gpus available | invalid device ordinal | no rocm-capable | "
           "no cuda-capable | no hip-capable | hiperrornodevice | hiperrorinvaliddevice | hiperrornotinitialized | "
@@ -68,7 +68,8 @@ GPU_CAUSES: tuple[Cause, ...] = (
           "a GPU hung and was reset",
           "look at the node's kernel log; leave the node out when it comes again",
           "gpu hang | gpu is hung | hang detected | gpu reset | gpu recovery fail | gpu recovery* begin | "
-          "ring*timeout, signaled | ring*timeout | failed to evict*queue | failed to quiesce kfd | "
+          "ring*timeout, signaled | ring gfx*timeout | ring sdma*timeout | ring comp*timeout | ring page*timeout | "
+          "ring vcn*timeout | ring kiq*timeout | failed to evict*queue | failed to quiesce kfd | "
           "cp might be in an unrecoverable state | unrecoverable state, issue | mes failed | mes(*failed | mes*failed to | "
           "mes ring | kiq*test failed | ring*test failed | kiq*timeout | device wedged | ip block*is hung | fence*timed out | "
           "fence*timeout | waiting for fences timed out | fence wait*timeout | hiperrorlaunchtimeout | launch timed out | "
