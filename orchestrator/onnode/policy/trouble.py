@@ -21,7 +21,10 @@ _AFTER = re.compile(
     r"ChildFailedError|SignalException|BrokenPipe|ConnectionReset|ConnectionRefused|DistBackendError|DistNetworkError|DistStoreError"
     r"|[Cc]onnection (?:closed|reset)|remote process exited|KeyboardInterrupt|SystemExit"
 )
-_WEAK = re.compile(r"terminate called|core dumped|^Aborted|\bKilled$|^orchestrator: local rank")
+_WEAK = re.compile(
+    r"terminate called|core dumped|^Aborted|\bKilled$|^orchestrator: local rank"
+    r"|: line \d+:\s+\d+ (?:Killed|Aborted)\b"  # of bash, whose script may end with 0 all the same
+)
 
 
 def telling_line(tail: bytes) -> str:
