@@ -259,7 +259,7 @@ def test_one_node_without_slurm(bench: Bench) -> None:
 
 def test_a_bad_day(bench: Bench) -> None:
     """Run 3 loses a node's process, run 6 hangs, run 8 meets scancel; `resume` still ends with ten good runs."""
-    bench.add_to_site("limits: {run_timeout_minutes: 0.2}\n")
+    bench.add_to_site("limits: {run_timeout_minutes: 0.4}\n")
     fault = "kill:run=3:attempt=1:node=1,hang:run=6:attempt=1,slow:run=8:attempt=1:ms=100"
     answer = bench.orchestrator("submit", SYSTEM, WORKLOAD, "--nexp", "10", "--env", f"BUILTIN_FAULT={fault}", "--json")
     assert answer.returncode == 0, answer.stderr
