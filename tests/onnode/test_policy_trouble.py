@@ -50,6 +50,11 @@ Root Cause (first observed failure):
         ("ValueError: bad\nConnectionResetError: [Errno 104] Connection reset by peer\n", "ValueError: bad"),
         ("BrokenPipeError: [Errno 32] Broken pipe\n", "BrokenPipeError: [Errno 32] Broken pipe"),
         ("Killed\n", "Killed"),
+        (
+            "./run_and_time.sh: line 8:    38 Killed   python3 t.py\n",
+            "./run_and_time.sh: line 8:    38 Killed   python3 t.py",
+        ),
+        ("KeyError: 'a'\n./r.sh: line 8: 38 Aborted (core dumped) python3 t.py\n", "KeyError: 'a'"),
         ("orchestrator: local rank 2 (rank 10) exited 7\n", "orchestrator: local rank 2 (rank 10) exited 7"),
         (':::MLLOG {"key": "x", "value": "RuntimeError: no"}\n', ""),
         ("I say that an Error: is no error\nUserWarning: old\n", ""),

@@ -247,7 +247,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "does not appear to have files named | error no file named | incorrect path_or_model_id | repo id must be | "
           "hfvalidationerror | loading a checkpoint for mp= | can't load tokenizer | can't load the configuration | "
           "can't load the model | can't load config | can't open file | cannot open*no such file | unable to open file | "
-          "bash: *no such file | sh: *no such file | line : *no such file | nosuchkey | nosuchbucket | num_samples=0 | "
+          "bash: *no such file | sh: *no such file | : line *: *no such file | nosuchkey | nosuchbucket | num_samples=0 | "
           "num_samples should be a positive | couldn't chdir | ~no checkpoint found | ~no checkpoints found | "
           "~checkpoint*not found | ~could not find*checkpoint | ~cannot find*checkpoint | ~checkpoint*missing | "
           "~unable to find*checkpoint | ~could not locate | ~no tokenizer file | ~tokenizer*not found | ~vocab*not found | "

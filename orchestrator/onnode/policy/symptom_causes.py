@@ -60,7 +60,7 @@ SYMPTOM_CAUSES: tuple[Cause, ...] = (
           "mostly by a memory limit: dmesg on the node tells",
           "signal sigkill | killed by signal: killed | killed by signal 9 | exitcode: -9) | ^killed | signals.sigkill | "
           "signal: 9 | task*: killed | exited with signal 9 | terminated by signal 9 | script: killed | killed (signal 9 | "
-          "process*was killed | ]: killed | : killed  | line : *killed | received sigkill | with sigkill | signal 9 (killed | "
+          "process*was killed | ]: killed | : killed  | : line *: *killed | received sigkill | with sigkill | signal 9 (killed | "
           "exit code 137 | exit status 137 | exited with code 137 | exited 137"),
     Cause("crash", END, LOGS,
           "a process crashed",
