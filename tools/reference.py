@@ -1,4 +1,4 @@
-"""Write what is made from the parsers and the models: docs/reference/cli.md and keys.md, and shell/; a test compares.
+"""Write what is made from the parsers and the models: docs/reference/cli.md, keys.md and runs.md, and shell/; a test compares.
 
 python tools/reference.py           writes them
 python tools/reference.py --check   says which are out of date; exit status 1 when one is
@@ -20,6 +20,7 @@ from shell_files import shell_files
 from orchestrator.cli import COMMANDS, command_parser
 from orchestrator.model.listing import INDEX, index_text
 from orchestrator.model.schema import DOCUMENTS, json_schema
+from orchestrator.report.columns import COLUMNS
 
 MADE = "<!-- Made by tools/reference.py (`make reference`); a test compares. -->\n"
 
@@ -159,9 +160,33 @@ def keys_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+# ---- columns of `export` ----
+
+
+def runs_page() -> str:
+    kinds = {str: "text", int: "whole number", float: "number", bool: "0 or 1; in Parquet true or false"}
+    lines = [
+        "# Columns of exported runs",
+        "",
+        MADE,
+        "One row per run, in `orchestrator export` and in `orchestrator report --format csv`. A cell is empty where no log and",
+        "no file of the set tells. In CSV an apostrophe stands before a text that a spreadsheet would take for a formula.",
+        "",
+        "| column | value | |",
+        "|---|---|---|",
+        *(f"| `{one.name}` | {kinds[one.kind]} | {cell(one.text)} |" for one in COLUMNS),
+        "",
+        "In MLflow numbers are metrics, texts are parameters, and the metric `evaluation` has every evaluation, with its",
+        "samples as the step. The experiment is the benchmark. The tag `orchestrator.run` is `SET/RUN`; a run that is there",
+        "is not written again.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def made() -> dict[Path, str]:
     """Every file that this writes, with its text."""
     pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
+    pages[TOP / "docs/reference/runs.md"] = runs_page()
     pages[TOP / "systems" / INDEX] = index_text()
     return pages | {TOP / "shell" / name: text for name, text in shell_files().items()}
 

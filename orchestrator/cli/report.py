@@ -134,17 +134,17 @@ def _text(report: Report, chosen: str) -> str:
     if chosen == "csv":
         from orchestrator.report.spreadsheet import spreadsheet
 
-        return spreadsheet(report)
+        return spreadsheet([report])
     from orchestrator.report.document import document
 
     return document(report)
 
 
-def write_file(path: str | Path, content: str) -> int:
+def write_file(path: str | Path, content: str | bytes) -> int:
     """Write a file at once and return its bytes. Raises UsageError when it cannot be written, SetError on a full disk."""
     from orchestrator.onnode.records import write_bytes
 
-    data = content.encode("utf-8", "replace")
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
     try:
         write_bytes(Path(path), data)
     except OSError as error:

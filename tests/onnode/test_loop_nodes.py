@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor, together
+from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow, LocalNodes, NodeStep, Reactor, together
 from orchestrator.onnode.waiting import MAX_LINE
 
 LIMIT_S = 30.0
@@ -221,6 +221,26 @@ def test_flows_go_on_side_by_side(nodes: Nodes) -> None:
         three(LookupError("what the first one raised"))
     assert order[3:] == ["b", "c", "a"], "the others have come to their end"
     assert nodes.reactor.run(together([])) == []
+
+
+def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Nodes) -> None:
+    done: list[str] = []
+
+    def waits(name: str, other: str) -> Flow:
+        while other not in done:
+            yield UNTIL_WOKEN
+        done.append(name)
+        nodes.reactor.wake()
+
+    def begins() -> Flow:
+        yield time.monotonic() + 0.1
+        done.append("first")
+        nodes.reactor.wake()
+
+    signal.alarm(int(LIMIT_S))  # a flow that nobody resumes waits for an hour
+    nodes.reactor.run(together([waits("third", "second"), waits("second", "first"), begins()]))
+    signal.alarm(0)
+    assert done == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("job_id", ["", "local", "local-1", "local-1-1", "other-1-1", "local-" + "9" * 50])
