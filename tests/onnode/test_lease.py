@@ -205,7 +205,25 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest
             assert f"process {os.getpid()} on " in done.stdout and "is at work" in done.stdout, done.stderr
 
 
-def test_a_disk_that_is_full_locks_nobody_out(tmp_path: Path) -> None:
-    """The lease cannot be written: nothing of it is left."""
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Lease(tmp_path / "gone/lock", this_process()).take()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
+def test_a_disk_that_is_full_locks_nobody_out(tmp_path: Path) -> None:
+    """There is room for a name, and none for what is in it."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path], check=True)
+    try:
+        with suppress(OSError), open(tmp_path / "fill", "wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                Lease(tmp_path / "lock", this_process()).take()
+            assert [path.name for path in tmp_path.iterdir()] == ["fill"]
+        (tmp_path / "fill").unlink()
+        with held(tmp_path / "lock") as lock:
+            lock.confirm()
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)
