@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from machine import TUNABLES_STATE, knobs, settings_are_free
+from machine import knobs, settings_owners
 from replayed import differences
-from trial import RUNS, Trial
+from trial import Trial
 
 FINAL = {"success", "failed"}
 
@@ -45,7 +45,7 @@ def _records(trial: Trial) -> Iterator[str]:
             yield f"run {run} attempt {attempt}: {'no readable state' if state is None else state.get('state')}"
         elif state["state"] == "success":
             good.setdefault(run, []).append(attempt)
-    for run in range(1, RUNS + 1):
+    for run in range(1, trial.runs + 1):
         if numbers.get(run, []) != list(range(1, len(numbers.get(run, [])) + 1)):
             yield f"run {run}: attempts {numbers.get(run)}"
         if len(good.get(run, [])) != 1:
@@ -124,10 +124,13 @@ def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
         yield f"process {pid} is left: {words.decode(errors='replace')}"
     if containers := trial.containers():
         yield f"containers are left: {containers}"
-    if trial.flavour.tuned and not settings_are_free():
-        yield f"{TUNABLES_STATE} is left"
-    if trial.flavour.tuned and knobs() != knobs_before:
-        yield "the machine's settings are not as before"
+    if trial.flavour.tuned:
+        # Another set of the same machine may hold them as well.
+        trial.wait(lambda: not trial.owners() and settings_owners() != [], 60)
+        if trial.owners() or settings_owners() == []:
+            yield f"settings are not put back; owners: {trial.owners()}"
+        elif settings_owners() is None and knobs_before and knobs() != knobs_before:
+            yield "the machine's settings are not as before"
     for path in (*trial.set.rglob(".*tmp*"), *trial.set.glob("*.lock"), *trial.set.glob(".*.lock")):
         yield f"left in the set: {path.relative_to(trial.set)}"
     mark = trial.job()

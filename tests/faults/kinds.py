@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trial import RUNS, TOP, NothingToHit, Trial
+from trial import TOP, NothingToHit, Trial
 
 Act = Callable[[Trial], object]
 ANY = ("local", "docker", "podman")
@@ -93,7 +93,9 @@ def _(trial: Trial) -> None:
 
 def _training(fault: str) -> Act:
     def act(trial: Trial) -> None:
-        run, node = trial.dice.randint(1, RUNS), trial.dice.randrange(trial.flavour.nodes)
+        untouched = [run for run in range(1, trial.runs + 1) if f"run={run}:" not in ",".join(trial.faults)]
+        run = trial.dice.choice(untouched or range(1, trial.runs + 1))
+        node = trial.dice.randrange(trial.flavour.nodes)
         trial.faults.append(fault.format(where=f"run={run}:attempt=1", node=node))
 
     return act

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from machine import settings_owners
+
 TOP = Path(__file__).resolve().parents[2]
-RUNS = 3
 RESUMES = 6
 LIMIT_S = 180.0
 
@@ -70,11 +71,12 @@ class NothingToHit(Exception):
 
 @dataclass
 class Trial:
-    """A set of `RUNS` runs in a folder of its own. `env`: how commands reach the cluster."""
+    """A set of `runs` runs in a folder of its own. `env`: how commands reach the cluster."""
 
     flavour: Flavour
     root: Path
     dice: random.Random
+    runs: int = 3
     env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     podman: str = ""
     set: Path = Path()
@@ -90,6 +92,8 @@ class Trial:
     """Whether a fault changed records: a replay of them proves nothing then."""
     results: dict[str, str] = field(default_factory=dict)
     """Hash of every published result when it was first seen."""
+    published: list[float] = field(default_factory=list)
+    """time.monotonic() of when each was."""
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
@@ -143,7 +147,7 @@ class Trial:
         ).stdout
 
     def submit_words(self) -> list[str]:
-        words = ["submit", str(self.root / "faulty.yaml"), "builtin", "--nexp", str(RUNS)]
+        words = ["submit", str(self.root / "faulty.yaml"), "builtin", "--nexp", str(self.runs)]
         words += ["--spares", str(self.flavour.spares)] if self.flavour.spares else []
         return words + (["--env", f"BUILTIN_FAULT={','.join(self.faults)}"] if self.faults else [])
 
@@ -221,6 +225,12 @@ class Trial:
         words = [engine, "ps", "--all", "--quiet", "--filter", f"label=orchestrator.set={self.set.name}"]
         return self.slurm(*words, *(["--no-trunc"] if long else [])).split()
 
+    def owners(self) -> list[str]:
+        """Which nodes of the set's jobs still hold the machine's settings, as JOB-NODE."""
+        jobs = [path.stem for path in (self.set / "jobs").glob("*.json")]
+        nodes = [path.name for path in (self.set / "nodes").glob("*")]
+        return [one for one in settings_owners() or () if any(one == f"{job}-{node}" for job in jobs for node in nodes)]
+
     def picture(self) -> dict[str, Any]:
         answer = self.command("status", str(self.set), "--json")
         try:
@@ -238,23 +248,39 @@ class Trial:
             time.sleep(0.1)
         return True
 
-    def recover(self) -> float:
-        """Resume until the set is complete; the seconds until the next result was published."""
-        for mend in reversed(self.undo):
-            mend()
-        before, started, found = len(self.results), time.monotonic(), 0.0
+    def mend(self) -> None:
+        """Take back what faults broke in the cluster."""
+        while self.undo:
+            self.undo.pop()()
+
+    def go_on(self) -> bool:
+        """Have a job at work on the set again; False when there is nothing left to do."""
+        if self.alive():
+            return True
+        self.mend()
+        for _ in range(RESUMES):
+            if self.picture().get("state") == "complete":
+                return False
+            self.command("resume", str(self.set), codes=(0, 5))
+            if self.wait(lambda: self.processes("loop"), 10):
+                return True
+        return False
+
+    def recover(self) -> None:
+        """Resume until the set is complete."""
+        self.mend()
         for _ in range(RESUMES):
             if not self.wait(lambda: not self.alive()):
                 self.said.append("its job does not end")
-                return found
-            if len(self.results) > before:
-                found = found or time.monotonic() - started
+                return
             if self.picture().get("state") == "complete":
-                break
+                return
             self.command("resume", str(self.set), codes=(0, 5))
-        else:
-            self.said.append(f"not complete after {RESUMES} times resume: {self.picture().get('reason')}")
-        return found or time.monotonic() - started
+        self.said.append(f"not complete after {RESUMES} times resume: {self.picture().get('reason')}")
+
+    def waited_s(self, moment: float) -> float:
+        """Seconds from `moment` to the next result, or to now when there was none left to come."""
+        return min((one for one in self.published if one > moment), default=time.monotonic()) - moment
 
     def _look_at_results(self) -> None:
         while not self._over.wait(0.05):
@@ -263,6 +289,8 @@ class Trial:
                     hashed = hashlib.sha256(path.read_bytes()).hexdigest()
                 except OSError:
                     continue
+                if path.name not in self.results:
+                    self.published.append(time.monotonic())
                 if self.results.setdefault(path.name, hashed) != hashed:
                     self.said.append(f"{path.name} was replaced")
                     self.results[path.name] = hashed
