@@ -5,7 +5,7 @@
     python tests/faults/campaign.py --table faults.jsonl          what a campaign found, by kind
 
 A trial is one set of three runs; its flavour, its faults and their moments come from its number. What is on record in --out is
-not done again, so a campaign that was ended goes on. Flavours with Slurm need the lab (lab/up). The exit code is 1 when there
+not done again, so a campaign that was ended goes on; TERM ends it after the trial that goes on. Flavours with Slurm need the lab (lab/up). The exit code is 1 when there
 were violations.
 """
 
@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
 
 from invariants import violations  # noqa: E402
+import kinds_site  # noqa: E402, F401
 from kinds import KINDS  # noqa: E402
 from labs import lab_at, lab_state  # noqa: E402
 from machine import knobs, settings_owners  # noqa: E402
@@ -53,7 +56,7 @@ def one_trial(
     """
     dice = random.Random(f"{number}:{flavour}")
     names = kinds or chosen(number, flavour, dice)
-    env, podman, base = dict[str, str](), "", tempfile.gettempdir()
+    env, podman, base = dict[str, str](), "", "/var/tmp"  # not /tmp, which may be private
     before = knobs() if settings_owners() is None else {}
     if FLAVOURS[flavour].slurm:
         lab = lab_at(lab_state())
@@ -155,9 +158,11 @@ def main() -> int:
     records = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(one["trial"], one["flavour"]) for one in records}
     flavours, number = args.flavours.split(","), args.first
-    while sum(len(one["injected"]) for one in records) < args.injections:
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    while sum(len(one["injected"]) for one in records) < args.injections and not ending.is_set():
         for flavour in flavours:
-            if (number, flavour) in done:
+            if (number, flavour) in done or ending.is_set():
                 continue
             record = one_trial(number, flavour, keep=keep)
             records.append(record)

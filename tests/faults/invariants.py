@@ -6,10 +6,11 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from machine import knobs, settings_owners
+from machine import knobs, settings_owners, settings_watchdog
 from replayed import differences
 from trial import Trial
 
@@ -118,14 +119,19 @@ def _minutes(log: Path) -> float:
 
 def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
     """No container, process or file of ours; settings as before."""
-    trial.wait(lambda: not trial.processes() and not trial.containers(), 30)
-    for pid in trial.processes():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:120]
-        yield f"process {pid} is left: {words.decode(errors='replace')}"
+
+    # Another set of the same machine may hold its settings as well, and needs whoever puts them back.
+    def left() -> list[int]:
+        return [pid for pid in trial.processes() if not (settings_owners() and pid == settings_watchdog())]
+
+    trial.wait(lambda: not left() and not trial.containers() and not trial.owners(), 30)
+    for pid in left():
+        with suppress(OSError):  # it ended meanwhile
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:120]
+            yield f"process {pid} is left: {words.decode(errors='replace')}"
     if containers := trial.containers():
         yield f"containers are left: {containers}"
     if trial.flavour.tuned:
-        # Another set of the same machine may hold them as well.
         trial.wait(lambda: not trial.owners() and settings_owners() != [], 60)
         if trial.owners() or settings_owners() == []:
             yield f"settings are not put back; owners: {trial.owners()}"
@@ -134,6 +140,6 @@ def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
     for path in (*trial.set.rglob(".*tmp*"), *trial.set.glob("*.lock"), *trial.set.glob(".*.lock")):
         yield f"left in the set: {path.relative_to(trial.set)}"
     mark = trial.job()
-    for path in Path("/tmp").glob("orch-*"):
-        if mark and f"-{mark}-" in path.name:
+    for path in (*Path("/tmp").glob("orch-*"), *(trial.root / "channels").glob("*")):
+        if path.parent.name == "channels" or mark and f"-{mark}-" in path.name:
             yield f"left: {path}"

@@ -295,9 +295,46 @@ for _name, _words in {
     "scancel_kill": ("scancel", "--signal=KILL", "--full"),
     "scancel_term_full": ("scancel", "--signal=TERM", "--full"),
     "usr1": ("scancel", "--signal=USR1", "--batch"),
-    "requeue": ("scontrol", "requeue"),
 }.items():
     kind(_name, SLURM)(_at_job(*_words))
+
+
+@kind("requeue", SLURM)
+def _(trial: Trial) -> None:
+    """By an operator, although the job says --no-requeue."""
+    job = trial.job()
+    if trial.slurm("squeue", "--noheader", "--format=%T", f"--jobs={job}").strip() != "RUNNING":
+        raise NothingToHit
+    trial.slurm("scontrol", "update", f"jobid={job}", "requeue=1")
+    trial.slurm("scontrol", "requeue", job)
+    # Slurm waits two minutes, until all credentials of its first start have expired.
+    trial.slurm("scontrol", "update", f"jobid={job}", "starttime=now")
+    restarts = trial.slurm("scontrol", "--oneliner", "show", "job", job)
+    if " Restarts=1 " not in restarts:
+        raise NothingToHit
+
+
+@kind("preempted", SLURM)
+def _(trial: Trial) -> None:
+    """A job of a partition of higher priority takes the nodes of the set's job."""
+    job = trial.job()
+    nodes = trial.slurm("squeue", "--noheader", "--states=RUNNING", "--format=%N", f"--jobs={job}").strip()
+    if not job or not nodes:
+        raise NothingToHit
+    name = f"urgent{trial.set.name[-4:]}"
+    trial.slurm("scontrol", "create", f"partition={name}", "nodes=ALL", "prioritytier=100", "maxtime=10")
+    words = ("--wrap=sleep 5", f"--partition={name}", f"--nodelist={nodes}", "--exclusive", "--output=/dev/null")
+    other = trial.slurm("sbatch", "--parsable", "--job-name=urgent", *words).strip()
+
+    def back() -> None:
+        trial.wait(lambda: not trial.slurm("squeue", "--noheader", f"--jobs={other}").strip(), 60)
+        trial.slurm("scancel", other)
+        trial.slurm("scontrol", "delete", f"partition={name}")
+
+    trial.undo.append(back)
+    begun = lambda: trial.slurm("squeue", "--noheader", "--format=%T", f"--jobs={other}").strip() != "PENDING"  # noqa: E731
+    if not trial.wait(begun, 60):
+        trial.said.append(f"pre-empted, but its nodes are not free: {trial.slurm('squeue', '--noheader')}")
 
 
 @kind("suspend", SLURM)

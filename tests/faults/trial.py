@@ -114,6 +114,20 @@ class Trial:
         self._over = threading.Event()
         self._eye = threading.Thread(target=self._look_at_results, daemon=True)
 
+    def change_site(self, change: Callable[[str], str]) -> None:
+        """Write another site file, before the set is submitted."""
+        path = self.root / "site.yaml"
+        path.write_text(change(path.read_text()))
+
+    def wrap_python(self, lines: str) -> None:
+        """Have the set's loop and agents started through a script with `lines`, in which "$@" are the words for Python."""
+        path = self.root / "python3"
+        if not path.exists():
+            self.change_site(lambda text: f"{text}python: {path}\n")
+            path.write_text('#!/bin/bash\nexec python3 "$@"\n')
+            path.chmod(0o755)
+        path.write_text(path.read_text().replace("#!/bin/bash\n", f"#!/bin/bash\n{lines}", 1))
+
     # ---- the command line
 
     def start_command(self, *words: str) -> subprocess.Popen[str]:
