@@ -27,8 +27,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
 
-from invariants import violations  # noqa: E402
 import kinds_site  # noqa: E402, F401
+import kinds_slurm  # noqa: E402, F401
+from invariants import violations  # noqa: E402
 from kinds import KINDS  # noqa: E402
 from labs import lab_at, lab_state  # noqa: E402
 from machine import knobs, settings_owners  # noqa: E402

@@ -141,5 +141,5 @@ def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
         yield f"left in the set: {path.relative_to(trial.set)}"
     mark = trial.job()
     for path in (*Path("/tmp").glob("orch-*"), *(trial.root / "channels").glob("*")):
-        if path.parent.name == "channels" or mark and f"-{mark}-" in path.name:
+        if path.parent.name == "channels" or (mark and f"-{mark}-" in path.name):
             yield f"left: {path}"
