@@ -35,7 +35,7 @@ from labs import lab_at, lab_state  # noqa: E402
 from machine import knobs, settings_owners  # noqa: E402
 from trial import FLAVOURS, NothingToHit, Trial  # noqa: E402
 
-MOST = 9
+MOST = 12
 """Faults in one trial at most."""
 TRIES = 3
 """How often a fault is tried that finds nothing to hit."""
@@ -45,6 +45,7 @@ def chosen(number: int, flavour: str, dice: random.Random) -> list[str]:
     """The kinds of a trial: so that each comes as often as the others, by its turn."""
     fitting = [one.name for one in KINDS.values() if flavour in one.flavours]
     first = fitting[number % len(fitting)]
+    fitting.remove(first)
     return [first, *dice.sample(fitting, dice.randint(1, MOST - 1))]
 
 

@@ -99,7 +99,7 @@ def _commands(trial: Trial) -> Iterator[str]:
     ):
         answer = trial.command(*words, codes=codes)
         if words[0] == "score" and answer.returncode == 0:
-            times = sorted(_minutes(path) for path in trial.set.glob("results/result_*.txt"))
+            times = sorted(_minutes(path) for path in trial.set.glob("runs/*/result_*.txt"))
             told = json.loads(answer.stdout)["olympic_mean_minutes"]
             if abs(sum(times[1:-1]) / len(times[1:-1]) - told) > 1e-9:
                 yield f"score {told} of {times}"

@@ -181,13 +181,19 @@ def _done(trial: Trial, processes: list[subprocess.Popen[str]], codes: tuple[int
 # ---- the set's folder -----------------------------------------------------------------------------
 
 
+def _comes_again(trial: Trial) -> None:
+    """What only a job makes anew is left alone in a set that is complete; `status` and `score` go by the attempts."""
+    if trial.picture().get("state") == "complete":
+        raise NothingToHit
+
+
 def _damaged(pattern: str) -> Act:
     def act(trial: Trial) -> str:
         found = sorted(path for path in trial.set.glob(pattern) if path.is_file())
         if not found:
             raise NothingToHit
-        if pattern == "runs/*/state.json" and trial.picture().get("state") == "complete":
-            raise NothingToHit  # no job will come that makes it anew; `status` tells it by the attempts
+        if pattern == "runs/*/state.json":
+            _comes_again(trial)
         path, way = trial.dice.choice(found), trial.dice.choice(("empty", "half", "junk", "gone", "deep"))
         text = path.read_bytes()
         trial.damaged = True
@@ -208,13 +214,23 @@ for _name, _pattern in {
     "damage_events": "events-*.tsv",
     "damage_environment": "environment.sh",
     "damage_node_record": "runs/*/attempt_*/node_*.json",
-    "damage_lock": "*.lock",
 }.items():
     kind(_name, when="between")(_damaged(_pattern))
 
 
+@kind("damage_lock")
+def _(trial: Trial) -> str:
+    """Of a loop that was killed. Whoever it named is unknown then, and counts as gone after 90 seconds of silence."""
+    KINDS["kill9_everything"].act(trial)
+    told = str(_damaged("loop.lock")(trial))
+    for lock in trial.set.glob("loop.lock"):
+        os.utime(lock, (lock.stat().st_mtime - 100,) * 2)
+    return told
+
+
 @kind("lose_link", when="between")
 def _(trial: Trial) -> None:
+    _comes_again(trial)
     found = sorted(trial.set.glob("results/*"))
     if not found:
         raise NothingToHit

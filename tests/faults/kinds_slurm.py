@@ -163,7 +163,7 @@ def _daemon(pattern: str, *, seconds: float = 0.0) -> Act:
         pid = int(chosen.read_text().split()[0])
 
         def back() -> None:
-            subprocess.run([TOP / "lab/up"], env=trial.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+            subprocess.run([TOP / "lab/up"], env=trial.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=400)
 
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -178,3 +178,6 @@ def _daemon(pattern: str, *, seconds: float = 0.0) -> Act:
 kind("slurmctld_restart", SLURM)(_daemon("slurmctld", seconds=3))
 kind("slurmd_restart", SLURM)(_daemon("slurmd-*", seconds=3))
 kind("dockerd_restart", ("docker",))(_daemon("dockerd", seconds=2))
+# Only where the lab has them (LAB_ACCOUNTING=yes): nothing of a set needs the accounting, and nothing may wait for it.
+kind("slurmdbd_restart", SLURM)(_daemon("slurmdbd", seconds=3))
+kind("mariadb_restart", SLURM)(_daemon("mariadbd", seconds=3))
