@@ -39,6 +39,8 @@ MOST = 12
 """Faults in one trial at most."""
 TRIES = 3
 """How often a fault is tried that finds nothing to hit."""
+LONG_MS = 25
+"""Pause before each step of the trainings of a long set, so that every fault finds it at work."""
 
 
 def chosen(number: int, flavour: str, dice: random.Random) -> list[str]:
@@ -85,6 +87,8 @@ def one_trial(
 
     for name in [one for one in names if KINDS[one].when == "before"]:
         inject(name)
+    if runs > 3:
+        trial.faults.append(f"slow:ms={LONG_MS}")
     trial.submit()
     later = [one for one in names if KINDS[one].when != "before"]
     for again in range(TRIES):
