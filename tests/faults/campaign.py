@@ -4,7 +4,7 @@
     python tests/faults/campaign.py --replay 4711:docker          one trial again, as far as time allows
     python tests/faults/campaign.py --table faults.jsonl          what a campaign found, by kind
 
-A trial is one set of three runs; its flavour, its faults and their moments come from its number. What is on record in --out is
+A trial is one set; its flavour, its faults and their moments come from its number and --runs. What is on record in --out is
 not done again, so a campaign that was ended goes on; TERM ends it after the trial that goes on. Flavours with Slurm need the lab (lab/up). The exit code is 1 when there
 were violations.
 """
@@ -35,20 +35,18 @@ from labs import lab_at, lab_state  # noqa: E402
 from machine import knobs, settings_owners  # noqa: E402
 from trial import FLAVOURS, NothingToHit, Trial  # noqa: E402
 
-MOST = 12
-"""Faults in one trial at most."""
 TRIES = 3
 """How often a fault is tried that finds nothing to hit."""
 LONG_MS = 25
 """Pause before each step of the trainings of a long set, so that every fault finds it at work."""
 
 
-def chosen(number: int, flavour: str, dice: random.Random) -> list[str]:
-    """The kinds of a trial: so that each comes as often as the others, by its turn."""
+def chosen(number: int, flavour: str, runs: int, dice: random.Random) -> list[str]:
+    """The kinds of a trial, one to four for each run: so that each comes as often as the others, by its turn."""
     fitting = [one.name for one in KINDS.values() if flavour in one.flavours]
     first = fitting[number % len(fitting)]
     fitting.remove(first)
-    return [first, *dice.sample(fitting, dice.randint(1, MOST - 1))]
+    return [first, *dice.sample(fitting, min(dice.randint(runs, 4 * runs), len(fitting)) - 1)]
 
 
 def one_trial(
@@ -59,7 +57,7 @@ def one_trial(
     A fault that finds nothing to hit has its turn again, as long as the set has something to do.
     """
     dice = random.Random(f"{number}:{flavour}")
-    names = kinds or chosen(number, flavour, dice)
+    names = kinds or chosen(number, flavour, runs, dice)
     env, podman, base = dict[str, str](), "", "/var/tmp"  # not /tmp, which may be private
     before = knobs() if settings_owners() is None else {}
     if FLAVOURS[flavour].slurm:
@@ -87,7 +85,7 @@ def one_trial(
 
     for name in [one for one in names if KINDS[one].when == "before"]:
         inject(name)
-    if runs > 3:
+    if len(names) > 4 * runs:
         trial.faults.append(f"slow:ms={LONG_MS}")
     trial.submit()
     later = [one for one in names if KINDS[one].when != "before"]
@@ -119,6 +117,7 @@ def one_trial(
     return {
         "trial": number,
         "flavour": flavour,
+        "runs": runs,
         "injected": [{"fault": name, "told": told or "", "recovery_s": round(s, 2)} for name, told, s in recovery],
         "nothing_to_hit": nothing,
         "violations": found,
@@ -149,6 +148,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("faults.jsonl"))
     parser.add_argument("--flavours", default="local,docker,podman")
     parser.add_argument("--first", type=int, default=1, help="number of the first trial")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each set")
     parser.add_argument("--replay", metavar="NUMBER:FLAVOUR[:KIND,...]")
     parser.add_argument("--table", type=Path)
     args = parser.parse_args()
@@ -158,7 +158,7 @@ def main() -> int:
     keep = args.out.with_suffix(".kept")
     if args.replay:
         number, flavour, *kinds = args.replay.split(":")
-        found = one_trial(int(number), flavour, kinds[0].split(",") if kinds else None, keep=keep)
+        found = one_trial(int(number), flavour, kinds[0].split(",") if kinds else None, runs=args.runs, keep=keep)
         print(json.dumps(found, indent=1))
         return bool(found["violations"])
     records = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
@@ -170,7 +170,7 @@ def main() -> int:
         for flavour in flavours:
             if (number, flavour) in done or ending.is_set():
                 continue
-            record = one_trial(number, flavour, keep=keep)
+            record = one_trial(number, flavour, runs=args.runs, keep=keep)
             records.append(record)
             with args.out.open("a") as file:
                 file.write(json.dumps(record) + "\n")

@@ -28,9 +28,8 @@ def test_a_set_on_the_cluster_survives(number: int) -> None:
     assert record["violations"] == [], record
 
 
-@pytest.mark.lab
 @pytest.mark.long
-@pytest.mark.parametrize("flavour", ["docker", "local"])
+@pytest.mark.parametrize("flavour", [pytest.param("docker", marks=pytest.mark.lab), "local"])
 def test_every_kind_once_in_one_set(flavour: str) -> None:
     """And it still ends with ten good runs and the right score."""
     accounting = list((lab_state() / "pids").glob("slurmdbd"))
