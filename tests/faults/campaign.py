@@ -37,7 +37,7 @@ from trial import FLAVOURS, NothingToHit, Trial  # noqa: E402
 
 TRIES = 3
 """How often a fault is tried that finds nothing to hit."""
-LONG_MS = 25
+LONG_MS = 15
 """Pause before each step of the trainings of a long set, so that every fault finds it at work."""
 
 

@@ -124,10 +124,7 @@ def _node_state(trial: Trial, *words: str, mend: str) -> None:
 
 def _engine(*words: str) -> Act:
     def act(trial: Trial) -> None:
-        found = trial.containers()
-        if not found:
-            raise NothingToHit
-        trial.slurm(trial.podman or "docker", *words, trial.dice.choice(found))
+        trial.slurm(trial.podman or "docker", *words, trial.container())
 
     return act
 
@@ -139,10 +136,7 @@ kind("container_stop", SLURM)(_engine("stop", "--time", "1"))
 
 @kind("container_pause", ("docker",))
 def _(trial: Trial) -> None:
-    found = trial.containers()
-    if not found:
-        raise NothingToHit
-    one = trial.dice.choice(found)
+    one = trial.container()
     trial.slurm("docker", "pause", one)
     time.sleep(trial.dice.uniform(0.5, 3))
     trial.slurm("docker", "unpause", one)

@@ -226,7 +226,8 @@ class Trial:
         return found[role] if role else sorted(pid for pids in found.values() for pid in pids)
 
     def one(self, role: str) -> int:
-        """One process of that role. Raises NothingToHit."""
+        """One process of that role, which may take a while to be there. Raises NothingToHit."""
+        self.wait(lambda: self.processes(role) or not self.processes("loop"), 20)
         found = self.processes(role)
         if not found:
             raise NothingToHit(role)
@@ -244,6 +245,14 @@ class Trial:
         jobs = [path.stem for path in (self.set / "jobs").glob("*.json")]
         nodes = [path.name for path in (self.set / "nodes").glob("*")]
         return [one for one in settings_owners() or () if any(one == f"{job}-{node}" for job in jobs for node in nodes)]
+
+    def container(self) -> str:
+        """One container of the set, which may take a while to be there. Raises NothingToHit."""
+        self.wait(lambda: self.containers() or not self.processes("loop"), 20)
+        found = self.containers()
+        if not found:
+            raise NothingToHit
+        return self.dice.choice(found)
 
     def picture(self) -> dict[str, Any]:
         answer = self.command("status", str(self.set), "--json")
@@ -284,7 +293,7 @@ class Trial:
         """Resume until the set is complete."""
         self.mend()
         for _ in range(RESUMES):
-            if not self.wait(lambda: not self.alive()):
+            if not self.wait(lambda: not self.alive(), LIMIT_S * self.runs / 3):
                 self.said.append("its job does not end")
                 return
             if self.picture().get("state") == "complete":
