@@ -87,7 +87,7 @@ class SetEvidence:
         return sorted((job for job in found if job is not None), key=lambda job: job.started_ms)
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Put jobs that rise by their start in the order of their submissions: the clocks of two batch hosts may differ by hours."""
+        """Put jobs that rise by their start in the order of their submissions: clocks of batch hosts may differ by hours."""
         if len(jobs) < 2 or (self.submission is not None and self.submission.job_id == jobs[-1].job_id):
             return jobs
         asked = [record.job_id for record in self.submissions]
