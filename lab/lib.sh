@@ -80,7 +80,7 @@ spawn() {  # spawn NAME COMMAND...: a daemon of the lab, in its own session, wit
     shift
     # fd 8 and 9 are locks; a daemon that inherits one would hold it for ever
     setsid env -i --chdir=/ PATH="$PATH" HOME=/root LANG=C.UTF-8 DOCKER_HOST="$LAB_DOCKER_HOST" SLURM_CONF="$LAB_SLURM_CONF" \
-        "$@" </dev/null >>"$LAB_STATE/log/$name.out" 2>&1 8>&- 9>&- &
+        ${MYSQL_UNIX_PORT:+MYSQL_UNIX_PORT="$MYSQL_UNIX_PORT"} "$@" </dev/null >>"$LAB_STATE/log/$name.out" 2>&1 8>&- 9>&- &
     record_pid "$name" $! || die "$name ended at once" "tail $LAB_STATE/log/$name.out"
 }
 

@@ -59,15 +59,16 @@ class RunSet:
 class SetEvidence:
     """What the folder of one set says. The top of it is read at once, runs and attempts when they are asked for.
 
-    Raises nothing: what cannot be used is in `findings`. `jobs` rise by their start; `submission` is the newest one.
+    Raises nothing: what cannot be used is in `findings`. `jobs` are in order, the last one last; `submission` is the newest one.
     """
 
     def __init__(self, root: Path) -> None:
         self.layout = Layout(root)
         self.findings = Findings()
         self.record = self._record()
-        self.jobs = self._jobs()
+        jobs = self._jobs()
         self.submission = self._submission()
+        self.jobs = self._in_order(jobs)
         self._runs: dict[int, RunRecord | None] = {}
         self._ends: dict[tuple[int, int], dict[int, NodeRunRecord]] = {}
 
@@ -84,6 +85,14 @@ class SetEvidence:
         names = [name for name in self.findings.names(folder) if name.endswith(".json")]
         found = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
         return sorted((job for job in found if job is not None), key=lambda job: job.started_ms)
+
+    def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
+        """Put jobs that rise by their start in the order of their submissions: clocks of batch hosts may differ by hours."""
+        if len(jobs) < 2 or (self.submission is not None and self.submission.job_id == jobs[-1].job_id):
+            return jobs
+        asked = [record.job_id for record in self.submissions]
+        submitted = iter(sorted((job for job in jobs if job.job_id in asked), key=lambda job: asked.index(job.job_id)))
+        return [next(submitted) if job.job_id in asked else job for job in jobs]
 
     def _submission(self) -> SubmissionRecord | None:
         folder = f"{self.layout.root}/submissions"
@@ -109,7 +118,9 @@ class SetEvidence:
         asked = self.submission
         if asked is None or asked.state == "refused" or any(job.job_id == asked.job_id for job in self.jobs):
             return False
-        return self.job is None or asked.requested_ms > self.job.started_ms
+        if self.job is None or any(record.job_id == self.job.job_id for record in self.submissions):
+            return True
+        return asked.requested_ms > self.job.started_ms
 
     @property
     def job_id(self) -> str:

@@ -146,7 +146,7 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
         return f"SSH to {host}: no answer in time"
     if isinstance(error, socket.gaierror):
         return f"SSH to {host}: there is no host of that name"
-    return f"SSH to {host}: {error}"
+    return f"SSH to {host}: {str(error) or 'the connection ended'}"  # an EOFError has no words
 
 
 def _exchange(channel: Channel, line: str, stdin: bytes, until: Until) -> tuple[int | None, bytes, bytes]:

@@ -75,8 +75,11 @@ def head(entries: list[LedgerRecord]) -> str:
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
 
-def append(root: Path, *said: Said, job: str = "", cluster: str = "") -> str:
-    """Put something on record, on the disk when this returns; the new head. Raises OSError, and HeldError after PATIENCE_S."""
+def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool = False) -> str:
+    """Put something on record, on the disk when this returns; the new head. Raises OSError, and HeldError after PATIENCE_S.
+
+    `once`: but not what is on record already.
+    """
     from .lease import Lease, this_process
 
     me = this_process(cluster=cluster)
@@ -84,6 +87,10 @@ def append(root: Path, *said: Said, job: str = "", cluster: str = "") -> str:
     lease.take(patience_s=PATIENCE_S, wait=True, beat=False)
     try:
         entries, torn = read(root)
+        if once:
+            said = tuple(one for one in said if one not in [(entry.kind, entry.data) for entry in entries])
+        if not said:
+            return head(entries)
         by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
         number = max((one.number for one in entries), default=0)
         prev, text = entries[-1].hash if entries else "", b"\n" * torn

@@ -369,13 +369,10 @@ def _record(run_set: RunSet, record: SubmissionRecord) -> SubmissionRecord:
 
 def _on_ledger(layout: Layout, record: SubmissionRecord) -> str:
     """Put what became of a submission on record, once; the head of the ledger."""
-    entries, _ = ledger.read(layout.root)
     said: ledger.Said = ("submit", {"number": record.number, "state": record.state, "job_id": record.job_id})
     if record.cancelled_ms:
         said = ("cancel", {"number": record.number, "job_id": record.job_id})
-    if any((one.kind, one.data) == said for one in entries):
-        return ledger.head(entries)
-    return ledger.append(layout.root, said, cluster=str(record.by.get("cluster", "")))
+    return ledger.append(layout.root, said, cluster=str(record.by.get("cluster", "")), once=True)
 
 
 def mark_cancelled(run_set: RunSet, job_id: str) -> None:

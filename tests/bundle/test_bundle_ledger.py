@@ -7,6 +7,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode import ledger
 from orchestrator.runset.submit import _record, mark_cancelled
 
+TOP = Path(__file__).resolve().parents[2]
 DIED_ONCE = "[[ $me != 2.1.* ]] || exit 3"
 
 
@@ -46,6 +49,19 @@ def one(original: Path, tmp_path: Path) -> Path:
 
 def kinds(root: Path) -> list[str]:
     return [entry.kind for entry in ledger.read(root)[0]]
+
+
+def test_cancels_at_once_are_one_on_record(tmp_path: Path) -> None:
+    """Whether it is there already is looked at by the one who may write."""
+    said: ledger.Said = ("cancel", {"number": 1, "job_id": "7"})
+    words = (
+        f"from orchestrator.onnode import ledger; ledger.append(ledger.Path({str(tmp_path)!r}), {said!r}, once=True)"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(TOP)}) for _ in range(5)
+    ]
+    assert [one.wait(60) for one in writers] == [0] * 5
+    assert kinds(tmp_path) == ["cancel"]
 
 
 def test_what_was_done_is_on_record_in_order(original: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -363,3 +363,16 @@ def test_what_a_score_is_going_to_be() -> None:
     assert score_so_far("flux1", [1.0, 2.0, 3.0, 4.0], 2) is None
     assert score_so_far("unet3d", [float(k) for k in range(9)], 0) == 4.0  # the rules drop four on each side of it
     assert score_so_far("unet3d", [1.0, 2.0, 3.0], 0) is None
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_the_clock_of_a_batch_host_does_not_say_which_job_is_the_last_one(tmp_path: Path, begun: bool) -> None:
+    """The first job ran where it was tomorrow already; the second one was submitted later, and started earlier."""
+    ahead = replace(OWN, state="cancelled", reason="ended by a signal", started_ms=86_400_000, ended_ms=86_400_001)
+    root = write_set(tmp_path, "s", done=3 if begun else 1, job=ahead, submission=SENT)
+    write(replace(SENT, number=2, job_id="8", requested_ms=5_000), root / "submissions/2.json")
+    if begun:
+        write(replace(OWN, job_id="8", state="complete", started_ms=6_000, ended_ms=9_000), root / "jobs/8.json")
+    files = SetEvidence(root)
+    now = picture(files, {"8": Job("8", "orch-s", "PENDING", "Priority")}, KeptLogs())
+    assert (now.state, now.job_id, files.settled) == ("complete" if begun else "pending", "8", begun)

@@ -4,8 +4,8 @@
     python tests/faults/campaign.py --replay 4711:docker          one trial again, as far as time allows
     python tests/faults/campaign.py --table faults.jsonl          what a campaign found, by kind
 
-A trial is one set of three runs; its flavour, its faults and their moments come from its number. What is on record in --out is
-not done again, so a campaign that was ended goes on. Flavours with Slurm need the lab (lab/up). The exit code is 1 when there
+A trial is one set; its flavour, its faults and their moments come from its number and --runs. What is on record in --out is
+not done again, so a campaign that was ended goes on; TERM ends it after the trial that goes on. Flavours with Slurm need the lab (lab/up). The exit code is 1 when there
 were violations.
 """
 
@@ -14,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,28 +27,39 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
 
+import kinds_site  # noqa: E402, F401
+import kinds_slurm  # noqa: E402, F401
 from invariants import violations  # noqa: E402
 from kinds import KINDS  # noqa: E402
 from labs import lab_at, lab_state  # noqa: E402
-from machine import knobs  # noqa: E402
+from machine import knobs, settings_owners  # noqa: E402
 from trial import FLAVOURS, NothingToHit, Trial  # noqa: E402
 
-MOST = 4
-"""Faults in one trial at most."""
+TRIES = 3
+"""How often a fault is tried that finds nothing to hit."""
+LONG_MS = 15
+"""Pause before each step of the trainings of a long set, so that every fault finds it at work."""
 
 
-def chosen(number: int, flavour: str, dice: random.Random) -> list[str]:
-    """The kinds of a trial: so that each comes as often as the others, by its turn."""
+def chosen(number: int, flavour: str, runs: int, dice: random.Random) -> list[str]:
+    """The kinds of a trial, one to four for each run: so that each comes as often as the others, by its turn."""
     fitting = [one.name for one in KINDS.values() if flavour in one.flavours]
     first = fitting[number % len(fitting)]
-    return [first, *dice.sample(fitting, dice.randint(1, MOST - 1))]
+    fitting.remove(first)
+    return [first, *dice.sample(fitting, min(dice.randint(runs, 4 * runs), len(fitting)) - 1)]
 
 
-def one_trial(number: int, flavour: str, kinds: list[str] | None = None, *, keep: Path | None = None) -> dict[str, Any]:
-    """Make a set, let faults happen to it, bring it to its end; what was injected, what is violated, how long it took."""
+def one_trial(
+    number: int, flavour: str, kinds: list[str] | None = None, *, runs: int = 3, keep: Path | None = None
+) -> dict[str, Any]:
+    """Make a set, let faults happen to it, bring it to its end; what was injected, what is violated, how long it took.
+
+    A fault that finds nothing to hit has its turn again, as long as the set has something to do.
+    """
     dice = random.Random(f"{number}:{flavour}")
-    names = kinds or chosen(number, flavour, dice)
-    before, env, podman, base = knobs(), dict[str, str](), "", tempfile.gettempdir()
+    names = kinds or chosen(number, flavour, runs, dice)
+    env, podman, base = dict[str, str](), "", "/var/tmp"  # not /tmp, which may be private
+    before = knobs() if settings_owners() is None else {}
     if FLAVOURS[flavour].slurm:
         lab = lab_at(lab_state())
         env, base = lab.env, str(lab.shared)
@@ -56,36 +69,43 @@ def one_trial(number: int, flavour: str, kinds: list[str] | None = None, *, keep
         FLAVOURS[flavour],
         Path(tempfile.mkdtemp(prefix="faults-", dir=base)) / "t",
         dice,
+        runs,
         podman=podman,
         **({"env": env} if env else {}),
     )
-    started, injected, nothing, recovery = time.monotonic(), list[str](), list[str](), list[float]()
+    started, injected, nothing = time.monotonic(), list[tuple[float, str, object]](), list[str]()
 
-    def inject(name: str) -> None:
+    def inject(name: str) -> bool:
+        moment = time.monotonic()
         try:
-            told = KINDS[name].act(trial)
+            injected.append((moment, name, KINDS[name].act(trial)))
         except NothingToHit:
-            nothing.append(name)
-        else:
-            injected.append(f"{name}: {told}" if told else name)
+            return False
+        return True
 
     for name in [one for one in names if KINDS[one].when == "before"]:
         inject(name)
+    if len(names) > 4 * runs:
+        trial.faults.append(f"slow:ms={LONG_MS}")
     trial.submit()
-    for name in [one for one in names if KINDS[one].when == "work"]:
-        if not trial.alive():
-            recovery.append(trial.recover())
-            if trial.picture().get("state") == "complete":
-                nothing.append(name)
-                continue
-        time.sleep(dice.uniform(0, 3))
-        inject(name)
-    for name in [one for one in names if KINDS[one].when == "between"]:
-        if trial.alive() and trial.picture().get("done", 0) < 3:
-            trial.command("cancel", str(trial.set), codes=(0, 5))
-        trial.wait(lambda: not trial.alive(), 60)
-        inject(name)
-    recovery.append(trial.recover())
+    later = [one for one in names if KINDS[one].when != "before"]
+    for again in range(TRIES):
+        missed = list[str]()
+        for name in later:
+            if KINDS[name].when == "work":
+                if not trial.go_on():
+                    missed.append(name)
+                    continue
+                time.sleep(dice.uniform(0, 3 / (again + 1)))
+            elif trial.alive():
+                trial.command("cancel", str(trial.set), codes=(0, 5))
+                trial.wait(lambda: not trial.alive(), 60)
+            if not inject(name):
+                missed.append(name)
+        later = missed
+    nothing = later
+    trial.recover()
+    recovery = [(name, told, trial.waited_s(moment)) for moment, name, told in injected]
     found = violations(trial, before)
     trial.close(keep=bool(found and keep))
     if found and keep:
@@ -97,24 +117,24 @@ def one_trial(number: int, flavour: str, kinds: list[str] | None = None, *, keep
     return {
         "trial": number,
         "flavour": flavour,
-        "injected": injected,
+        "runs": runs,
+        "injected": [{"fault": name, "told": told or "", "recovery_s": round(s, 2)} for name, told, s in recovery],
         "nothing_to_hit": nothing,
         "violations": found,
-        "recovery_s": round(max(recovery), 2),
         "seconds": round(time.monotonic() - started, 1),
     }
 
 
 def table(records: list[dict[str, Any]]) -> str:
-    """By kind: injections, trials with violations, seconds to the next result (median, worst)."""
-    rows: dict[str, list[dict[str, Any]]] = {}
+    """By kind: injections, those in trials with violations, seconds from each to the next result (median, worst)."""
+    rows: dict[str, list[tuple[float, bool]]] = {}
     for record in records:
         for one in record["injected"]:
-            rows.setdefault(one.partition(":")[0], []).append(record)
+            rows.setdefault(one["fault"], []).append((one["recovery_s"], bool(record["violations"])))
     lines = [f"{'fault':26} {'injections':>10} {'violations':>10} {'next result: median s':>22} {'worst':>7}"]
     for name, found in sorted(rows.items()):
-        seconds = [one["recovery_s"] for one in found]
-        bad = sum(bool(one["violations"]) for one in found)
+        seconds = [one for one, _ in found]
+        bad = sum(one for _, one in found)
         lines.append(f"{name:26} {len(found):10} {bad:10} {statistics.median(seconds):22.1f} {max(seconds):7.1f}")
     total = sum(len(one["injected"]) for one in records)
     bad = sum(bool(one["violations"]) for one in records)
@@ -128,6 +148,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("faults.jsonl"))
     parser.add_argument("--flavours", default="local,docker,podman")
     parser.add_argument("--first", type=int, default=1, help="number of the first trial")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each set")
     parser.add_argument("--replay", metavar="NUMBER:FLAVOUR[:KIND,...]")
     parser.add_argument("--table", type=Path)
     args = parser.parse_args()
@@ -137,24 +158,26 @@ def main() -> int:
     keep = args.out.with_suffix(".kept")
     if args.replay:
         number, flavour, *kinds = args.replay.split(":")
-        found = one_trial(int(number), flavour, kinds[0].split(",") if kinds else None, keep=keep)
+        found = one_trial(int(number), flavour, kinds[0].split(",") if kinds else None, runs=args.runs, keep=keep)
         print(json.dumps(found, indent=1))
         return bool(found["violations"])
     records = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(one["trial"], one["flavour"]) for one in records}
     flavours, number = args.flavours.split(","), args.first
-    while sum(len(one["injected"]) for one in records) < args.injections:
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    while sum(len(one["injected"]) for one in records) < args.injections and not ending.is_set():
         for flavour in flavours:
-            if (number, flavour) in done:
+            if (number, flavour) in done or ending.is_set():
                 continue
-            record = one_trial(number, flavour, keep=keep)
+            record = one_trial(number, flavour, runs=args.runs, keep=keep)
             records.append(record)
             with args.out.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             print(
                 number,
                 flavour,
-                record["injected"],
+                *(f"{one['fault']}: {one['told']}" for one in record["injected"]),
                 record["violations"] or "fine",
                 f"{record['seconds']} s",
                 flush=True,

@@ -6,12 +6,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from machine import TUNABLES_STATE, knobs, settings_are_free
+from machine import knobs, settings_owners, settings_watchdog
 from replayed import differences
-from trial import RUNS, Trial
+from trial import Trial
 
 FINAL = {"success", "failed"}
 
@@ -45,7 +46,7 @@ def _records(trial: Trial) -> Iterator[str]:
             yield f"run {run} attempt {attempt}: {'no readable state' if state is None else state.get('state')}"
         elif state["state"] == "success":
             good.setdefault(run, []).append(attempt)
-    for run in range(1, RUNS + 1):
+    for run in range(1, trial.runs + 1):
         if numbers.get(run, []) != list(range(1, len(numbers.get(run, [])) + 1)):
             yield f"run {run}: attempts {numbers.get(run)}"
         if len(good.get(run, [])) != 1:
@@ -98,7 +99,7 @@ def _commands(trial: Trial) -> Iterator[str]:
     ):
         answer = trial.command(*words, codes=codes)
         if words[0] == "score" and answer.returncode == 0:
-            times = sorted(_minutes(path) for path in trial.set.glob("results/result_*.txt"))
+            times = sorted(_minutes(path) for path in trial.set.glob("runs/*/result_*.txt"))
             told = json.loads(answer.stdout)["olympic_mean_minutes"]
             if abs(sum(times[1:-1]) / len(times[1:-1]) - told) > 1e-9:
                 yield f"score {told} of {times}"
@@ -118,19 +119,27 @@ def _minutes(log: Path) -> float:
 
 def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
     """No container, process or file of ours; settings as before."""
-    trial.wait(lambda: not trial.processes() and not trial.containers(), 30)
-    for pid in trial.processes():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:120]
-        yield f"process {pid} is left: {words.decode(errors='replace')}"
+
+    # Another set of the same machine may hold its settings as well, and needs whoever puts them back.
+    def left() -> list[int]:
+        return [pid for pid in trial.processes() if not (settings_owners() and pid == settings_watchdog())]
+
+    trial.wait(lambda: not left() and not trial.containers() and not trial.owners(), 30)
+    for pid in left():
+        with suppress(OSError):  # it ended meanwhile
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:120]
+            yield f"process {pid} is left: {words.decode(errors='replace')}"
     if containers := trial.containers():
         yield f"containers are left: {containers}"
-    if trial.flavour.tuned and not settings_are_free():
-        yield f"{TUNABLES_STATE} is left"
-    if trial.flavour.tuned and knobs() != knobs_before:
-        yield "the machine's settings are not as before"
+    if trial.flavour.tuned:
+        trial.wait(lambda: not trial.owners() and settings_owners() != [], 60)
+        if trial.owners() or settings_owners() == []:
+            yield f"settings are not put back; owners: {trial.owners()}"
+        elif settings_owners() is None and knobs_before and knobs() != knobs_before:
+            yield "the machine's settings are not as before"
     for path in (*trial.set.rglob(".*tmp*"), *trial.set.glob("*.lock"), *trial.set.glob(".*.lock")):
         yield f"left in the set: {path.relative_to(trial.set)}"
     mark = trial.job()
-    for path in Path("/tmp").glob("orch-*"):
-        if mark and f"-{mark}-" in path.name:
+    for path in (*Path("/tmp").glob("orch-*"), *(trial.root / "channels").glob("*")):
+        if path.parent.name == "channels" or (mark and f"-{mark}-" in path.name):
             yield f"left: {path}"

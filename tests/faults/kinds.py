@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trial import RUNS, TOP, NothingToHit, Trial
+from trial import NothingToHit, Trial
 
 Act = Callable[[Trial], object]
 ANY = ("local", "docker", "podman")
@@ -93,7 +93,9 @@ def _(trial: Trial) -> None:
 
 def _training(fault: str) -> Act:
     def act(trial: Trial) -> None:
-        run, node = trial.dice.randint(1, RUNS), trial.dice.randrange(trial.flavour.nodes)
+        untouched = [run for run in range(1, trial.runs + 1) if f"run={run}:" not in ",".join(trial.faults)]
+        run = trial.dice.choice(untouched or range(1, trial.runs + 1))
+        node = trial.dice.randrange(trial.flavour.nodes)
         trial.faults.append(fault.format(where=f"run={run}:attempt=1", node=node))
 
     return act
@@ -179,11 +181,19 @@ def _done(trial: Trial, processes: list[subprocess.Popen[str]], codes: tuple[int
 # ---- the set's folder -----------------------------------------------------------------------------
 
 
+def _comes_again(trial: Trial) -> None:
+    """What only a job makes anew is left alone in a set that is complete; `status` and `score` go by the attempts."""
+    if trial.picture().get("state") == "complete":
+        raise NothingToHit
+
+
 def _damaged(pattern: str) -> Act:
     def act(trial: Trial) -> str:
         found = sorted(path for path in trial.set.glob(pattern) if path.is_file())
         if not found:
             raise NothingToHit
+        if pattern == "runs/*/state.json":
+            _comes_again(trial)
         path, way = trial.dice.choice(found), trial.dice.choice(("empty", "half", "junk", "gone", "deep"))
         text = path.read_bytes()
         trial.damaged = True
@@ -204,13 +214,23 @@ for _name, _pattern in {
     "damage_events": "events-*.tsv",
     "damage_environment": "environment.sh",
     "damage_node_record": "runs/*/attempt_*/node_*.json",
-    "damage_lock": "*.lock",
 }.items():
     kind(_name, when="between")(_damaged(_pattern))
 
 
+@kind("damage_lock")
+def _(trial: Trial) -> str:
+    """Of a loop that was killed. Whoever it named is unknown then, and counts as gone after 90 seconds of silence."""
+    KINDS["kill9_everything"].act(trial)
+    told = str(_damaged("loop.lock")(trial))
+    for lock in trial.set.glob("loop.lock"):
+        os.utime(lock, (lock.stat().st_mtime - 100,) * 2)
+    return told
+
+
 @kind("lose_link", when="between")
 def _(trial: Trial) -> None:
+    _comes_again(trial)
     found = sorted(trial.set.glob("results/*"))
     if not found:
         raise NothingToHit
@@ -273,134 +293,6 @@ def _(trial: Trial) -> None:
     time.sleep(0.2)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
-
-
-# ---- Slurm ----------------------------------------------------------------------------------------
-
-
-def _at_job(*argv: str) -> Act:
-    def act(trial: Trial) -> None:
-        job = trial.slurm("squeue", "--noheader", "--format=%i", f"--name=orch-{trial.set.name}").split()
-        if not job:
-            raise NothingToHit
-        trial.slurm(*argv, job[0])
-
-    return act
-
-
-for _name, _words in {
-    "scancel": ("scancel",),
-    "scancel_kill": ("scancel", "--signal=KILL", "--full"),
-    "scancel_term_full": ("scancel", "--signal=TERM", "--full"),
-    "usr1": ("scancel", "--signal=USR1", "--batch"),
-    "requeue": ("scontrol", "requeue"),
-}.items():
-    kind(_name, SLURM)(_at_job(*_words))
-
-
-@kind("suspend", SLURM)
-def _(trial: Trial) -> None:
-    _at_job("scontrol", "suspend")(trial)
-    time.sleep(trial.dice.uniform(0.5, 3))
-    with contextlib.suppress(NothingToHit):
-        _at_job("scontrol", "resume")(trial)
-
-
-@kind("kill9_stepd", SLURM)
-def _(trial: Trial) -> None:
-    """slurmstepd of one of the job's steps."""
-    jobs = trial.slurm("squeue", "--noheader", "--format=%i", f"--name=orch-{trial.set.name}").split()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (entry / "cmdline").read_bytes()
-            if any(words.startswith(f"slurmstepd: [{job}.".encode()) for job in jobs):
-                found.append(int(entry.name))
-    if not found:
-        raise NothingToHit
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(trial.dice.choice(found), signal.SIGKILL)
-
-
-@kind("drain", SLURM)
-def _(trial: Trial) -> None:
-    _node_state(trial, "state=drain", "reason=fault", mend="state=resume")
-
-
-@kind("node_down", SLURM)
-def _(trial: Trial) -> None:
-    _node_state(trial, "state=down", "reason=fault", mend="state=resume")
-
-
-def _node_state(trial: Trial, *words: str, mend: str) -> None:
-    names = trial.slurm("squeue", "--noheader", "--format=%N", f"--name=orch-{trial.set.name}").split()
-    nodes = trial.slurm("scontrol", "show", "hostnames", names[0]).split() if names else []
-    if not nodes:
-        raise NothingToHit
-    node = f"nodename={trial.dice.choice(nodes)}"
-    trial.slurm("scontrol", "update", node, *words)
-    trial.undo.append(lambda: trial.slurm("scontrol", "update", node, mend))
-
-
-# ---- engines --------------------------------------------------------------------------------------
-
-
-def _engine(*words: str) -> Act:
-    def act(trial: Trial) -> None:
-        found = trial.containers()
-        if not found:
-            raise NothingToHit
-        trial.slurm(trial.podman or "docker", *words, trial.dice.choice(found))
-
-    return act
-
-
-kind("container_kill", SLURM)(_engine("kill"))
-kind("container_rm", SLURM)(_engine("rm", "--force"))
-kind("container_stop", SLURM)(_engine("stop", "--time", "1"))
-
-
-@kind("container_pause", ("docker",))
-def _(trial: Trial) -> None:
-    found = trial.containers()
-    if not found:
-        raise NothingToHit
-    one = trial.dice.choice(found)
-    trial.slurm("docker", "pause", one)
-    time.sleep(trial.dice.uniform(0.5, 3))
-    trial.slurm("docker", "unpause", one)
-
-
-# ---- daemons of the cluster -----------------------------------------------------------------------
-
-
-def _daemon(pattern: str, *, seconds: float = 0.0) -> Act:
-    """Kill one of the lab's daemons; it comes back after a while."""
-
-    def act(trial: Trial) -> str:
-        lab = Path(trial.env["ORCHESTRATOR_LAB"])
-        found = sorted(lab.glob(f"pids/{pattern}"))
-        if not found:
-            raise NothingToHit
-        chosen = trial.dice.choice(found)
-        pid = int(chosen.read_text().split()[0])
-
-        def back() -> None:
-            subprocess.run([TOP / "lab/up"], env=trial.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
-
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(trial.dice.uniform(0, seconds))
-        back()
-        trial.undo.append(back)
-        return chosen.name
-
-    return act
-
-
-kind("slurmctld_restart", SLURM)(_daemon("slurmctld", seconds=3))
-kind("slurmd_restart", SLURM)(_daemon("slurmd-*", seconds=3))
-kind("dockerd_restart", ("docker",))(_daemon("dockerd", seconds=2))
 
 
 # ---- storage --------------------------------------------------------------------------------------

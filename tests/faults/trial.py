@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from machine import settings_owners
+
 TOP = Path(__file__).resolve().parents[2]
-RUNS = 3
 RESUMES = 6
 LIMIT_S = 180.0
 
@@ -70,11 +71,12 @@ class NothingToHit(Exception):
 
 @dataclass
 class Trial:
-    """A set of `RUNS` runs in a folder of its own. `env`: how commands reach the cluster."""
+    """A set of `runs` runs in a folder of its own. `env`: how commands reach the cluster."""
 
     flavour: Flavour
     root: Path
     dice: random.Random
+    runs: int = 3
     env: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     podman: str = ""
     set: Path = Path()
@@ -90,6 +92,8 @@ class Trial:
     """Whether a fault changed records: a replay of them proves nothing then."""
     results: dict[str, str] = field(default_factory=dict)
     """Hash of every published result when it was first seen."""
+    published: list[float] = field(default_factory=list)
+    """time.monotonic() of when each was."""
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
@@ -109,6 +113,20 @@ class Trial:
         self.env |= {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.root / "site.yaml")}
         self._over = threading.Event()
         self._eye = threading.Thread(target=self._look_at_results, daemon=True)
+
+    def change_site(self, change: Callable[[str], str]) -> None:
+        """Write another site file, before the set is submitted."""
+        path = self.root / "site.yaml"
+        path.write_text(change(path.read_text()))
+
+    def wrap_python(self, lines: str) -> None:
+        """Have the set's loop and agents started through a script with `lines`, in which "$@" are the words for Python."""
+        path = self.root / "python3"
+        if not path.exists():
+            self.change_site(lambda text: f"{text}python: {path}\n")
+            path.write_text('#!/bin/bash\nexec python3 "$@"\n')
+            path.chmod(0o755)
+        path.write_text(path.read_text().replace("#!/bin/bash\n", f"#!/bin/bash\n{lines}", 1))
 
     # ---- the command line
 
@@ -143,7 +161,7 @@ class Trial:
         ).stdout
 
     def submit_words(self) -> list[str]:
-        words = ["submit", str(self.root / "faulty.yaml"), "builtin", "--nexp", str(RUNS)]
+        words = ["submit", str(self.root / "faulty.yaml"), "builtin", "--nexp", str(self.runs)]
         words += ["--spares", str(self.flavour.spares)] if self.flavour.spares else []
         return words + (["--env", f"BUILTIN_FAULT={','.join(self.faults)}"] if self.faults else [])
 
@@ -208,7 +226,8 @@ class Trial:
         return found[role] if role else sorted(pid for pids in found.values() for pid in pids)
 
     def one(self, role: str) -> int:
-        """One process of that role. Raises NothingToHit."""
+        """One process of that role, which may take a while to be there. Raises NothingToHit."""
+        self.wait(lambda: self.processes(role) or not self.processes("loop"), 20)
         found = self.processes(role)
         if not found:
             raise NothingToHit(role)
@@ -220,6 +239,20 @@ class Trial:
         engine = self.podman or "docker"
         words = [engine, "ps", "--all", "--quiet", "--filter", f"label=orchestrator.set={self.set.name}"]
         return self.slurm(*words, *(["--no-trunc"] if long else [])).split()
+
+    def owners(self) -> list[str]:
+        """Which nodes of the set's jobs still hold the machine's settings, as JOB-NODE."""
+        jobs = [path.stem for path in (self.set / "jobs").glob("*.json")]
+        nodes = [path.name for path in (self.set / "nodes").glob("*")]
+        return [one for one in settings_owners() or () if any(one == f"{job}-{node}" for job in jobs for node in nodes)]
+
+    def container(self) -> str:
+        """One container of the set, which may take a while to be there. Raises NothingToHit."""
+        self.wait(lambda: self.containers() or not self.processes("loop"), 20)
+        found = self.containers()
+        if not found:
+            raise NothingToHit
+        return self.dice.choice(found)
 
     def picture(self) -> dict[str, Any]:
         answer = self.command("status", str(self.set), "--json")
@@ -238,23 +271,39 @@ class Trial:
             time.sleep(0.1)
         return True
 
-    def recover(self) -> float:
-        """Resume until the set is complete; the seconds until the next result was published."""
-        for mend in reversed(self.undo):
-            mend()
-        before, started, found = len(self.results), time.monotonic(), 0.0
+    def mend(self) -> None:
+        """Take back what faults broke in the cluster."""
+        while self.undo:
+            self.undo.pop()()
+
+    def go_on(self) -> bool:
+        """Have a job at work on the set again; False when there is nothing left to do."""
+        if self.alive():
+            return True
+        self.mend()
         for _ in range(RESUMES):
-            if not self.wait(lambda: not self.alive()):
-                self.said.append("its job does not end")
-                return found
-            if len(self.results) > before:
-                found = found or time.monotonic() - started
             if self.picture().get("state") == "complete":
-                break
+                return False
             self.command("resume", str(self.set), codes=(0, 5))
-        else:
-            self.said.append(f"not complete after {RESUMES} times resume: {self.picture().get('reason')}")
-        return found or time.monotonic() - started
+            if self.wait(lambda: self.processes("loop"), 10):
+                return True
+        return False
+
+    def recover(self) -> None:
+        """Resume until the set is complete."""
+        self.mend()
+        for _ in range(RESUMES):
+            if not self.wait(lambda: not self.alive(), LIMIT_S * self.runs / 3):
+                self.said.append("its job does not end")
+                return
+            if self.picture().get("state") == "complete":
+                return
+            self.command("resume", str(self.set), codes=(0, 5))
+        self.said.append(f"not complete after {RESUMES} times resume: {self.picture().get('reason')}")
+
+    def waited_s(self, moment: float) -> float:
+        """Seconds from `moment` to the next result, or to now when there was none left to come."""
+        return min((one for one in self.published if one > moment), default=time.monotonic()) - moment
 
     def _look_at_results(self) -> None:
         while not self._over.wait(0.05):
@@ -263,6 +312,8 @@ class Trial:
                     hashed = hashlib.sha256(path.read_bytes()).hexdigest()
                 except OSError:
                     continue
+                if path.name not in self.results:
+                    self.published.append(time.monotonic())
                 if self.results.setdefault(path.name, hashed) != hashed:
                     self.said.append(f"{path.name} was replaced")
                     self.results[path.name] = hashed

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import pytest
-from ports import free_port
+from ssh_server import SSHD, Cut, SshServer, serving
 from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
 
 from orchestrator.errors import UsageError
@@ -22,7 +22,6 @@ from orchestrator.tuning.hosts import Root, compact, request, tune_hosts
 from orchestrator.tuning.profile import load_profile
 from orchestrator.tuning.script import tunables_script
 
-SSHD = which("sshd", path="/usr/sbin:/usr/bin")
 SECRET = "correct horse; touch {}"
 
 
@@ -136,56 +135,16 @@ def test_a_host_that_refuses_is_in_its_answer(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
     """One sshd on five addresses; its folder (with ssh_config and host/<address>) and port."""
     if SSHD is None or os.getuid() != 0:
         pytest.skip("needs sshd, and root for its login")
-    folder = tmp_path_factory.mktemp("ssh")
-    made = not Path("/run/sshd").exists()
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    port = free_port("0.0.0.0")
-    for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / f"{name}.key"], check=True)
-    key = (folder / "host.key.pub").read_text()
-    addresses = [f"127.0.0.{k}" for k in range(2, 7)]
-    (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {key}" for address in addresses))
-    (folder / "ssh_config").write_text(
-        f"Host *\n  IdentityFile {folder}/user.key\n  UserKnownHostsFile {folder}/known_hosts\n"
-    )
-    (folder / "sshd_config").write_text(
-        "\n".join(
-            [
-                *(f"ListenAddress {address}:{port}" for address in addresses),
-                f"HostKey {folder}/host.key",
-                f"AuthorizedKeysFile {folder}/user.key.pub",
-                "StrictModes no",
-                "UsePAM no",
-                "PasswordAuthentication no",
-                "KbdInteractiveAuthentication no",
-                "PidFile none",
-                "MaxStartups 100",
-                f"SetEnv HOME={folder}",
-                "",
-            ]
-        )
-    )
-    server = subprocess.Popen(
-        [SSHD, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    assert server.stderr is not None
-    for _ in addresses:
-        assert "Server listening" in server.stderr.readline()
-    yield folder, port
-    server.terminate()
-    server.stderr.close()
-    server.wait()
-    if made:
-        Path("/run/sshd").rmdir()
+    with serving(tmp_path_factory.mktemp("ssh"), [f"127.0.0.{k}" for k in range(2, 7)]) as server:
+        yield server
 
 
-def test_five_hosts_over_ssh(ssh: tuple[Path, int]) -> None:
-    folder, port = ssh
-    addresses = [f"127.0.0.{k}" for k in range(2, 7)]
+def test_five_hosts_over_ssh(ssh: SshServer) -> None:
+    folder, port, addresses = ssh.folder, ssh.port, ssh.addresses
     for address in addresses:
         fill(folder / "host" / address)
     stubborn = folder / "host/127.0.0.5/proc/sys/kernel/nmi_watchdog"
@@ -215,3 +174,19 @@ def test_five_hosts_over_ssh(ssh: tuple[Path, int]) -> None:
     assert code == 0 and snapshot(folder / "host") == before and not list((folder / "state").iterdir())
     table = tune(env, "plan", "--nodes", nodes, "--ssh-config", str(folder / "ssh_config")).stdout
     assert table.count("KNOB") == 2 and "n[1-3,5] (4 hosts)" in table
+
+
+@pytest.mark.parametrize("after_bytes", [0, 1_500, 3_500, 9_000])
+def test_a_connection_that_is_cut_is_told(ssh: SshServer, tmp_path: Path, after_bytes: int) -> None:
+    """And what was changed before the cut can be put back."""
+    address = ssh.addresses[0]
+    before = snapshot(fill(tmp_path / "host"))
+    env = {"ORCH_TUNABLES_ROOT": f"{tmp_path}/host", "ORCH_TUNABLES_STATE": f"{tmp_path}/state"}
+    with Cut(ssh, address, after_bytes) as cut:
+        nodes = f"n1=ssh://root@{address}:{cut.port}"
+        answer = tune(env, "apply", "--nodes", nodes, "--ssh-config", str(ssh.config), "--json")
+    [node] = json.loads(answer.stdout)["nodes"]
+    assert answer.returncode == 4 and re.fullmatch(rf"SSH to {address}:\d+: \S.+", node["problem"]), answer.stdout
+    nodes = f"n1=ssh://root@{address}:{ssh.port}"
+    answer = tune(env, "revert", "--nodes", nodes, "--ssh-config", str(ssh.config))
+    assert answer.returncode == 0 and snapshot(tmp_path / "host") == before, answer.stderr
