@@ -259,7 +259,7 @@ class DataPart(DocumentPart):
     path: RelativePath
     """File or folder, from there on."""
     bytes: int = Field(default=0, ge=0)
-    """How large it is at least."""
+    """How large it is, as published; what is much smaller or larger is told. 0: not known."""
     what: str = ""
     """What it is, in words."""
 
