@@ -25,7 +25,8 @@ from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
 from orchestrator.onnode.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, Cause
-from orchestrator.onnode.policy.explain import Ended, Symptom, cause_in, first_cause, known, sentence, symptoms
+from orchestrator.onnode.policy.explain import Ended, Symptom, first_cause, known, sentence, symptoms
+from orchestrator.onnode.policy.lines import cause_in
 from orchestrator.onnode.policy.said import line
 from orchestrator.onnode.records import PathLike, RunRecord
 
@@ -251,7 +252,10 @@ class _Set:
             if name != node
         ]
         lines = [(node, first), *((name, one) for name, one in rest if one is not None)][: MOST_EVIDENCE - 1]
-        return [Proof(self.named(logs[name].path), logs[name].line(one.offset), one.text) for name, one in lines]
+        return [
+            Proof(self.named(logs[name].path), logs[name].line(one.offset) if one.offset >= 0 else 0, one.text)
+            for name, one in lines
+        ]
 
     def last_key(self, at: RunRecord | None) -> list[Proof]:
         if at is None:

@@ -6,7 +6,7 @@ From Slurm's pages "Job Reason Codes" and "Job State Codes", and the texts of sl
 from __future__ import annotations
 
 from orchestrator.onnode.policy.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
-from orchestrator.onnode.policy.explain import cause_in
+from orchestrator.onnode.policy.lines import cause_in
 
 START = "squeue -j {job} --start"
 SHOW = "scontrol show job {job}"
@@ -23,17 +23,16 @@ WAITS: tuple[Cause, ...] = (
     Cause("held_by_admin", PROGRAM, SHOW,
           "it is held by an administrator",
           "ask who runs the cluster why",
-          "jobheldadmin | job held by administrator | jobheld"),
+          "job held by administrator | jobheld"),
     Cause("requeue_held", PROGRAM, RELEASE,
           "Slurm put it back in the queue and holds it",
           "look at the node that failed it, then release it",
-          "requeued in held state | launch failed requeued held | launch_failed_requeued_held | requeue_hold | "
-          "jobholdmaxrequeue | maxrequeue | special_exit"),
+          "requeued in held state | launch failed requeued held | launch_failed_requeued_held | requeue_hold | maxrequeue | "
+          "special_exit"),
     Cause("account_invalid", PROGRAM, "sacctmgr show assoc where user=$USER format=account,partition,qos",
           "the account is none that may be used here",
           "correct `account` in the site file",
-          "invalidaccount | accountnotallowed | invalid account | account/partition combination | "
-          "notallowed*account"),
+          "invalidaccount | accountnotallowed | invalid account | account/partition combination | notallowed*account"),
     Cause("qos_invalid", PROGRAM, QOS,
           "the QOS is none that may be used here",
           "correct `qos` in the site file",
@@ -41,25 +40,23 @@ WAITS: tuple[Cause, ...] = (
     Cause("qos_limit", SYMPTOM, QOS,
           "a limit of its QOS is reached",
           "it starts when other jobs end, or ask for less",
-          "qosmax | qosgrp | qosmin | qosresourcelimit | qosjoblimit | qostimelimit | maxjobsperaccount | "
-          "maxcpuperaccount | maxnodeperaccount | maxgresperaccount | violates accounting/qos policy | "
+          "qosmax | qosgrp | qosmin | qosresourcelimit | qosjoblimit | qostimelimit | violates accounting/qos policy | "
           "maxsubmitjobs | per-user limit | peraccount"),
     Cause("association_limit", SYMPTOM, LIMITS,
           "a limit of its account or user is reached",
           "it starts when other jobs end, or ask for less",
-          "assocgrp | assocmax | associationjoblimit | associationresourcelimit | associationtimelimit | "
-          "accountingpolicy"),
+          "assocgrp | assocmax | associationjoblimit | associationresourcelimit | associationtimelimit | accountingpolicy"),
     Cause("partition_down", PROGRAM, PARTITION,
           "the partition takes no jobs to run now",
           "wait, or name another `partition` in the site file",
-          "partitiondown | partitioninactive | partition is down | partition*drained | "
-          "required partition not available"),
+          "partitiondown | partitioninactive | partition is down | partition*drained | required partition not available"),
     Cause("partition_limit", PROGRAM, PARTITION,
           "it asks for more nodes or time than the partition allows",
           "correct `time_limit`, nodes or `partition`",
           "partitionnodelimit | partitiontimelimit | requested time limit is invalid | exceeds partition | "
           "node count specification invalid | more processors requested than permitted | "
-          "requested partition configuration not available"),
+          "requested partition configuration not available | partitionconfig | requested nodes not in this partition | "
+          "invalid time-min specification"),
     Cause("partition_invalid", PROGRAM, PARTITION,
           "there is no such partition",
           "correct `partition` in the site file",
@@ -72,17 +69,20 @@ WAITS: tuple[Cause, ...] = (
           "the reservation is none that may be used, or has not begun",
           "correct `reservation` in the site file",
           "reservationdeleted | reservation is invalid | ^reservation | resv_del_hold | reservation*not available | "
-          "access denied to requested reservation | requested reservation"),
+          "requested reservation"),
     Cause("nodes_unavailable", SYMPTOM, "sinfo -R",
           "nodes that it needs are down, drained or reserved",
           "leave them out, or wait until they are back",
-          "reqnodenotavail | nodes required for job are down | nodedown | unavailablenodes | "
-          "required node not available | frontenddown"),
+          "reqnodenotavail | nodes required for job are down | nodedown | unavailablenodes | required node not available | "
+          "frontenddown"),
     Cause("never_fits", PROGRAM, SHOW,
           "no node has what it asks for",
           "correct nodes, `gpu_request` and `sbatch` of the site",
-          "badconstraints | node configuration is not available | invalid feature specification | "
-          "invalid generic resource | badnodelist | requested node configuration"),
+          "badconstraints | ^constraints | node configuration is not available | feature specification | "
+          "invalid generic resource | invalid gres | invalid trackable resource | insufficient gres | badnodelist | "
+          "requested node configuration | maxmemperlimit | memory specification can not be satisfied | "
+          "memory required by task is not available | invalid node name | cpu count specification invalid | "
+          "cpu count per node can not be satisfied | topology configuration is not available | invalid license specification"),
     Cause("wait_dependency", SYMPTOM, SHOW,
           "it waits for another job",
           "it starts when that one ends",
@@ -114,20 +114,37 @@ WAITS: tuple[Cause, ...] = (
     Cause("submission_denied", PROGRAM, PARTITION,
           "this user may not submit there",
           "ask who runs the cluster",
-          "access/permission denied | user's group not permitted | user not permitted | "
-          "not permitted to use this partition"),
+          "access/permission denied | user's group not permitted | user not permitted | not permitted to use this partition"),
     Cause("controller_trouble", PROGRAM, "scontrol ping",
           "the Slurm controller cannot keep the job (its disk, its plugins)",
           "ask who runs the cluster",
-          "i/o error writing script | plugin*not found*fail | slurmdbd*down"),
+          "i/o error writing script | plugin*not found*fail | slurmdbd*down | systemfailure | slurm internal error | "
+          "unable to connect to database | incompatible versions of client and server"),
+    Cause("submissions_off", SYMPTOM, "scontrol ping",
+          "the cluster takes no new jobs now",
+          "ask who runs the cluster until when",
+          "submissions disabled"),
+    Cause("launch_failed", PROGRAM, RESUME,
+          "Slurm could not start the job's processes on a node",
+          "look at slurmd's log and the prolog on that node; leave the node out until then",
+          "joblaunchfailure | prolog failed"),
+    Cause("wait_configuring", SYMPTOM, START,
+          "its nodes are made ready, or cleaned up after another job",
+          "it starts then",
+          "^prolog | ^cleaning | ^configuring | prologslurmctld"),
+    Cause("slurm_credentials", MACHINE, RESUME,
+          "Slurm's credentials were refused on a node",
+          "are the clocks of the nodes the same, and does munge run on each?",
+          "protocol authentication error | munge | credential"),
     Cause("scheduler_away", SYMPTOM, "scontrol ping",
           "the Slurm controller does not answer",
           "ask again later",
-          "unable to contact slurm controller | socket timed out | slurmctld"),
+          "unable to contact slurm controller | socket timed out | rate limit exceeded | zero bytes were transmitted | "
+          "standby mode | connection timed out | slurmctld"),
     Cause("wait_resources", SYMPTOM, START,
           "other jobs hold the nodes it needs",
           "it starts when they end",
-          "resources"),
+          "resources | requested nodes are busy | powernotavail | powerreserved | jobarraytasklimit | burstbuffer"),
     Cause("wait_priority", SYMPTOM, START,
           "jobs with a higher priority come first",
           "it starts after them",

@@ -163,10 +163,41 @@ class LaunchPart(DocumentPart):
     """What MASTER_ADDR is of the first node of several: its name, or its IPv4 address."""
     hosts: bool | None = None
     """Have all nodes in /etc/hosts of the containers."""
+    shared: list[AbsolutePath] = []
+    """Folders of the containers that are the same one on all nodes of a run."""
     env: dict[Annotated[Variable, AfterValidator(_no_secret)], RunText] = {}
     """Further variables of every run, over all others."""
     unset: list[Variable] = []
     """Variables that the program must not have."""
+
+
+def _logged_variable(text: str) -> str:
+    if text not in OWNED_BY_THE_LOOP and (problem := name_problem(text)):
+        raise refuse(problem)
+    return text
+
+
+def _fact(text: str) -> str:
+    if text not in REFS:
+        raise refuse(f"{text!r} is no fact; accepted: {', '.join(REFS)}{did_you_mean(text, REFS)}")
+    return text
+
+
+class LoggedPart(DocumentPart):
+    """Where a value in the log comes from: a variable of the runs' environment, a fact of the descriptor, or both."""
+
+    env: Annotated[str, AfterValidator(_logged_variable)] | None = None
+    """`SEED` is the seed of the run."""
+    ref: Annotated[str, AfterValidator(_fact)] | None = None
+    """The system's value that the logs must have."""
+    form: Form = "{}"
+    """How the log writes the value, which stands at {}: "{nodes}x{}"."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.env is None and self.ref is None:
+            raise refuse("needs `env` (a variable), `ref` (a fact), or both")
+        return self
 
 
 class SystemRound(DocumentPart):
@@ -194,6 +225,8 @@ class SystemRound(DocumentPart):
     """The image, in place of the workload's."""
     container: ContainerPart = ContainerPart.model_construct()
     launch: LaunchPart = LaunchPart.model_construct()
+    logged: dict[Name, LoggedPart | None] = {}
+    """Over the workload's own, key by key; null takes one away."""
     env: Env = {}
     """Variables of the runs, in place of the workload's or beside them."""
     whole_env: bool = False
@@ -262,35 +295,6 @@ class DataPart(DocumentPart):
     """How large it is, as published; what is much smaller or larger is told. 0: not known."""
     what: str = ""
     """What it is, in words."""
-
-
-def _logged_variable(text: str) -> str:
-    if text not in OWNED_BY_THE_LOOP and (problem := name_problem(text)):
-        raise refuse(problem)
-    return text
-
-
-def _fact(text: str) -> str:
-    if text not in REFS:
-        raise refuse(f"{text!r} is no fact; accepted: {', '.join(REFS)}{did_you_mean(text, REFS)}")
-    return text
-
-
-class LoggedPart(DocumentPart):
-    """Where a value in the log comes from: a variable of the runs' environment, a fact of the descriptor, or both."""
-
-    env: Annotated[str, AfterValidator(_logged_variable)] | None = None
-    """`SEED` is the seed of the run."""
-    ref: Annotated[str, AfterValidator(_fact)] | None = None
-    """The system's value that the logs must have."""
-    form: Form = "{}"
-    """How the log writes the value, which stands at {}: "{nodes}x{}"."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if self.env is None and self.ref is None:
-            raise refuse("needs `env` (a variable), `ref` (a fact), or both")
-        return self
 
 
 class RequiresPart(DocumentPart):

@@ -1,29 +1,39 @@
 """The first cause of what several logs tell: which line of which node says why all of them ended.
 
-A line is a symptom when it has a sign of a cause (causes.py), or is an exception that none knows. The deepest grade counts; of
-several with that grade, the first in its log, and of several nodes the first by the time stamps of the lines where all have one,
-else that of the node that ended by itself, and first. What the program outlived is none.
+The deepest grade (cause.py) counts, wherever it stands: a root cause before an end that nobody knows the cause of, that before
+what another process may be the cause of, that before an echo. Of several of one grade, the first in its log, and of several nodes
+the first by the time stamps of the lines where all have one, else that of the node that ended by itself, and first. What the
+program outlived is none. Where a node that ended by itself, and first, says nothing, its exit code speaks for it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from .cause import ECHO, OTHER, PROGRAM, Cause
-from .causes import BY_NAME, CAUSES, COUNTS, ECHOES, PASSED_OVER
+from .cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, Cause
+from .causes import BY_NAME, EXACTER
+from .lines import MOST_LINE, judge, may_say, shape_of
 from .said import line
-from .trouble import MOST_CHARACTERS, exception_in
+from .trouble import MOST_CHARACTERS
 
-MOST_LINE = 4096
 MOST_SYMPTOMS = 20_000
-OUTLIVED = 5
-"""So many MLLOG records after a line, and the program went on: when one rank is dead, the others stop within a step or two."""
+OUTLIVED, OUTLIVED_STEPS = 5, 3
+"""So many MLLOG records, or lines about a step, after a line, and the program went on: when one rank is dead, the others stop
+within a step or two."""
+LAST_WORDS = 6
+"""What is said in passing counts within so many lines of the end."""
 _ENDED_BY_US, _NOT_ENDED = 143, -1
-_STAMP = re.compile(r"(?:\b\d{4}-(\d\d)-(\d\d)[T ]|\b[IWEF](\d\d)(\d\d) )(\d\d):(\d\d):(\d\d(?:[.,]\d{1,6})?)")
+_EXITS = {132: "crash", 135: "crash", 136: "crash", 137: "killed", 139: "crash"}
+"""128 and a signal that nobody sends to a program that is well (SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV)."""
+_MONTHS = "xxxjanfebmaraprmayjunjulaugsepoctnovdec"
+_STAMP = re.compile(
+    r"(?:\b\d{4}-(\d\d)-(\d\d)[T ]|\b[IWEF](\d\d)(\d\d) |\b([A-Z][a-z][a-z]) {1,2}(\d{1,2}) )(\d\d):(\d\d):(\d\d(?:[.,]\d{1,6})?)"
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_SOURCE = re.compile(rb"\s{4}|\s*(?:\[?(?:rank ?)?\d+\]?:\s?)+\s{4}|\s*[\^~]+\s*$")
 
 
 @dataclass(frozen=True)
@@ -46,99 +56,80 @@ class Ended:
     lasted: int | None = None
 
 
-def _pieces(sign: str) -> tuple[bool, list[str]]:
-    """Return whether a sign stands at the begin of a line, and what lies between its `*`."""
-    return sign.startswith("^"), [piece for piece in sign.lstrip("^").split("*") if piece]
-
-
-def _has(text: str, begins: bool, pieces: list[str]) -> bool:
-    """Whether the pieces of a sign stand in `text`, in order."""
-    at = 0
-    for piece in pieces:
-        found = text.find(piece, at)
-        if found < 0 or (begins and at == 0 and found):
-            return False
-        at = found + len(piece)
-    return True
-
-
-_DIGITS = b"0123456789"
-_ECHO = Cause("", ECHO, "", "", "", "")
-_SIGNS = [
-    (cause, *_pieces(sign), [piece.encode().translate(None, _DIGITS) for piece in _pieces(sign)[1]])
-    for cause, signs in (*((cause, cause.signs) for cause in CAUSES), (_ECHO, ECHOES))
-    for sign in signs
-]
-"""(cause, at the begin of a line, pieces, pieces without digits), in the order in which they count."""
-_LIKE_AN_EXCEPTION = re.compile(
-    rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)|not found|denied|fault|no such"
-)
-
-
-@lru_cache(maxsize=4096)
-def _may_be(shape: bytes) -> tuple[bool, tuple[int, ...]]:
-    """Return whether a line without its digits may be a symptom, and by which signs: lines are many, their shapes are few."""
-    signs = tuple(at for at, (_, _, _, keys) in enumerate(_SIGNS) if all(key in shape for key in keys))
-    return bool(signs or _LIKE_AN_EXCEPTION.search(shape)), signs
-
-
-def _judge(text: str, signs: Sequence[int]) -> tuple[str, int] | None:
-    """Return (cause, grade) of a line that may have `signs`; None where it is no symptom."""
-    low = text.lower()
-    if not any(word in low for word in COUNTS) and any(word in low[:160] for word in PASSED_OVER):
-        return None
-    for cause, begins, pieces, _ in (_SIGNS[at] for at in signs):
-        if _has(low, begins, pieces):
-            return cause.name, cause.grade
-    return ("", OTHER) if exception_in(text) else None
-
-
-def cause_in(text: str, causes: Sequence[Cause] = CAUSES) -> Cause | None:
-    """Return the first cause that has a sign in a line."""
-    low = text.lower()
-    return next((cause for cause in causes if any(_has(low, *_pieces(sign)) for sign in cause.signs)), None)
-
-
 def symptoms(text: bytes) -> list[Symptom]:
     """Return the symptoms in a part of a log, in order. Raises on no bytes."""
     found: list[Symptom] = []
-    records: list[int] = []
-    begin = 0
+    records: deque[int] = deque(maxlen=OUTLIVED)
+    steps: deque[int] = deque(maxlen=OUTLIVED_STEPS)
+    last: deque[int] = deque([0], maxlen=LAST_WORDS)
+    begin, frame = 0, False
     for raw in text.replace(b"\r", b"\n").split(b"\n"):
         if b":::MLLOG" in raw:
             records.append(begin)
-        elif raw:
-            may_be, signs = _may_be(raw[:MOST_LINE].lower().translate(None, _DIGITS))
+        elif raw and not (frame and _SOURCE.match(raw)):
+            last.append(begin)
+            may_be, signs, step, frame = may_say(shape_of(raw))
+            judged = None
             if may_be and len(found) < MOST_SYMPTOMS:
                 told = line(_COLOUR.sub("", raw[:MOST_LINE].decode("utf-8", "replace")), MOST_LINE).strip()
-                judged = _judge(told, signs)
+                judged = judge(told, signs)
                 if judged is not None:
                     found.append(Symptom(*judged, told[:MOST_CHARACTERS], begin, _time(told)))
+            if step and judged is None:
+                steps.append(begin)
         begin += len(raw) + 1
-    outlived = records[-OUTLIVED] if len(records) >= OUTLIVED else 0
-    return [one for one in found if one.offset >= outlived or one.grade < PROGRAM or one.grade == ECHO]
+    outlived = max([seen[0] for seen in (records, steps) if len(seen) == seen.maxlen], default=0)
+    return [one for one in found if _counts(one, outlived, last[0])]
+
+
+def _counts(one: Symptom, outlived: int, last: int) -> bool:
+    """Whether a symptom is none that the program outlived, or that was only said in passing."""
+    if one.grade == MENTION:
+        return one.offset >= max(last, outlived)
+    return one.offset >= outlived or one.grade < PROGRAM or one.grade == ECHO
 
 
 def _time(text: str) -> float | None:
     found = _STAMP.search(text[:200])
     if found is None:
         return None
-    month, day = found[1] or found[3], found[2] or found[4]
-    days = int(month) * 31 + int(day)
-    return days * 86400.0 + int(found[5]) * 3600 + int(found[6]) * 60 + float(found[7].replace(",", "."))
+    month = _MONTHS.find(found[5].lower()) // 3 if found[5] else int(found[1] or found[3])
+    days = month * 31 + int(found[2] or found[4] or found[6])
+    return days * 86400.0 + int(found[7]) * 3600 + int(found[8]) * 60 + float(found[9].replace(",", "."))
 
 
 def first_cause(told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> tuple[str, Symptom] | None:
     """Return the node and the line that tell the first cause; None where there is no symptom. `told` is in rank order."""
-    firsts = {node: min(found, key=lambda one: one.grade) for node, found in told.items() if found}
+    firsts = {node: first for node, found in told.items() if (first := _first(found, _by_exit(node, told, ends)))}
     if not firsts:
         return None
     deepest = min(one.grade for one in firsts.values())
-    left = {node: one for node, one in firsts.items() if one.grade == deepest}
+    grades = (deepest, MENTION) if deepest == SYMPTOM else (deepest,)  # who waits for a node that is gone says so, too
+    left = {node: one for node, one in firsts.items() if one.grade in grades}
     stamps = [one.time for one in left.values() if one.time is not None]
     if len(stamps) == len(left):
         return min(left.items(), key=lambda item: item[1].time or 0.0)
     return min(left.items(), key=lambda item: _order(ends.get(item[0], Ended())))
+
+
+def _first(found: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
+    """Return what counts of one log: the first of the deepest grade, or the line that says the same more exactly."""
+    first = min(found, key=lambda one: one.grade, default=by_exit)
+    if first is None or (by_exit is not None and first.grade > by_exit.grade):
+        return by_exit
+    exacter = EXACTER.get(first.cause, ())
+    return next((one for one in found if one.cause in exacter), first)
+
+
+def _by_exit(node: str, told: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> Symptom | None:
+    """Return what the exit code of a node tells that ended by itself, and before all others, with no word about it."""
+    code = ends.get(node, Ended()).exit or 0
+    if code not in _EXITS or any(one.grade < ECHO for one in told[node]):
+        return None
+    own = _order(ends[node])
+    if any(_order(end) <= own for other, end in ends.items() if other != node):
+        return None
+    return Symptom(_EXITS[code], END, f"exit code {code}", -1)
 
 
 def _order(end: Ended) -> tuple[bool, int]:

@@ -1,47 +1,36 @@
-"""The line of a log that tells why a program died, and what several nodes tell of it in one sentence."""
+"""The last line of a log that tells why a program died, and what several nodes tell of it in one sentence."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 
+from .cause import END
+from .lines import MOST_LINE, judge, may_say, shape_of, without_label
 from .said import line
 
 TAIL_BYTES = 1 << 16
 MOST_CHARACTERS, MOST_TOLD = 200, 3
-_LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)")
-_WORDS = re.compile(
-    r"what\(\):|Fatal Python error|Segmentation fault|Bus error|Illegal instruction|Memory access fault|HSA_STATUS_ERROR"
-    r"|(?:HIP|CUDA|hip|NCCL|RCCL) error|out of memory|No space left|[Cc]ommand not found|: command not found"
-    r"|: No such file or directory|: Permission denied|(?i:^(?:error|fatal|failed)[:\s])"
-)
-# What follows from another one's end, or only says that there was one.
-_AFTER = re.compile(
-    r"ChildFailedError|SignalException|BrokenPipe|ConnectionReset|ConnectionRefused|DistBackendError|DistNetworkError|DistStoreError"
-    r"|[Cc]onnection (?:closed|reset)|remote process exited|KeyboardInterrupt|SystemExit"
-)
-_WEAK = re.compile(r"terminate called|core dumped|^Aborted|\bKilled$|^orchestrator: local rank")
 
 
 def telling_line(tail: bytes) -> str:
-    """Return the last line that says what went wrong in the end of a log, "" where none does. Raises on no bytes."""
-    weak = ""
+    """Return the last line that says what went wrong in the end of a log, "" where none does. Raises on no bytes.
+
+    What another process may be the cause of is told where the program says nothing else, and what only echoes another one's end
+    where it says neither.
+    """
+    told: dict[int, str] = {}
     for raw in reversed(tail[-TAIL_BYTES:].replace(b"\r", b"\n").split(b"\n")):
-        text = _LABEL.sub("", line(raw[:4096].decode("utf-8", "replace"), 4096)).strip()
-        if text.startswith(":::MLLOG"):
+        may_be, signs, *_ = may_say(shape_of(raw))
+        if not may_be or b":::MLLOG" in raw:
             continue
-        if exception_in(text):
-            return text[:MOST_CHARACTERS]
-        if not weak and (_AFTER.match(text) or _WEAK.search(text) or _EXCEPTION.match(text)):
-            weak = text[:MOST_CHARACTERS]
-    return weak
-
-
-def exception_in(text: str) -> bool:
-    """Return whether a line says that something went wrong in its own words: an exception, or one of the usual ones."""
-    text = _LABEL.sub("", text).strip()
-    return bool(_EXCEPTION.match(text) or _WORDS.search(text)) and not _AFTER.search(text)
+        text = without_label(line(raw[:MOST_LINE].decode("utf-8", "replace"), MOST_LINE))
+        judged = judge(text, signs)
+        if judged is not None:
+            told.setdefault(max(END, judged[1]), text[:MOST_CHARACTERS])
+            if END in told:
+                break
+    return told[min(told)] if told else ""
 
 
 def way_of(error: str) -> str:

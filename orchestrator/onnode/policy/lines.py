@@ -1,0 +1,123 @@
+"""What one line of a log says: the cause that has a sign in it, and how deep that is. The only place that reads such lines.
+
+First the signs that are said of nothing else, then the loose ones (cause.py), in the order of the tables; then what only echoes the
+end of another process; then whether it is an exception at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+from .cause import ECHO, END, MENTION, Cause
+from .causes import CAUSES
+from .symptom_causes import COUNTS, ECHOES, PASSED_OVER
+
+MOST_LINE = 4096
+_NEAR_BEGIN = 160
+_GRAM = 4
+_DIGITS = b"0123456789"
+_LABEL = re.compile(r"^(?:\s*\[?(?:rank ?)?\d+\]?:\s?)*\s*")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Failure|Exit)(?::\s|:?$)")
+_WORDS = re.compile(
+    r"what\(\):|Fatal Python error|HSA_STATUS_ERROR|(?:HIP|CUDA|hip|NCCL|RCCL) error|(?i:^(?:error|fatal|failed)[:\s])"
+)
+_FAILS = re.compile(r"error|fatal|fail|exception|critical|assert|abort|panic|what\(\)")
+_PASSED = re.compile(PASSED_OVER)
+_LIKE_AN_EXCEPTION = re.compile(rb"error|exception|interrupt|failure|exit|fatal|failed|what\(\)")
+_STEP = re.compile(rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s")
+
+_Sign = tuple[Cause, bool, bool, list[str], list[bytes]]
+
+
+def _sign(cause: Cause, text: str) -> _Sign:
+    """(cause, is it loose, is it at the begin of a line, what lies between its `*`, the same without digits)."""
+    pieces = [piece for piece in text.lstrip("~^").split("*") if piece]
+    return (
+        cause,
+        text.startswith("~"),
+        text.lstrip("~").startswith("^"),
+        pieces,
+        [piece.encode().translate(None, _DIGITS) for piece in pieces],
+    )
+
+
+_ECHO = Cause("", ECHO, "", "", "", " | ".join(ECHOES))
+
+
+@lru_cache(maxsize=16)
+def _signs(causes: tuple[Cause, ...]) -> list[_Sign]:
+    """Return the signs of `causes` in the order in which they count."""
+    return sorted((_sign(cause, text) for cause in causes for text in cause.signs if text), key=lambda sign: sign[1])
+
+
+_SIGNS = [*_signs(CAUSES), *_signs((_ECHO,))]
+
+
+def _has(text: str, begins: bool, pieces: list[str]) -> bool:
+    """Whether the pieces of a sign stand in `text`, in order."""
+    at = 0
+    for piece in pieces:
+        found = text.find(piece, at)
+        if found < 0 or (begins and at == 0 and found):
+            return False
+        at = found + len(piece)
+    return True
+
+
+def shape_of(raw: bytes) -> bytes:
+    """Return a line without its digits: lines are many, their shapes are few."""
+    return raw[:MOST_LINE].lower().translate(None, _DIGITS)
+
+
+@lru_cache(maxsize=1)
+def _index() -> tuple[dict[bytes, list[int]], list[int]]:
+    """Return which signs a line may have that has a few letters in it (the rarest of each sign), and the signs that are shorter.
+
+    So a line costs its length, not the number of signs: there are more than a thousand of them.
+    """
+    grams = [{key[at : at + _GRAM] for key in sign[4] for at in range(len(key) - _GRAM + 1)} for sign in _SIGNS]
+    often = Counter(gram for found in grams for gram in found)
+    index: dict[bytes, list[int]] = {}
+    for at, found in enumerate(grams):
+        if found:
+            index.setdefault(min(found, key=lambda gram: (often[gram], gram)), []).append(at)
+    return index, [at for at, found in enumerate(grams) if not found]
+
+
+@lru_cache(maxsize=4096)
+def may_say(shape: bytes) -> tuple[bool, tuple[int, ...], bool, bool]:
+    """Return of a line of that shape: may it say why, by which signs, does it tell of a step of training, or of a stack's frame."""
+    index, short = _index()
+    likely = {at for begin in range(len(shape) - _GRAM + 1) for at in index.get(shape[begin : begin + _GRAM], ())}
+    signs = tuple(at for at in sorted(likely.union(short)) if all(key in shape for key in _SIGNS[at][4]))
+    return bool(signs or _LIKE_AN_EXCEPTION.search(shape)), signs, bool(_STEP.search(shape)), b'file "' in shape
+
+
+def without_label(text: str) -> str:
+    """Return a line without what torchrun and srun write before it: `[rank3]:`, ` 3: `."""
+    return _LABEL.sub("", text).strip()
+
+
+def judge(text: str, signs: Sequence[int] | None = None) -> tuple[str, int] | None:
+    """Return (name of the cause, grade) of a line, "" for an exception that none knows and for an echo; None where it says nothing.
+
+    `signs`: those that it may have (`may_say`), where that is known.
+    """
+    text = without_label(text)
+    low = text.lower()
+    raised = _EXCEPTION.match(text)
+    if not raised and _PASSED.search(low, 0, _NEAR_BEGIN) and not any(word in low for word in COUNTS):
+        return None
+    for cause, loose, begins, pieces, _ in _SIGNS if signs is None else (_SIGNS[at] for at in signs):
+        if _has(low, begins, pieces):
+            return cause.name, MENTION if loose and cause.grade < MENTION and not _FAILS.search(low) else cause.grade
+    return ("", END) if raised or _WORDS.search(text) else None
+
+
+def cause_in(text: str, causes: tuple[Cause, ...] = CAUSES) -> Cause | None:
+    """Return the first cause that has a sign in a text that is known to say what went wrong, or why something waits."""
+    low = text.lower()
+    return next((cause for cause, _, begins, pieces, _ in _signs(causes) if _has(low, begins, pieces)), None)
