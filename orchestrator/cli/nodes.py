@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
-from orchestrator.cli.output import print_json, print_table
+from orchestrator.cli.output import print_json, print_remark, print_table
 from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
-from orchestrator.words import Screen, TextTable, cell, duration, train_time
+from orchestrator.words import Screen, TextTable, duration, train_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,9 +81,9 @@ def run(args: Namespace) -> int:
         print_table(GROUPS, _group_rows(groups))
         print()
     for text, names in _remarks(history).items():
-        print(f"{cell(text)} ({fold(names)})")
+        print_remark(f"{text} ({fold(names)})")
     for text in pointers:
-        print(f"slow: {cell(text)}")
+        print_remark(f"slow: {text}")
     if starts:
         print()
         print_table(STARTUP, [_start_row(one) for one in starts])

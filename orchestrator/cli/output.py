@@ -9,7 +9,7 @@ import re
 import sys
 from contextlib import suppress
 
-from orchestrator.words import PIPE, UNSHOWN, Screen, bare, clean, facts
+from orchestrator.words import PIPE, UNSHOWN, Screen, bare, cell, clean, facts, folded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +74,13 @@ def draw(lines: Iterable[str]) -> None:
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
     """Print rows as wide as the terminal is; in a pipe with every column, one line each."""
     draw(table.lines(rows, screen()))
+
+
+def print_remark(text: str) -> None:
+    """A sentence under a table: on a terminal no line is wider than it, and what is folded stands indented."""
+    width = screen().width
+    lines = [cell(text)] if width is None else folded(cell(text), width - 4)
+    draw([lines[0], *(f"    {line}" for line in lines[1:])])
 
 
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:

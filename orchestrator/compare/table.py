@@ -30,7 +30,7 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
         ],
     ]
     lines += SIDES.lines(rows, screen)
-    lines += [f"note: {clean(note)}" for note in comparison.notes]
+    lines += [f"note: {clean(note)}" for note in dict.fromkeys(comparison.notes)]
     for kind, heading in _HEADINGS.items():
         found_here = [one for one in comparison.differences if one.kind == kind]
         if found_here:

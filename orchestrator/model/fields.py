@@ -280,37 +280,28 @@ SbatchLine = Annotated[str, AfterValidator(_sbatch)]
 RunOption = Annotated[str, AfterValidator(_run_option)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Size = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+def _only(**keys: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a mapping that has exactly these keys."""
+    return {"type": "object", "properties": keys, "required": [*keys], "additionalProperties": False}
+
+
+_MINUTES = _only(
+    fixed={"type": "integer", "description": "Minutes, however many runs."},
+    per_run={"type": "integer", "description": "Minutes for each run."},
+)
 ENV_SCHEMA: dict[str, Any] = {
     "type": "object",
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
     "additionalProperties": {
         "anyOf": [
             {"type": ["string", "null"]},
-            {
-                "type": "object",
-                "properties": {"ref": {"enum": list(values.REFS)}},
-                "required": ["ref"],
-                "additionalProperties": False,
-            },
-            {
-                "type": "object",
-                "properties": {"unique": {"type": "string"}},
-                "required": ["unique"],
-                "additionalProperties": False,
-            },
-            {
-                "type": "object",
-                "required": ["minutes"],
-                "additionalProperties": False,
-                "properties": {
-                    "minutes": {
-                        "type": "object",
-                        "required": ["fixed", "per_run"],
-                        "additionalProperties": False,
-                        "properties": {"fixed": {"type": "integer"}, "per_run": {"type": "integer"}},
-                    }
-                },
-            },
+            _only(ref={"enum": list(values.REFS), "description": "The system's value of this name."}),
+            _only(
+                unique={"type": "string", "description": "What comes before a time stamp that is new for every job."}
+            ),
+            _only(minutes={**_MINUTES, "description": "fixed + NEXP x per_run, computed when the bundle starts."}),
         ]
     },
 }

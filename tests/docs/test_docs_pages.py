@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,23 @@ def test_every_argument_has_a_help_text(name: str) -> None:
         assert [
             arguments.written(action) for action in arguments.arguments(one) if not arguments.help_text(action)
         ] == []
+
+
+def described(schema: object) -> Iterator[tuple[str, bool]]:
+    """Every key of a JSON Schema, however deep, and whether a text says what it is: its own, or that of the part it refers to."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        for key, about in properties.items() if isinstance(properties, dict) else ():
+            yield key, "description" in about or "$ref" in about
+        schema = list(schema.values())
+    for one in schema if isinstance(schema, list) else ():
+        yield from described(one)
+
+
+@pytest.mark.parametrize("kind", reference.DOCUMENTS)
+def test_every_key_of_a_schema_has_a_description(kind: str) -> None:
+    found = list(described(reference.json_schema(kind)))
+    assert len(found) > 30 and [key for key, has_text in found if not has_text] == []
 
 
 def test_every_environment_variable_is_on_its_page() -> None:

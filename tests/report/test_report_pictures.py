@@ -1,6 +1,6 @@
 """The report as a picture at every look, beside the one that was looked at and kept (tests/report/pictures/).
 
-GOLDEN=record writes them anew: look at them before they are committed. The browser itself compares, so that nothing is needed
+GOLDEN=write writes them anew: look at them before they are committed. The browser itself compares, so that nothing is needed
 to read a PNG. Pictures are small, and a tolerance lets letters be drawn a little differently; what moves, vanishes or changes its
 colour is more than that. They hold for Debian's fonts: elsewhere only test_report_browser.py measures.
 """
@@ -22,7 +22,7 @@ from test_report_browser import LOOKS
 
 from orchestrator.cli import main
 
-RECORD = os.environ.get("GOLDEN") == "record"
+WRITE = os.environ.get("GOLDEN") == "write"
 PICTURES = Path(__file__).resolve().parent / "pictures"
 SCALE = {"telephone": 0.35, "desk": 0.2, "dark": 0.2, "paper": 0.25}
 STRONG, MOST = 40, 0.004
@@ -77,10 +77,10 @@ def test_it_looks_as_it_was_seen(page: Page, report: Path, tmp_path: Path, look:
     kept, now = PICTURES / f"{look}.png", tmp_path / f"{look}.png"
     page.look(**LOOKS[look])
     page.open(report)
-    page.photograph(kept if RECORD else now, scale=SCALE[look])
-    if not RECORD:
+    page.photograph(kept if WRITE else now, scale=SCALE[look])
+    if not WRITE:
         found = differs(page, kept, now)
-        assert found["share"] <= MOST, f"{look}: {found}; look at {now}, then GOLDEN=record if it is right"
+        assert found["share"] <= MOST, f"{look}: {found}; look at {now}, then GOLDEN=write if it is right"
 
 
 @pytest.mark.parametrize(
