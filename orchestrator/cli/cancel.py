@@ -48,7 +48,7 @@ def run(args: Namespace) -> int:
     [picture] = look([run_set.layout.root], [scheduler])
     stuck = [job_id for job_id, gone in jobs.items() if not gone]
     if args.json:
-        print_json({"jobs": jobs, **as_json(picture)})
+        print_json("cancel", {"jobs": jobs, **as_json(picture)})
     elif not stuck:
         print(_told(picture, list(jobs)))
     if stuck:

@@ -152,7 +152,7 @@ def _list(args: Namespace) -> ExitCode:
         everything = [listing.line(system) for system in _catalogue(args).systems()]
     systems = [one for one in everything if _wanted(one, args)]
     if args.json:
-        print_json(systems)
+        print_json("systems", {"systems": systems})
         return ExitCode.OK
     if not systems:
         note(f"none of the {len(everything)} systems is like that; orchestrator systems lists them")
@@ -189,7 +189,7 @@ def _show(args: Namespace) -> ExitCode:
         return _show_system(args)
     entry = _entry(args, args.name, args.workload, args.round, dict(args.env))
     if args.json:
-        print_json(entry_json(entry))
+        print_json("entry", entry_json(entry))
         return ExitCode.OK
     if args.why:
         _print_why(entry)
@@ -208,7 +208,7 @@ def _show_system(args: Namespace) -> ExitCode:
         entries = [_round_json(system, *one) for one in rounds]
         from orchestrator.model.listing import line
 
-        print_json({**line(system), "entries": entries})
+        print_json("system", {**line(system), "entries": entries})
         return ExitCode.OK
     print(f"{system.name}: {system.title}")
     rows = [
@@ -336,7 +336,8 @@ def _diff(args: Namespace) -> ExitCode:
     found = differences(left, right)
     names = tuple(f"{entry.system}:{entry.workload}:{entry.round}" for entry in (left, right))
     if args.json:
-        print_json({"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]})
+        told = {"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]}
+        print_json("systems-diff", told)
     elif found:
         print_table(
             TextTable("NAME", "WHAT", *names),
@@ -378,10 +379,11 @@ def _validate(args: Namespace) -> ExitCode:
             problems += error.problems
     if args.json:
         print_json(
+            "systems-validate",
             {
                 "problems": [str(problem) for problem in problems],
                 "files": [{"file": name, "kind": kind, "warnings": warnings} for name, kind, warnings in fine],
-            }
+            },
         )
     else:
         _print_fine(fine)
@@ -432,9 +434,11 @@ def _new(args: Namespace) -> ExitCode:
 
 
 def _schema(args: Namespace) -> ExitCode:
+    import json
+
     from orchestrator.model.schema import json_schema
 
-    print_json(json_schema(args.kind))
+    print(json.dumps(json_schema(args.kind), indent=2, ensure_ascii=False))
     return ExitCode.OK
 
 

@@ -99,7 +99,7 @@ def test_run_is_submit_watch_score(cli: Commands, site: Path) -> None:
         subprocess.run(
             [sys.executable, "-m", "orchestrator", "status", "--site", site, "--json"], capture_output=True, check=True
         ).stdout
-    )
+    )["sets"]
     assert one["state"] == "complete"
     ran, verdict = cli.out, cli.code
     cli("score", one["set"], "--json")

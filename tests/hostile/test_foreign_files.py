@@ -296,7 +296,7 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
 
     monkeypatch.setattr(picture, "judge", failing)
     answer = call(["status", "--site", str(place.parent / "site.yaml"), "--json"])
-    told = {Path(one["set"]).name: one for one in json.loads(answer.out)}
+    told = {Path(one["set"]).name: one for one in json.loads(answer.out)["sets"]}
     assert told["other"]["state"] == "complete" and told[a_set.name]["state"] == "damaged"
     assert "ZeroDivisionError" in told[a_set.name]["reason"]
     assert call(["status", str(a_set)]).code == ExitCode.INTERNAL
@@ -304,7 +304,7 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
 
 def test_a_set_without_its_description_is_a_damaged_row(a_set: Path, place: Path) -> None:
     (a_set / "set.json").unlink()
-    [told] = json.loads(call(["status", "--site", str(place.parent / "site.yaml"), "--json"]).out)
+    [told] = json.loads(call(["status", "--site", str(place.parent / "site.yaml"), "--json"]).out)["sets"]
     assert (told["state"], told["reason"]) == ("damaged", "set.json is missing")
 
 

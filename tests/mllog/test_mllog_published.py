@@ -273,7 +273,7 @@ def test_the_commands_and_their_exit_codes(published: dict[str, Path], tmp_path:
     text = command("score", str(published[DELL]))
     assert text.returncode == 0 and text.stdout.startswith("valid score: 3.00 min\n")
     two = command("score", str(published[DELL]), str(published[MI355X]), "--json")
-    assert two.returncode == 0 and [len(item["runs"]) for item in json.loads(two.stdout)] == [10, 10]
+    assert two.returncode == 0 and [len(item["runs"]) for item in json.loads(two.stdout)["scores"]] == [10, 10]
     assert command("check", str(published[MI355X])).returncode == 0
     checked = command("check", str(published[DELL]), "--json")
     assert checked.returncode == 1 and json.loads(checked.stdout)["findings"][0]["file"] == "result_9.txt"

@@ -36,7 +36,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "--json")
-    found = {one["name"]: one for one in json.loads(out)}
+    found = {one["name"]: one for one in json.loads(out)["systems"]}
     assert found["MI325X_08x08x32"]["workloads"] == {"flux1": ["6.0"]}
     assert found["MI325X_08x08x32"]["nodes"] == 8
 
