@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import pkgutil
 import re
@@ -12,6 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import outputs
 import pytest
 
 import orchestrator
@@ -216,7 +216,7 @@ def test_errors_are_json_for_programs(tmp_path: Path, words: list[str], code: in
     site.write_text("scheduler: local\nlog_dir: /nowhere/sets\n")
     words = [word.replace("SITE", str(site)) for word in words]
     done = shell("ORCHESTRATOR", words)
-    said = json.loads(done.stdout)
+    said = outputs.checked(done.stdout)
     assert list(said) == ["schema", "kind", "error"] and (said["schema"], said["kind"]) == (1, "error")
     assert list(said["error"]) == ["code", "message", "hint"]
     assert said["error"]["code"] == done.returncode == code

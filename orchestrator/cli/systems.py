@@ -5,7 +5,7 @@
   orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
   orchestrator systems validate FILE...                         check systems, workloads and site files
   orchestrator systems new NAME --workload W ...                write a commented descriptor to start from
-  orchestrator systems schema system|workload|site              JSON Schema for editors
+  orchestrator systems schema system|workload|site|outputs      JSON Schema: of descriptors for editors, of what --json prints
 
 Example:
 
@@ -69,8 +69,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     validate = _action(actions, "validate", "check descriptors")
     validate.add_argument("files", metavar="FILE", nargs="+", help="a YAML file of any kind")
     _add_new(_action(actions, "new", "write a commented descriptor"))
-    schema = _action(actions, "schema", "JSON Schema of a kind of descriptor")
-    schema.add_argument("kind", choices=("system", "workload", "site"), help="kind of descriptor")
+    schema = _action(actions, "schema", "JSON Schema of a kind of descriptor, or of what --json prints")
+    schema.add_argument(
+        "kind", choices=("system", "workload", "site", "outputs"), help="kind of descriptor, or `outputs`"
+    )
 
 
 def _add_filters(parser: ArgumentParser) -> None:
@@ -434,11 +436,7 @@ def _new(args: Namespace) -> ExitCode:
 
 
 def _schema(args: Namespace) -> ExitCode:
-    import json
-
-    from orchestrator.model.schema import json_schema
-
-    print(json.dumps(json_schema(args.kind), indent=2, ensure_ascii=False))
+    print((data_dir("schemas") / f"{args.kind}.json").read_text(encoding="utf-8"), end="")
     return ExitCode.OK
 
 

@@ -41,7 +41,8 @@ def answers(place: Path, whole: Path, seed: int) -> Iterator[tuple[Answer, str]]
     all_of_them = call(["status", "--site", str(site), "--json"])
     yield all_of_them, all_of_them.problem or not_shown(all_of_them, root)
     live = any(
-        one["state"] in ("unknown", "pending", "starting", "running", "ending") for one in json.loads(all_of_them.out)["sets"]
+        one["state"] in ("unknown", "pending", "starting", "running", "ending")
+        for one in json.loads(all_of_them.out)["sets"]
     )
     for words in lines(root, site, out):
         answer = call(words)
