@@ -5,6 +5,7 @@
 # make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
 # make docs      the documentation site, as plain files in build/docs
+# make pictures  docs/pictures: the demo recorded in a terminal, and its report; needs Chromium
 # make reference the generated pages, completions and man page, from the parsers and the models (tools/reference.py)
 # make zipapp    dist/orchestrator.pyz: the command and all it needs in one file, for machines without network
 # make lock      write requirements-dev.txt anew: the versions that the three above install
@@ -26,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JOBS := 3
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo unit test long faults check docs reference zipapp lock lab lab-down clean
+.PHONY: help demo unit test long faults check docs pictures reference zipapp lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -38,6 +39,7 @@ test: $(VENV)/tested
 	lab/with $(PYTEST) $(ARGS)
 
 long: $(VENV)/tested
+	$(PIP) --editable '.[export]'
 	lab/with $(PYTEST) -m long $(ARGS)
 
 faults: $(VENV)/tested
@@ -52,6 +54,9 @@ check: $(VENV)/tested
 docs: build/docs-venv/installed
 	build/docs-venv/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 	echo "build/docs/index.html"
+
+pictures: $(VENV)/tested
+	$(BIN)/python tools/pictures.py
 
 reference: $(VENV)/installed
 	$(BIN)/python tools/reference.py

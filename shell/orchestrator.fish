@@ -26,7 +26,7 @@ end
 
 set -g __orchestrator_systems 1xC885A_M8-8xMI350X-OAM-288GB ESC_A8A_MI325X MI300X_01x08x32 MI300X_02x08x32 MI300X_04x08x32 MI300X_08x08x32 MI300X_16x08x32 MI300X_1x8x1 MI300X_1x8x1_Dell MI300X_1x8x1_Krai MI300X_1x8x1_Krai_stack50 MI300X_1x8x1_MangoBoost MI300X_1x8x1_Oracle MI300X_2x8x1 MI300X_4x8x1 MI300X_64x08x16 MI325X_08x08x32 MI325X_08x08x32_Dell MI325X_1node MI325X_1x8x1 MI325X_1x8x1_GigaComputing MI325X_1x8x1_MangoBoost MI325X_1x8x1_MiTAC MI325X_1x8x1_QCT MI325X_1x8x1_Supermicro MI325X_1x8x1_Supermicro_MangoBoost MI325X_2x8x1 MI350X_01x08x64 MI350X_1x8x1 MI350X_1x8x1_MiTAC_SUTA MI350X_1x8x1_MiTAC_SUTB MI350X_2x8x1 MI350X_2x8x1_tp1pp1ep1_gbs64 MI350X_akash_1x8x1 MI350X_akash_4x8x1 MI355X_01x08x64 MI355X_02x08x64 MI355X_04x08x64 MI355X_08x08x32 MI355X_1x8x1 MI355X_1x8x1_Dell MI355X_1x8x1_Dell_XE9785 MI355X_1x8x1_GigaComputing MI355X_1x8x1_HPE MI355X_1x8x1_MiTAC MI355X_1x8x1_Oracle MI355X_1x8x1_Supermicro MI355X_2x8x1_tp1pp1ep1_gbs64 local_2x2x8 tinybox_8xMI300X
 set -g __orchestrator_workloads bert builtin flux1 gpt_oss_20b llama2_70b_lora llama31_8b
-set -g __orchestrator_pages api architecture commands deep descriptors events exit-codes explain explanation/comparison explanation/how-a-set-runs explanation/statistics explanation/versions explanation/why-a-bundle glossary howto/install howto/own-system howto/own-workload howto/reproduce-flux1 howto/reproduce-llama2-70b-lora howto/reproduce-llama31-8b howto/several-people howto/short-time-limits howto/site-file howto/slower-than-published howto/submit-to-mlcommons howto/troubleshooting howto/without-docker images-and-data index ledger network notify package preflight published reference/cli reference/environment reference/json reference/keys report scoring set-folder tuning tutorial/first-set
+set -g __orchestrator_pages api architecture commands deep descriptors events exit-codes explain explanation/comparison explanation/how-a-set-runs explanation/statistics explanation/versions explanation/why-a-bundle glossary howto/install howto/own-system howto/own-workload howto/reproduce-flux1 howto/reproduce-llama2-70b-lora howto/reproduce-llama31-8b howto/several-people howto/short-time-limits howto/site-file howto/slower-than-published howto/submit-to-mlcommons howto/troubleshooting howto/without-docker images-and-data index ledger network notify package preflight published reference/cli reference/environment reference/json reference/keys reference/runs report scoring set-folder tuning tutorial/first-set
 
 complete -c orchestrator -f
 complete -c orchestrator -n __fish_use_subcommand -a help -d 'tell more of a command'
@@ -56,11 +56,12 @@ complete -c orchestrator -n __fish_use_subcommand -a published -d 'the published
 complete -c orchestrator -n __fish_use_subcommand -a tune -d 'host settings of the nodes: plan, apply, verify, revert, status'
 complete -c orchestrator -n __fish_use_subcommand -a compare -d 'sets and published entries against each other, with how sure the difference is'
 complete -c orchestrator -n __fish_use_subcommand -a report -d 'one self-contained page about a set; also Markdown, CSV and JSON'
+complete -c orchestrator -n __fish_use_subcommand -a export -d 'the runs of finished sets as CSV, Parquet, or in MLflow'
 complete -c orchestrator -n __fish_use_subcommand -a package -d 'the submission tree of one or more sets, checked before it is written'
 complete -c orchestrator -n __fish_use_subcommand -a demo -d 'the whole path with no Slurm, Docker, GPU or root'
 complete -c orchestrator -n __fish_use_subcommand -a docs -d 'the documents: guides, reference, explanation'
 complete -c orchestrator -n __fish_use_subcommand -a completion -d 'print the completion for bash, zsh or fish'
-complete -c orchestrator -n '__orchestrator_at help 0' -a 'init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report package demo docs completion'
+complete -c orchestrator -n '__orchestrator_at help 0' -a 'init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report export package demo docs completion'
 complete -c orchestrator -n '__fish_seen_subcommand_from init' -s o -l output -r -F -d 'default: ./site.yaml'
 complete -c orchestrator -n '__fish_seen_subcommand_from init' -l force -d 'replace a file that is there'
 complete -c orchestrator -n '__fish_seen_subcommand_from init' -s y -l yes -d 'ask nothing'
@@ -311,6 +312,13 @@ complete -c orchestrator -n '__fish_seen_subcommand_from report' -l ruleset -x -
 complete -c orchestrator -n '__fish_seen_subcommand_from report' -l workload -r -F -d 'logs of a workload that is no MLPerf benchmark: the document with its target and number of runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from report' -l window -d 'more runs than needed: report the median window of consecutive runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from report' -l site -r -F -d 'site file, to find sets by name and the newest one'
+complete -c orchestrator -n '__orchestrator_at export 0' -a '(__orchestrator_sets)'
+complete -c orchestrator -n '__fish_seen_subcommand_from export' -s o -l output -x -d 'file to write'
+complete -c orchestrator -n '__fish_seen_subcommand_from export' -l format -x -a 'csv parquet mlflow' -d 'default: by the ending of FILE, else csv'
+complete -c orchestrator -n '__fish_seen_subcommand_from export' -l ruleset -x -d 'round whose rules count, such as 6.0.0, or own: the workload'\''s own, no MLPerf benchmark'
+complete -c orchestrator -n '__fish_seen_subcommand_from export' -l workload -r -F -d 'logs of a workload that is no MLPerf benchmark: the document with its target and number of runs'
+complete -c orchestrator -n '__fish_seen_subcommand_from export' -l site -r -F -d 'site file'
+complete -c orchestrator -n '__fish_seen_subcommand_from export' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__orchestrator_at package 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -s o -l output -r -F -d 'the submitter'\''s folder'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l submitter -x -d 'the organisation that hands in'

@@ -237,6 +237,7 @@ tune_fail() {
 lock_state() { # [EXISTING]: with a word, fail when there is no folder instead of making it
   while :; do
     [[ -z ${1:-} || -d $TUNE_STATE/owners ]] || return 1
+    command -v flock >/dev/null || { tune_fail "the program flock is not on this host's PATH; it comes with util-linux"; return; }
     [[ -d $TUNE_STATE/owners ]] || mkdir -p "$TUNE_STATE/owners" 2>/dev/null || { tune_fail "cannot make $TUNE_STATE; root is needed"; return; }
     { exec {tune_lock}>"$TUNE_STATE/lock"; } 2>/dev/null || { [[ -d $TUNE_STATE ]] || continue; tune_fail "cannot write to $TUNE_STATE; root is needed"; return; }
     flock -w 60 "$tune_lock" || { tune_fail "somebody has held the lock $TUNE_STATE/lock for a minute"; return; }

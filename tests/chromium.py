@@ -64,9 +64,14 @@ class Page:
     def point(self, x: float, y: float) -> None:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def photograph(self, file: Path) -> None:
-        """Write the whole page as a PNG."""
-        told = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def photograph(self, file: Path, *, whole: bool = True, scale: float = 1.0) -> None:
+        """Write the page as a PNG, smaller by `scale`: the whole of it, or what the window shows."""
+        size = "[document.documentElement.clientWidth, {}]".format(
+            "document.documentElement.scrollHeight" if whole else "innerHeight"
+        )
+        width, height = self.run(size)
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": scale}
+        told = self.call("Page.captureScreenshot", captureBeyondViewport=whole, clip=clip)
         file.write_bytes(base64.b64decode(told["data"]))
 
     def paper(self, file: Path) -> None:

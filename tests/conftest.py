@@ -121,7 +121,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xd
         item.add_marker(pytest.mark.xdist_group("lab"))
     elif place in TOGETHER:
         item.add_marker(pytest.mark.xdist_group(place))
-    if not needs_whole_machine(item) and not place.startswith(WHOLE):
+    if not (needs_whole_machine(item) or item.get_closest_marker("long") or place.startswith(WHOLE)):
         item.add_marker(pytest.mark.unit)
 
 

@@ -32,6 +32,9 @@ def test_spread(k): tell("spread", k)
 @pytest.mark.parametrize("k", range(10))
 def test_host(k): tell("host", k)
 
+@pytest.mark.long
+def test_long(): tell("long", 0)
+
 def test_bad():
     tell("bad", 0)
     assert 0
@@ -82,4 +85,4 @@ def test_the_seed_is_told_and_gives_the_same_order(suite: Path) -> None:
 
 
 def test_the_fast_ones_are_named(suite: Path) -> None:
-    assert "1 failed, 10 passed, 10 deselected" in run(suite, "-m", "unit").stdout
+    assert "1 failed, 10 passed, 11 deselected" in run(suite, "-m", "unit").stdout

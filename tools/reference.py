@@ -21,6 +21,7 @@ from shell_files import shell_files
 from orchestrator.cli import COMMANDS, command_parser
 from orchestrator.model.listing import INDEX, index_text
 from orchestrator.model.schema import DOCUMENTS, json_schema
+from orchestrator.report.columns import COLUMNS
 
 MADE = "<!-- Made by tools/reference.py (`make reference`); a test compares. -->\n"
 
@@ -160,10 +161,34 @@ def keys_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+# ---- columns of `export` ----
+
+
+def runs_page() -> str:
+    kinds = {str: "text", int: "whole number", float: "number", bool: "0 or 1; in Parquet true or false"}
+    lines = [
+        "# Columns of exported runs",
+        "",
+        MADE,
+        "One row per run, in `orchestrator export` and in `orchestrator report --format csv`. A cell is empty where no log and",
+        "no file of the set tells. In CSV an apostrophe stands before a text that a spreadsheet would take for a formula.",
+        "",
+        "| column | value | |",
+        "|---|---|---|",
+        *(f"| `{one.name}` | {kinds[one.kind]} | {cell(one.text)} |" for one in COLUMNS),
+        "",
+        "In MLflow numbers are metrics, texts are parameters, and the metric `evaluation` has every evaluation, with its",
+        "samples as the step. The experiment is the benchmark. The tag `orchestrator.run` is `SET/RUN`; a run that is there",
+        "is not written again.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def made() -> dict[Path, str]:
     """Every file that this writes, with its text."""
     pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
     pages[TOP / "docs/reference/json.md"] = outputs_page(MADE)
+    pages[TOP / "docs/reference/runs.md"] = runs_page()
     pages[TOP / "systems" / INDEX] = index_text()
     schemas = {**{kind: json_schema(kind) for kind in DOCUMENTS}, "outputs": outputs_schema()}
     for kind, schema in schemas.items():

@@ -48,6 +48,7 @@ COMMANDS: dict[str, str] = {
     "tune": "host settings of the nodes: plan, apply, verify, revert, status",
     "compare": "sets and published entries against each other, with how sure the difference is",
     "report": "one self-contained page about a set; also Markdown, CSV and JSON",
+    "export": "the runs of finished sets as CSV, Parquet, or in MLflow",
     "package": "the submission tree of one or more sets, checked before it is written",
     "demo": "the whole path with no Slurm, Docker, GPU or root",
     "docs": "the documents: guides, reference, explanation",
@@ -107,7 +108,7 @@ def _run(args: list[str]) -> int:
     if not args or args[0] in ("-h", "--help", "help"):
         print(_usage())
         return 0 if args else 2
-    if args[0] in ("-V", "--version"):
+    if args[0] in ("-V", "--version", "version"):
         from orchestrator import __version__
 
         print(f"orchestrator {__version__}")

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 
 SITE_HELP = "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)"
+MOST = 999_999_999
 MOST_SPARES = 1000
 MOST_SIDE_BY_SIDE = 999
 
@@ -160,7 +161,22 @@ def side_by_side(text: str) -> int:
 def positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    if int(text) > MOST:
+        raise ArgumentTypeError(f"{text!r} is above {MOST}")
     return int(text)
+
+
+def words(text: str) -> list[str]:
+    """A command in one argument, quoted as for a shell."""
+    from shlex import split
+
+    try:
+        found = split(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no command: {error}") from None
+    if not found:
+        raise ArgumentTypeError(f"{text!r} is no command")
+    return found
 
 
 def seconds(text: str) -> float:

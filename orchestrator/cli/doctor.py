@@ -25,6 +25,7 @@ from orchestrator.words import TextTable
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
+    from orchestrator.onnode.policy.verdict import Row
 
 CHECKS = TextTable(
     "CHECK", "VERDICT", "WHERE", "WHAT", "WHAT MENDS IT", states=("VERDICT",), below=("WHAT", "WHAT MENDS IT")
@@ -51,9 +52,19 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json("doctor", {"fit": not failed, "checks": [asdict(row) for row in rows]})
     else:
-        print_table(CHECKS, [(row.check, row.verdict, row.node, row.text, row.remedy) for row in rows])
+        print_table(CHECKS, _alike(rows))
         print(f"{len(failed)} of {len(rows)} checks failed: {', '.join(failed)}" if failed else "fit")
     return ExitCode.NO_SCORE if failed else ExitCode.OK
+
+
+def _alike(rows: list[Row]) -> list[tuple[str, ...]]:
+    """A row of the table for all nodes of which a check says the same, in the order of the first of them."""
+    from orchestrator.nodes.names import fold
+
+    nodes: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in rows:
+        nodes.setdefault((row.check, row.verdict, row.text, row.remedy), []).append(row.node)
+    return [(check, verdict, fold(where), *rest) for (check, verdict, *rest), where in nodes.items()]
 
 
 COMMAND = Command(

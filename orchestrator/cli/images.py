@@ -18,7 +18,6 @@ example:
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
 import time
@@ -29,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system, positive
+from orchestrator.cli.arguments import add_engine, add_json, add_site, add_system, positive, words
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
@@ -75,6 +74,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--engine-command",
         metavar="COMMAND",
+        type=words,
+        default=[],
         help="how nodes call their engine, such as "
         "'sudo -n docker' (default: the site's container.command, else its engine)",
     )
@@ -149,7 +150,7 @@ class _Task:
     @cached_property
     def command(self) -> list[str]:
         if self.args.engine_command:
-            return shlex.split(self.args.engine_command)
+            return list(self.args.engine_command)
         container = self.site.container if self.site else None
         return list(container.command or [container.engine]) if container else ["docker"]
 

@@ -20,6 +20,7 @@ from orchestrator.cli.arguments import add_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.resources import user_path
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def run(args: Namespace) -> int:
     from orchestrator.site.find import Wishes, find
     from orchestrator.site.write import write_site
 
-    path = args.output.expanduser()
+    path = user_path(str(args.output))
     if path.exists() and not args.force:
         raise UsageError(
             f"{path} is there already", hint=f"orchestrator doctor --site {path} checks it; --force writes it anew"

@@ -17,7 +17,7 @@ from orchestrator.cli.arguments import add_json, add_site
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json
 from orchestrator.cli.status import draw_all, site_sets
-from orchestrator.errors import ExitCode, UsageError
+from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -42,7 +42,8 @@ def run(args: Namespace) -> int:
             write_bytes(args.output, exposition(found).encode(), sync=False)
             args.output.chmod(0o644)  # the collector is another user
         except OSError as error:
-            raise UsageError(f"{args.output} cannot be written: {error.strerror or error}") from error
+            kind = SetError if is_full(error) else UsageError
+            raise kind(f"{args.output} cannot be written: {error.strerror or error}") from error
     return ExitCode.OK
 
 

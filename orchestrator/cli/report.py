@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_rules
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
+from orchestrator.resources import user_path
 
 if TYPE_CHECKING:
     from orchestrator.report.model import Report
@@ -90,7 +91,7 @@ def _run_all(args: Namespace) -> int:
 
     if args.format not in ("", "html"):
         raise UsageError(f"--all writes pages, not {args.format}", hint="orchestrator status --json lists all sets")
-    log_dir = Path(args.folder).expanduser() if args.folder else log_dir_of(need_site(args.site))
+    log_dir = user_path(args.folder) if args.folder else log_dir_of(need_site(args.site))
     own = own_rules(args.workload, args.ruleset, args.site)
     folders = [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
     if not folders:
@@ -133,18 +134,18 @@ def _text(report: Report, chosen: str) -> str:
     if chosen == "csv":
         from orchestrator.report.spreadsheet import spreadsheet
 
-        return spreadsheet(report)
+        return spreadsheet([report])
     from orchestrator.cli.output import json_text
     from orchestrator.report.document import document
 
     return json_text("report", document(report)) + "\n"
 
 
-def write_file(path: str | Path, content: str) -> int:
+def write_file(path: str | Path, content: str | bytes) -> int:
     """Write a file at once and return its bytes. Raises UsageError when it cannot be written, SetError on a full disk."""
     from orchestrator.onnode.records import write_bytes
 
-    data = content.encode("utf-8", "replace")
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
     try:
         write_bytes(Path(path), data)
     except OSError as error:

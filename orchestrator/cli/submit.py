@@ -81,11 +81,12 @@ def submit_entry(
 
     `words` are further ones for sbatch. An error of the scheduler names the set that stays.
     """
-    from orchestrator.evidence.sets import RunSet
+    from orchestrator.evidence.sets import RunSet, check_log_dir
     from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.create import create, find_unsubmitted
     from orchestrator.runset.submit import submit
 
+    check_log_dir(site_log_dir(entry.site))  # before Slurm is asked about limits, which can take its time
     record, files, log_dir = _compose(entry, nexp)
     run_set = find_unsubmitted(record, log_dir)
     if run_set is not None:

@@ -3,7 +3,7 @@
   orchestrator systems [--gpu G --workload W --round R ...]      the catalogue, or what fits all that is given
   orchestrator systems show NAME [--workload W --round R --why] one system, or what composition makes of it
   orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
-  orchestrator systems validate FILE...                         check systems, workloads and site files
+  orchestrator systems validate FILE|DIR...                     check systems, workloads and site files
   orchestrator systems new NAME --workload W ...                write a commented descriptor to start from
   orchestrator systems schema system|workload|site|outputs      JSON Schema: of descriptors for editors, of what --json prints
 
@@ -67,7 +67,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     diff.add_argument("left", metavar="A", help="SYSTEM[:WORKLOAD[:ROUND]]")
     diff.add_argument("right", metavar="B", help="SYSTEM[:WORKLOAD[:ROUND]]")
     validate = _action(actions, "validate", "check descriptors")
-    validate.add_argument("files", metavar="FILE", nargs="+", help="a YAML file of any kind")
+    validate.add_argument(
+        "files",
+        metavar="FILE|DIR",
+        nargs="+",
+        help="a YAML file of any kind, or a folder of them as --systems-dir takes it",
+    )
     _add_new(_action(actions, "new", "write a commented descriptor"))
     schema = _action(actions, "schema", "JSON Schema of a kind of descriptor, or of what --json prints")
     schema.add_argument(
@@ -130,10 +135,10 @@ def run(args: Namespace) -> int:
     return int(actions[args.action](args))
 
 
-def _catalogue(args: Namespace) -> Catalogue:
+def _catalogue(args: Namespace, *further: Path) -> Catalogue:
     from orchestrator.model import Catalogue
 
-    return Catalogue(_folders(args))
+    return Catalogue([*further, *_folders(args)])
 
 
 def _folders(args: Namespace) -> list[Path]:
@@ -373,10 +378,11 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
 def _validate(args: Namespace) -> ExitCode:
     from orchestrator.model.validation import validate_file
 
-    catalogue, problems, fine = _catalogue(args), [], []
-    for name in args.files:
+    problems, fine = [], []
+    catalogue = _catalogue(args, *(Path(name) for name in args.files if Path(name).is_dir()))
+    for file in (one for name in args.files for one in _files_of(Path(name))):
         try:
-            fine.append((name, *validate_file(catalogue, Path(name))))
+            fine.append((str(file), *validate_file(catalogue, file)))
         except DescriptorError as error:
             problems += error.problems
     if args.json:
@@ -394,6 +400,16 @@ def _validate(args: Namespace) -> ExitCode:
             return ExitCode.BAD_INPUT
         raise DescriptorError(problems, hint="orchestrator docs descriptors describes every key")
     return ExitCode.OK
+
+
+def _files_of(path: Path) -> list[Path]:
+    """The file itself, or the documents of a folder of one's own. Raises UsageError for a folder without any."""
+    if not path.is_dir():
+        return [path]
+    found = [one for place in (".", "shared", "workloads") for one in sorted((path / place).glob("*.yaml"))]
+    if not found:
+        raise UsageError(f"{path}: there is no document in this folder, in shared/ or in workloads/ (*.yaml)")
+    return found
 
 
 def _print_fine(fine: Sequence[tuple[str, str, list[str]]]) -> None:
@@ -428,6 +444,9 @@ def _new(args: Namespace) -> ExitCode:
         args.output.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(draft.text)
+    except FileExistsError as error:
+        hint = "it may have been edited: remove it, or give another folder with -o"
+        raise UsageError(f"{path} is there already", hint=hint) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     print(path)

@@ -21,7 +21,7 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_site, positive, seconds
+from orchestrator.cli.arguments import MOST, add_json, add_site, positive, seconds
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import note, print_json, print_table
@@ -90,7 +90,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _descriptor(text: str) -> int:
-    if not text.isdecimal():
+    if not (text.isascii() and text.isdecimal()) or int(text) > MOST:
         raise ArgumentTypeError(f"{text!r} is not a file descriptor")
     return int(text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from orchestrator.container.image import EngineError, Image, Look, image_of
 if TYPE_CHECKING:
     from docker import DockerClient
 
+_KNOCK_S = 10.0
 CONNECT_HINT = "start the engine, or say where it is: --engine unix:///path/of/the.sock, or DOCKER_HOST"
 
 
@@ -30,6 +32,10 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
     where = address or os.environ.get("DOCKER_HOST", "") or "unix:///var/run/docker.sock"
     client = None
     try:
+        _knock(where)
+    except OSError as error:
+        raise EngineError(f"the container engine at {where}: {words(error)}", hint=CONNECT_HINT) from error
+    try:
         client = docker.DockerClient(base_url=where, timeout=math.ceil(timeout_s), version="auto")
         yield client
     except (DockerException, RequestException) as error:
@@ -39,6 +45,14 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
     finally:
         if client is not None:
             client.close()
+
+
+def _knock(where: str) -> None:
+    """Raise OSError where nobody listens at a socket: the SDK would leave its own one open then."""
+    if where.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_KNOCK_S)
+            probe.connect("/" + where.removeprefix("unix://").lstrip("/"))
 
 
 def words(error: Exception) -> str:

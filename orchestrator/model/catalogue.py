@@ -34,6 +34,7 @@ class Catalogue:
                     f"there is no folder {one}",
                     hint="--systems-dir, and systems_dirs in the site file, name folders with system descriptors",
                 )
+        self._beside: list[Path] = []
         self._systems: dict[Path, tuple[Document, System]] = {}
         self._workloads: dict[Path, tuple[Document, Workload]] = {}
 
@@ -43,7 +44,7 @@ class Catalogue:
 
     @cached_property
     def _workload_files(self) -> dict[str, Path]:
-        return _files([*(one / "workloads" for one in self.dirs), data_dir("workloads")])
+        return _files([*(one / "workloads" for one in self.dirs), data_dir("workloads"), *self._beside])
 
     def system_names(self) -> list[str]:
         """Return the names of all systems; reads no file."""
@@ -64,9 +65,13 @@ class Catalogue:
     def system(self, name: str) -> tuple[Document, System]:
         """Return the system `name` (or the only one that begins so, or in the file `name`) with its document.
 
+        The workloads beside a file are known from then on, behind all others: the file may be about one of them.
         Raises UsageError when there is none, DescriptorError when it is wrong.
         """
         path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
+        if path not in self._system_files.values() and (beside := path.parent / "workloads") not in self._beside:
+            self._beside.append(beside)
+            self.__dict__.pop("_workload_files", None)
         if path not in self._systems:
             document = read(path)
             system = validate(document, System)

@@ -90,10 +90,41 @@ class LaunchPart(DocumentPart):
     """What MASTER_ADDR is of the first node of several: its name, or its IPv4 address."""
     hosts: bool | None = None
     """Have all nodes in /etc/hosts of the containers."""
+    shared: list[AbsolutePath] = []
+    """Folders of the containers that are the same one on all nodes of a run."""
     env: dict[Annotated[Variable, AfterValidator(_no_secret)], RunText] = {}
     """Further variables of every run, over all others."""
     unset: list[Variable] = []
     """Variables that the program must not have."""
+
+
+def _logged_variable(text: str) -> str:
+    if text not in OWNED_BY_THE_LOOP and (problem := name_problem(text)):
+        raise refuse(problem)
+    return text
+
+
+def _fact(text: str) -> str:
+    if text not in REFS:
+        raise refuse(f"{text!r} is no fact; accepted: {', '.join(REFS)}{did_you_mean(text, REFS)}")
+    return text
+
+
+class LoggedPart(DocumentPart):
+    """Where a value in the log comes from: a variable of the runs' environment, a fact of the descriptor, or both."""
+
+    env: Annotated[str, AfterValidator(_logged_variable)] | None = None
+    """`SEED` is the seed of the run."""
+    ref: Annotated[str, AfterValidator(_fact)] | None = None
+    """A fact of the descriptor, such as nodes."""
+    form: Form = "{}"
+    """How the log writes the value, which stands at {}: "{nodes}x{}"."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.env is None and self.ref is None:
+            raise refuse("needs `env` (a variable), `ref` (a fact), or both")
+        return self
 
 
 class SystemRound(DocumentPart):
@@ -123,6 +154,8 @@ class SystemRound(DocumentPart):
     """Replaces single options of the workload's round."""
     launch: LaunchPart = LaunchPart.model_construct()
     """How runs are started, where not as the workload's round says."""
+    logged: dict[Name, LoggedPart | None] = {}
+    """Over the workload's own, key by key; null takes one away."""
     env: Env = {}
     """Variables that differ from those of the workload's round."""
     whole_env: bool = False
@@ -191,35 +224,6 @@ class DataPart(DocumentPart):
     """Its published size; 0: not known."""
     what: str = ""
     """For people."""
-
-
-def _logged_variable(text: str) -> str:
-    if text not in OWNED_BY_THE_LOOP and (problem := name_problem(text)):
-        raise refuse(problem)
-    return text
-
-
-def _fact(text: str) -> str:
-    if text not in REFS:
-        raise refuse(f"{text!r} is no fact; accepted: {', '.join(REFS)}{did_you_mean(text, REFS)}")
-    return text
-
-
-class LoggedPart(DocumentPart):
-    """Where a value in the log comes from: a variable of the runs' environment, a fact of the descriptor, or both."""
-
-    env: Annotated[str, AfterValidator(_logged_variable)] | None = None
-    """`SEED` is the seed of the run."""
-    ref: Annotated[str, AfterValidator(_fact)] | None = None
-    """A fact of the descriptor, such as nodes."""
-    form: Form = "{}"
-    """How the log writes the value, which stands at {}: "{nodes}x{}"."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if self.env is None and self.ref is None:
-            raise refuse("needs `env` (a variable), `ref` (a fact), or both")
-        return self
 
 
 class RequiresPart(DocumentPart):

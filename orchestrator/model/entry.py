@@ -267,8 +267,8 @@ class Entry(Facts):
 
     @property
     def logged(self) -> tuple[Logged, ...]:
-        """What the logs of this entry should say, by the workload's document."""
-        parts = {**self.documents.workload.logged, **self.documents.stack.logged}
+        """What the logs of this entry should say, by the documents."""
+        parts = {**self.documents.workload.logged, **self.documents.stack.logged, **self.documents.mine.logged}
         return tuple(self._logged(key, part) for key, part in parts.items() if part is not None)
 
     def _logged(self, key: str, part: LoggedPart) -> Logged:

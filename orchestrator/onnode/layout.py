@@ -58,6 +58,10 @@ class Layout:
         """What one node says about itself: hold.log, tunables.tsv, network.json, hardware.json, scratch/."""
         return self.nodes / node
 
+    def shared(self, group: str) -> Path:
+        """Folders that the containers of a group of nodes have in common, as long as they run."""
+        return self.root / "shared" / group
+
     def run(self, run: int) -> Path:
         return self.runs / str(run)
 

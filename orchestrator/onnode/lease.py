@@ -111,6 +111,10 @@ def look(path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S) -
         now = server_now(path.parent)
     except OSError:
         now = time.time()
+    if touched - now > BEAT_S:  # of a clock that was set back meanwhile: it counts from now on
+        with suppress(OSError):
+            os.utime(path)
+        touched = now
     sight = Sight(process, job, now - touched)
     return holder, judge(holder, viewer, sight, stale_s)
 

@@ -6,6 +6,7 @@ Reading never raises: a file that is missing gives None, one that cannot be used
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -257,14 +258,21 @@ def write(record: StateFile, path: PathLike, *, sync: bool = True) -> None:
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
     """Replace `path` by `content` as a whole. Raises OSError and leaves nothing behind then.
 
-    What a link points to is replaced, not the link; a device or a pipe is written to. Without `sync` the content may be lost
-    with the machine, but is never half there for a reader.
+    What a link points to is replaced, not the link; a device, or a pipe that somebody reads, is written to. Without `sync` the
+    content may be lost with the machine, but is never half there for a reader.
     """
     path = Path(path)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        with open(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC), "wb") as file:
+            os.set_blocking(file.fileno(), True)
+            file.write(content)
         return
-    _replace(path.resolve() if path.is_symlink() else path, content, sync)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    _replace(target, content, sync)
 
 
 def _replace(path: Path, content: bytes, sync: bool) -> None:

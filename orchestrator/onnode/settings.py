@@ -106,6 +106,7 @@ class Settings:
     launch_ranks: str
     launch_master: str
     launch_hosts: int
+    launch_shared: tuple[str, ...]
     launch_env: tuple[str, ...]
     launch_unset: tuple[str, ...]
     pass_env: tuple[str, ...]
@@ -173,6 +174,12 @@ def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, s
         source = data.get(variable, "")
         found.append((variable, source if below == "." or not source else f"{source}/{below}", f"{target}:{mode}"))
     return found
+
+
+def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
+    """Return place in the container -> name of its folder, for LAUNCH_SHARED of settings.sh; a mount of the site there wins."""
+    of_the_site = {mount.split("\t")[1] for mount in site_mounts}
+    return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
 
 
 def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:

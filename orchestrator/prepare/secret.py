@@ -19,7 +19,7 @@ class Secret:
     """A value that shows itself to nobody by accident."""
 
     def __init__(self, name: str, value: str) -> None:
-        if not value or len(value) < 8 or not value.isascii() or not value.isprintable() or " " in value:
+        if not 8 <= len(value) <= MAX_BYTES or not value.isascii() or not value.isprintable() or " " in value:
             raise UsageError(f"{name}: this is no token (one line of at least 8 printable characters, without blanks)")
         self.name = name
         self._value = value
@@ -52,7 +52,7 @@ def _content(path: Path) -> str:
         with open_regular(path) as file:
             # Of the open file, so that nobody can put another one in its place in between.
             _check_mode(path, os.fstat(file.fileno()))
-            return file.read(MAX_BYTES).decode("ascii").strip()
+            return file.read(MAX_BYTES + 1).decode("ascii").strip()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

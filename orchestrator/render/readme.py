@@ -18,7 +18,7 @@ _LABELS = {"set": "SET", "job": "JOB", "node": "NODE"}
 def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for folders that are not known yet."""
     from orchestrator.onnode.agent.container import bind, client_argv
-    from orchestrator.onnode.settings import folders
+    from orchestrator.onnode.settings import folders, shared_folders
 
     channel = f"{entry.site.container.channel_dir}/orch-UID-JOB-NODE"
     results = f"{channel}/results" if entry.site.container.results == "local" else "SET/nodes/NODE/scratch"
@@ -28,6 +28,8 @@ def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
         bind(source or f"${variable}", *target.rsplit(":", 1))
         for variable, source, target in folders(values["mounts"], data)
     ]
+    shared = shared_folders(entry.launch.shared, values["site_mounts"])
+    volumes += [bind(f"SET/shared/JOB-1/{name}", target) for target, name in shared.items()]
     volumes += [bind(*mount.split("\t")) for mount in values["site_mounts"]]
     volumes += [bind(entry.code_path, entry.code_dir)] if entry.code_path else []
     argv = client_argv(

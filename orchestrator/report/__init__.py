@@ -4,5 +4,5 @@ as Markdown, as CSV or as JSON.
 from orchestrator.report.reading import read_report   # a folder -> Report
 from orchestrator.report.page import page             # Report -> one self-contained HTML file
 from orchestrator.report.markdown import markdown     # Report -> text for pasting
-from orchestrator.report.spreadsheet import rows      # Report -> CSV
+from orchestrator.report.spreadsheet import spreadsheet   # Reports -> CSV
 """

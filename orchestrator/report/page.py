@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.report.curves import MOST_CURVES
 from orchestrator.report.figures import plain
-from orchestrator.report.markup import LONGEST, Safe, clean
+from orchestrator.report.markup import LONGEST, Safe, clean, join, tag
 from orchestrator.report.model import Report
 from orchestrator.report.rows import patterns
 from orchestrator.report.sections import sections
@@ -59,13 +59,13 @@ def _headline(report: Report) -> str:
     return "no valid score" if score.minutes is None else f"{unit.text(score.minutes, 2)} {unit.name}"
 
 
-def _subtitle(report: Report) -> str:
+def _subtitle(report: Report) -> Safe:
     score = report.score
     parts = ["Not an MLPerf result" if score.own else "MLPerf Training", score.rules_text]
     parts += [f"{score.division} division"] if score.division else []
-    if set_id := report.described.get("set_id"):
-        parts.append(f"set {clean(set_id)}")
-    return " · ".join(parts)
+    if not (set_id := report.described.get("set_id")):
+        return join(" · ".join(parts))
+    return join(" · ".join([*parts, ""]), tag("span", f"set {clean(set_id)}", class_="id"))
 
 
 def _key(report: Report) -> list[tuple[str, str]]:

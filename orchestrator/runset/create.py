@@ -147,11 +147,6 @@ def _make(folder: Path, record: SetRecord, place: Path) -> None:
 
 def _explained(error: OSError, log_dir: Path) -> SetError:
     where = f"cannot create a set in {log_dir}"
-    if not log_dir.is_dir():
-        return SetError(
-            f"{where}: there is no such folder",
-            hint=f"mkdir -p {log_dir} (on storage that all nodes see), or correct log_dir in the site file",
-        )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SetError(f"{where}: {error.strerror}; nothing was created", hint=f"make room: df -h {log_dir}; quota -s")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError, UsageError, did_you_mean
+from orchestrator.resources import user_path
 from orchestrator.scheduler import slurm_site
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import Partition
@@ -158,8 +159,8 @@ def _log_dir(
     """Put the first folder that a node sees and can write; return what that node told."""
     places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
     if not wishes.log_dir:
-        places.insert(0, Path(ask("folder for the sets, on storage that all nodes see", str(places[0]))).expanduser())
-    tries = [Path(wishes.log_dir).expanduser()] if wishes.log_dir else list(dict.fromkeys(places))
+        places.insert(0, user_path(ask("folder for the sets, on storage that all nodes see", str(places[0]))))
+    tries = [user_path(wishes.log_dir)] if wishes.log_dir else list(dict.fromkeys(places))
     peer, problems = _two(found.values["partition"]) if srun is not None else "", []
     for folder in tries:
         if not folder.is_absolute():

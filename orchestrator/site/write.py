@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.model.schema import json_schema
 from orchestrator.model.sites import load_site
 from orchestrator.onnode.records import write_bytes
@@ -14,7 +14,12 @@ from orchestrator.site.text import site_text
 
 
 def write_site(path: Path, found: SiteFound) -> None:
-    """Write `found` to `path`, and STEM.schema.json beside it. Raises UsageError, DescriptorError; nothing is changed then."""
+    """Write `found` to `path`, and STEM.schema.json beside it.
+
+    Raises UsageError, DescriptorError, SetError on a full disk; nothing is changed then.
+    """
+    if not path.name or path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name the file with -o FILE")
     schema = path.with_name(f"{path.stem}.schema.json")
     text = site_text(found.values, found.remarks, name=path.name, schema=schema.name)
     trial = path.with_name(f".{path.name}.trial")
@@ -28,6 +33,7 @@ def write_site(path: Path, found: SiteFound) -> None:
         write_bytes(schema, (json.dumps(json_schema("site"), indent=1) + "\n").encode())
         write_bytes(path, text.encode())
     except OSError as error:
-        raise UsageError(
+        kind = SetError if is_full(error) else UsageError
+        raise kind(
             f"{path} cannot be written: {error.strerror or error}", hint="name another place with -o FILE"
         ) from error

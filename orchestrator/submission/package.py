@@ -217,7 +217,7 @@ def check_place(directory: Path) -> None:
     if directory.is_dir() and any(directory.iterdir()):
         raise UsageError(
             f"{directory} exists and is not empty; a package is never mixed with other files",
-            hint=f"give a new folder with -o, such as {directory.with_name(directory.name + '-2')}",
+            hint=f"give a new folder with -o, such as {str(directory).rstrip('/')}-2",
         )
 
 

@@ -17,6 +17,7 @@ from ports import free_port
 
 CODE = Path(__file__).parents[2] / "workloads" / "builtin"
 LIMIT_S = 120
+HOST = ["unshare", "--uts", "bash", "-c", 'hostname "$1"; exec "${@:2}"', "_"]
 PIPE_BYTES = 1 << 20  # a whole log fits, so processes can be waited for before they are read
 
 
@@ -72,7 +73,8 @@ class Launcher:
                 if time.monotonic() > until:
                     raise
 
-    def start(self, node: int, nodes: int, port: int, **variables: str) -> subprocess.Popen[str]:
+    def start(self, node: int, nodes: int, port: int, *, host: str = "", **variables: str) -> subprocess.Popen[str]:
+        """Start a node; `host`: in a name space of its own, with this host name."""
         contract = {
             "PATH": os.environ["PATH"],
             "SEED": "7",
@@ -83,7 +85,7 @@ class Launcher:
         }
         environment = {name: value for name, value in (contract | variables).items() if value}
         process = subprocess.Popen(
-            ["bash", str(CODE / "run_and_time.sh")],
+            [*(HOST + [host] if host else []), "bash", str(CODE / "run_and_time.sh")],
             env=environment,
             text=True,
             stdout=subprocess.PIPE,

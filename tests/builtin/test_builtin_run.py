@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,3 +192,23 @@ def test_the_code_folder_may_be_read_only(tmp_path: Path) -> None:
     }
     done = subprocess.run(["bash", str(tmp_path / "run_and_time.sh")], env=variables, capture_output=True, check=True)
     assert b"run_stop" in done.stdout
+
+
+def test_ranks_by_the_nodes_names_whatever_the_launcher_says(launcher: Any) -> None:
+    """As torchrun's c10d rendezvous numbers them: node10 before node9, and the records come from there."""
+    if subprocess.run(["unshare", "--uts", "true"], capture_output=True).returncode:
+        pytest.skip("a host name of one's own needs root")
+    port, names = launcher.port(), {"BUILTIN_RANKS_PER_NODE": "2", "BUILTIN_RANKS_BY_NAME": "1"}
+    hosts = ("node9", "node10", "node11")
+    plain = launcher.run(3, BUILTIN_RANKS_PER_NODE="2")
+    ended = launcher.finish([launcher.start(k, 3, port, host=host, **names) for k, host in enumerate(hosts)])
+    assert ended.codes == [0, 0, 0]
+    keys = [
+        [json.loads(line[9:])["key"] for line in out.splitlines() if line[:8] == ":::MLLOG"] for out in ended.outputs
+    ]
+    assert [one[-1:] for one in keys] == [[], ["run_stop"], []] and keys[1][0] == "init_start"
+    losses = [json.loads(line[9:])["value"] for line in ended.outputs[1].splitlines() if '"eval_accuracy"' in line]
+    assert losses == plain.losses, "who is where does not change what is trained"
+    more, port = {**names, "BUILTIN_ALL_RANKS_START": "1"}, launcher.port()
+    ended = launcher.finish([launcher.start(k, 2, port, host=host, **more) for k, host in enumerate(hosts[:2])])
+    assert [out.count('"init_start"') for out in ended.outputs] == [2, 2]

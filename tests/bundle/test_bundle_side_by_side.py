@@ -30,6 +30,7 @@ trap 'ran end' EXIT
 """
 PYTHON = """#!/bin/bash
 [[ ! -e %(folder)s/dead-$ORCH_NODE ]] || exit 1
+while [[ -e %(folder)s/late-$ORCH_NODE ]]; do sleep 0.1; done
 exec python3 "$@"
 """
 
@@ -115,6 +116,28 @@ def test_a_node_unlike_those_of_the_other_groups_runs_nothing(bundles: Bundles, 
     else:
         assert any("no more runs on local0: node local0: kernel is 5.9" in text for text in one.job["warnings"])
     assert {(bundles.folder / f"root/local{rank}/proc/k").read_text() for rank in range(3 + spares)} == {"0\n"}
+    assert one.left_behind() == []
+
+
+def test_groups_wait_a_while_for_one_another_and_who_comes_later_has_to_be_like_them(bundles: Bundles) -> None:
+    env = with_a_setting(bundles, nodes=3, refusing=[])
+    for rank, version in enumerate(("6.0", "5.9", "5.9")):
+        release = bundles.folder / f"root/local{rank}/proc/sys/kernel/osrelease"
+        release.parent.mkdir(parents=True)
+        release.write_text(f"{version}\n")
+    for node in ("local1", "local2"):
+        (bundles.folder / f"late-{node}").touch()
+    plan = f"rm -f {bundles.folder}/late-*; until [[ -e {bundles.folder}/go ]]; do sleep 0.1; done"
+    knob = str(bundles.folder / "ours.yaml")
+    more = {"tunables": "apply", "tuning": {"profile": knob}, "limits": {"container_start_seconds": 10}}
+    loop = bundles.start(**make(bundles, plan, nexp=3, side_by_side=3, **more), **env)
+    until(lambda: (bundles.folder / "ran").exists(), 60)  # although two groups are not there
+    until(lambda: len([text for text in bundles.set.job["warnings"] if "no more runs on local" in text]) == 2)
+    (bundles.folder / "go").touch()
+    assert loop.end() == 0, loop.out
+    one = bundles.set
+    assert {node for run in range(1, 4) for node in one.run(run)["nodes"]} == {"local0"}, "not most, but the first"
+    assert all("kernel is" in text for text in one.job["warnings"] if "no more runs" in text), one.job["warnings"]
     assert one.left_behind() == []
 
 

@@ -40,6 +40,16 @@ workloads:
 """
 
 
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def until(done: Callable[[], Any], limit_s: float = 120.0) -> Any:
     """Poll `done` until it gives something true; fail after `limit_s`."""
     deadline = time.monotonic() + limit_s

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from controller_parts import write_set
+from controller_parts import Clock, write_set
 
 from orchestrator.evidence.asking import FIRST_S, HOUR_S, QUICK, STEADY_S, Asking, pause_s
 from orchestrator.evidence.sets import SubmissionRecord, open_set
@@ -16,14 +16,6 @@ from orchestrator.onnode.records import JobRecord, write
 from orchestrator.scheduler.slurm import FIELD, RECORD, Slurm
 
 Fake = Callable[[str, str], Path]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def most_within_an_hour(times: list[float]) -> int:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from controller_parts import Commands, until, write_set
-from replayed import differences
 
 from orchestrator.errors import ExitCode, SchedulerError
 from orchestrator.evidence.sets import SubmissionRecord, open_set
@@ -28,31 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 SYSTEM = ("local_2x2x8", "builtin")
-
-
-@pytest.fixture
-def shared(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of this test's own on the storage that all nodes see; this process talks to the lab's Slurm."""
-    monkeypatch.setenv("SLURM_CONF", lab.env["SLURM_CONF"])
-    path = lab.shared / f"controller-{uuid.uuid4().hex[:8]}"
-    path.mkdir()
-    yield path
-    names = [f"orch-{folder.name}" for folder in path.iterdir()]
-    for job in Slurm().jobs(names=names).values():
-        if job.alive:
-            Slurm().cancel(job.id, 0.1)
-    assert differences(path) == []
-    subprocess.run(["rm", "-rf", str(path)], check=True)
-
-
-@pytest.fixture
-def lab_site(shared: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "lab.yaml"
-    path.write_text(
-        f'kind: site\nscheduler: slurm\nlog_dir: {shared}\ncontainer:\n  engine: none\ntunables: "off"\n'
-        'clear_caches: false\ntime_limit: "00:10:00"\n'
-    )
-    return path
 
 
 def script(shared: Path, body: str) -> Path:

@@ -64,6 +64,7 @@ CALLS = {
     "compare SET SET SET": "comparisons",
     "cancel SET": "error",
     "resume SET": "error",
+    "export LOGS -o DIR/runs.csv": "export",
     "package LOGS -o DIR/tree --submitter AMD": "error",
     "docs": "docs",
     "docs exit-codes": "page",

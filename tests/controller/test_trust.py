@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, one_node, until
+from controller_parts import Commands, one_node, until, write_set
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.onnode import bundle, ledger
@@ -105,6 +105,21 @@ def test_anothers_set_is_not_executed_unless_it_is_named_so(root: Path, cli: Com
             assert cli(command, "--site", site).code == 2 and "is yours" in cli.err
     assert cli("resume", "--site", site, "--others").code == 2
     assert cli("resume", root, "--others").code == 0, cli.err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_without_a_name_the_newest_of_mine_is_meant(root: Path, cli: Commands, site: Path, tmp_path: Path) -> None:
+    """Another user's set is newer, by the time in its name, and its program would run as whoever goes on with it."""
+    again(root)
+    trap, other = tmp_path / "trap", write_set(root.parent, "one_node-builtin-20991231-235959-ffff", scheduler="local")
+    (other / "bundle").mkdir()
+    (other / "bundle/run_with_docker.sh").write_text(f"touch {trap}\n")
+    for path in (other, *other.rglob("*")):
+        os.chown(path, 4242, 4242)
+    assert cli("cancel", "--site", site).code == 5 and root.name in cli.err
+    assert cli("resume", "--site", site).code == 0, cli.err
+    until(lambda: not Local().jobs(names=[f"orch-{root.name}", f"orch-{other.name}"]))
+    assert (root / "submissions/2.json").exists() and not any((other / "submissions").iterdir()) and not trap.exists()
 
 
 def test_others_cannot_write_in_a_set(root: Path) -> None:

@@ -35,7 +35,7 @@ WORDS = (
     "*",
     "NaN",
 )
-NUMBERS = ("0", "-1", "1e9", "1.5", "٣", "²", "nan", "inf", "0x10", " 7", "9" * 5000, "", "1_0", "+")
+NUMBERS = ("0", "-1", "1e9", "1.5", "٣", "²", "nan", "inf", "0x10", " 7", "9" * 25, "9" * 5000, "", "1_0", "+")
 NODES = (
     "n[",
     "n[1-",
@@ -77,8 +77,9 @@ FILES = (
     "a\nb",
 )
 SITES = (*FILES, "DEEP", "BOMB", "TWICE", "DATE", "DIGITS", "TAGGED", "RELATIVE", "BACKSLASH")
-PLACES = ("/", "/proc/nowhere/x", "LONG", "LOOP/x", "EMPTY/x", "FULL")
+PLACES = ("/", "/proc/nowhere/x", "LONG", "LOOP", "LOOP/x", "EMPTY/x", "FULL", "FIFO")
 SETS = ("FOLDER", "MISSING", "LONG", "LOOP", "FIFO", "~nosuch/x", "/", "/dev/null", "EMPTY", "\udcff/x", "x\n/y", "zzz")
+COMMAND_WORDS = ("sudo 'x", "", "  ", '"', "\\")
 ROUNDS = ("9.9", "6", "x", "-1", "\x1b", "٣.٣", "1" * 400)
 
 POOLS: dict[str, tuple[tuple[str, ...], frozenset[ExitCode]]] = {
@@ -90,51 +91,54 @@ POOLS: dict[str, tuple[tuple[str, ...], frozenset[ExitCode]]] = {
     "set": (SETS, BAD_OR_STATE),
     "number": (NUMBERS, BAD),
     "count": (NUMBERS[1:], BAD),
-    "seconds": (("0", "-1", "1e9", "nan", "inf", "0x10", "9" * 5000, "", "+", "1s"), BAD),
+    "seconds": (("0", "-1", "1e9", "nan", "inf", "0x10", "9" * 25, "9" * 5000, "", "+", "1s"), BAD),
     "nodes": (NODES, BAD),
     "env": (ASSIGNMENTS, BAD),
+    "words": (COMMAND_WORDS, BAD),
     "round": (ROUNDS, BAD),
     "choice": (("", "x", "\x1b[2J", "HTML"), BAD),
 }
 """Kind of a value -> bad ones, and what they may end with."""
 
-LINES = (
+LINES = (  # of words, and of KIND or KIND=GOOD where a value of POOLS can be put
     "render system workload --site site -o out --nexp number --env env --exclude nodes --round round --spares count",
     "render system workload --site site --diff set",
     "submit system workload --site site --nexp number --env env --exclude nodes --side-by-side number",
     "run system workload --site site --nexp number --interval seconds",
-    "preflight system workload --site site --nodes nodes --parallel number --via choice",
+    "preflight system workload --site site --nodes nodes --parallel number --via choice=ssh",
     "status --site site",
     "status set",
     "watch set --interval seconds",
     "watch --site site",
     "nodes set",
     "nodes --site site",
-    "logs set --run number --attempt number",
+    "logs set --run number=1 --attempt number=1",
     "logs --site site",
     "replay set",
     "cancel set",
     "resume set",
-    "score set --ruleset round",
+    "score set --ruleset round=6.0.0",
     "score --site site",
-    "check set --ruleset round",
-    "report set -o out --format choice --ruleset round",
-    "compare set set --ruleset round",
-    "package set -o out --submitter x --division choice --status choice --system-json file",
-    "systems show system workload --site site",
-    "systems validate file",
-    "systems diff system system workload",
-    "images check --image x:1 --nodes nodes --limit number --site site",
+    "check set --ruleset round=6.0.0",
+    "report set -o out --format choice=md --ruleset round=5.1.0",
+    "compare set set --ruleset round=6.0.0",
+    "package set -o out --submitter AMD --framework x --division choice=closed --system-json file=JSON",
+    "metrics --site site -o out",
+    "init -o out --scheduler local --log-dir FOLDER",
+    "systems show system --workload workload",
+    "systems validate file=SITE",
+    "systems diff system=MI325X_08x08x32:flux1 system=MI325X_08x08x32:flux1",
+    "images check --image x:1 --nodes nodes --limit number --site site --engine-command words",
     "images check system workload --site SITE --nodes nodes --round round",
     "code system workload --site site --engine unix:///nowhere -o OUT",
-    "prepare workload --site site --check --round round",
-    "prepare workload --site site --dry-run --engine unix:///nowhere",
+    "prepare workload --site site=PREPARED --check --round round",
+    "prepare workload=llama2_70b_lora --site site=PREPARED --engine unix:///nowhere --force-space --hf-token-file file=TOKEN",
     "published --round round",
-    "tune plan --profile file",
+    "tune plan --profile file=published",
     "tune plan --nodes nodes",
     "tune verify --nodes nodes --via ssh --timeout seconds --parallel number",
     "tune facts set",
-    "tune status --sudo-password-fd number --via choice",
+    "tune status --nodes nodes --sudo-password-fd number --via choice=ssh",
     "demo --nexp number",
 )
 GOOD = {
@@ -149,6 +153,7 @@ GOOD = {
     "seconds": "1",
     "nodes": "n[1-2]",
     "env": "A=1",
+    "words": "docker",
     "round": "6.0",
     "choice": "ssh",
 }
@@ -161,13 +166,25 @@ class BadLine:
     why: str
 
 
+def _parts(line: str) -> tuple[list[str], list[str]]:
+    """Return the kinds of the words of a line, and good values for them: KIND, KIND=GOOD, or a word as it is."""
+    first, *rest = line.split()
+    kinds = [word.partition("=")[0] if word.partition("=")[0] in POOLS else word for word in rest]
+    goods = [word.partition("=")[2] or GOOD.get(word, word) for word in rest]
+    return [first, *kinds], [first, *goods]
+
+
+def good_line(line: str, places: dict[str, str]) -> tuple[str, ...]:
+    """Return a command line with nothing wrong."""
+    return tuple(_filled(word, places) for word in _parts(line)[1])
+
+
 def bad_line(rng: random.Random, places: dict[str, str]) -> BadLine:
     """Return a command line with one thing wrong. `places`: what the words in capitals stand for."""
-    words = rng.choice(LINES).split()
+    words, goods = _parts(rng.choice(LINES))
     kinds = [place for place, word in enumerate(words) if place and word in POOLS]
     way = rng.choice(("value", "value", "value", "value", "option", "no value", "extra", "command"))
-    made = [GOOD.get(word, word) if place else word for place, word in enumerate(words)]
-    may = BAD
+    made, may = list(goods), BAD
     if way == "value" and kinds:
         # Options before the wrong one only: what stands behind it may be wrong in another way.
         place = rng.choice(kinds)
@@ -217,6 +234,9 @@ def make_places(folder: Path, a_set: Path) -> dict[str, str]:
     (folder / "LOOP").symlink_to("LOOP")
     texts = {
         "SITE": f"log_dir: {logs}\n".encode(),
+        "PREPARED": f"log_dir: {logs}\ndata: {{flux1: {{DATADIR: {logs}}}, llama2_70b_lora: {{DATADIR: {logs}}}}}\n".encode(),
+        "JSON": b"{}",
+        "TOKEN": b"hf_abcdefgh\n",
         "BINARY": b"\x00\xff\xfe\x7fELF" * 50,
         "EMPTY": b"",
         "DEEP": b"x: " + b"[" * 100_000,
@@ -232,6 +252,7 @@ def make_places(folder: Path, a_set: Path) -> dict[str, str]:
     }
     for name, content in texts.items():
         (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
     made = {name: str(folder / name) for name in (*texts, "FOLDER", "FIFO", "LOOP", "MISSING")}
     return made | {
         "ZERO": "/dev/zero",

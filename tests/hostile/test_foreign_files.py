@@ -258,6 +258,47 @@ def test_on_a_terminal(a_set: Path) -> None:
     assert EVIL.encode() in command("logs", str(a_set)).stdout
 
 
+# ---- a log that goes on ----
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b":::MLLOG " + b"[" * 200_000,
+        b':::MLLOG {"key":"eval_accuracy","time_ms":1,"value":' + b"9" * 400 + b',"metadata":{}}',
+        b':::MLLOG {"key":"run_start","time_ms":' + b"9" * 400 + b',"value":null,"metadata":{}}',
+        b':::MLLOG {"key":"eval_accuracy","time_ms":1,"value":"\\ud800","metadata":{"file":"\\ud800"}}',
+    ],
+    ids=["nested", "value", "time", "surrogate"],
+)
+def test_a_line_of_a_run_that_goes_on(line: bytes, a_set: Path, place: Path) -> None:
+    job = json.loads((a_set / "jobs/7.json").read_bytes())
+    (a_set / "jobs/7.json").write_text(json.dumps({**job, "state": "running", "ended_ms": 0, "run": 10, "attempt": 1}))
+    for path in (a_set / "runs/10/state.json", a_set / "runs/10/attempt_1/state.json"):
+        path.parent.mkdir(exist_ok=True)
+        state = json.loads((a_set / "runs/10/state.json").read_bytes())
+        path.write_text(json.dumps({**state, "state": "running", "outcome": "", "end_ms": 0}))
+    log, one = a_set / "runs/10/attempt_1/node_0.log", str(a_set)
+    log.write_bytes((a_set / "runs/10/result_10.txt").read_bytes().rpartition(b":::MLLOG")[0] + line + b"\n")
+    for path in (a_set / "runs/10/result_10.txt", a_set / "runs/9/result_9.txt"):
+        path.write_bytes(log.read_bytes())
+    site = str(place.parent / "site.yaml")
+    told = json.loads(call(["status", one, "--json"]).out)
+    assert (told["state"], told["current_run"]) == ("running", 10), told
+    for words in (
+        ["status", one],
+        ["status", "--site", site],
+        ["nodes", one],
+        ["explain", one],
+        ["score", one],
+        ["logs", one],
+    ):
+        answer = call(words)
+        assert not answer.problem, answer
+    assert call(["report", one, "-o", "-"]).code in (ExitCode.OK, ExitCode.NO_SCORE)
+    assert call(["status", "--site", site]).code == ExitCode.OK
+
+
 # ---- the net ----
 
 

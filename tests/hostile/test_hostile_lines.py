@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from bad_lines import bad_line, bad_lines, make_places
+from bad_lines import LINES as KINDS_OF_LINES
+from bad_lines import bad_line, bad_lines, good_line, make_places
 from hostile_parts import Answer, call
 
 import orchestrator
+from orchestrator.errors import ExitCode
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
 LINES, PART = 1000, 250
@@ -29,6 +31,11 @@ def problem(answer: Answer, may: frozenset[int]) -> str:
     return f"leaves {os.listdir('.')}" if os.listdir(".") else ""
 
 
+def remove(out: str) -> None:
+    for path in Path(out).parent.glob("out*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def wrong(seeds: range, place: Path, whole: Path) -> list[str]:
     """The lines that were not answered as they should."""
     places = make_places(place.parent / "places", whole)
@@ -37,7 +44,7 @@ def wrong(seeds: range, place: Path, whole: Path) -> list[str]:
         answer = call(line.words)
         if what := problem(answer, frozenset(line.may)):
             found.append(f"seed {seed}: {line.why[:200]}: {what}: {answer}"[:2000])
-        shutil.rmtree(places["OUT"], ignore_errors=True)
+        remove(places["OUT"])
     return found
 
 
@@ -50,6 +57,18 @@ def test_bad_command_lines(first: int, place: Path, whole: Path) -> None:
 @pytest.mark.parametrize("first", range(LINES, LINES + MORE, 4000))
 def test_more_bad_command_lines(first: int, place: Path, whole: Path) -> None:
     assert wrong(range(first, first + 4000), place, whole) == []
+
+
+def test_a_line_is_good_but_for_one_thing(place: Path, whole: Path) -> None:
+    """Otherwise what is wrong with every line would hide what was put into it."""
+    places = make_places(place.parent / "places", whole)
+    refused = []
+    for line in KINDS_OF_LINES:
+        answer = call(good_line(line, places))
+        if answer.code == ExitCode.BAD_INPUT and "has started yet" not in answer.err:
+            refused.append(str(answer))
+        remove(places["OUT"])
+    assert refused == []
 
 
 def test_lines_differ_and_are_the_same_again(place: Path, whole: Path) -> None:
@@ -74,4 +93,4 @@ def test_some_through_the_real_command(place: Path, whole: Path) -> None:
             timeout=60,
         )
         assert (done.returncode, b"Traceback" in done.stderr) == (own.code, False), (seed, line.why, done.stderr)
-        shutil.rmtree(places["OUT"], ignore_errors=True)
+        remove(places["OUT"])

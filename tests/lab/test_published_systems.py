@@ -154,6 +154,7 @@ def test_cisco_on_two_nodes_with_a_process_for_every_gpu(sets: Sets) -> None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
     ranks = {tuple(one["environment"][name] for name in names) for one in told}
     assert ranks == {(str(k), str(k % 8), "16", str(k), str(k % 8), "16") for k in range(16)}
+    assert not any((done.root / "shared").iterdir()), "the index is gone with the containers that had it in common"
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -59,14 +59,15 @@ class Bench:
         return {name: value for name, value in given.items() if name not in ("PATH", "PWD", "SHLVL", "_")}
 
     def start(
-        self, image: str, node: str, env: Mapping[str, str], *command: str, task: str = "", data: Path | None = None
+        self, image: str, node: str, env: Mapping[str, str], *command: str, task: str = "", index: Path | None = None
     ) -> subprocess.Popen[str]:
         """Start the image's command on a node as a bundle does: host network, host UTS; /results is the node's own."""
         results = self.results(node)
         results.mkdir(exist_ok=True)
         (self.root / "data").mkdir(exist_ok=True)
         options = ["--network=host", "--uts=host", "--ipc=host", f"--label=orchestrator.node={node}"]
-        options += [f"--volume={results}:/results", f"--volume={data or self.root / 'data'}:/data"]
+        options += [f"--volume={results}:/results", f"--volume={self.root / 'data'}:/data"]
+        options += [f"--volume={index}:/results/data_index"] if index else []
         options += [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
         argv = ["docker", "run", "--rm", *options, image, *(command or ("bash", "./run_and_time.sh"))]
         with open(self.log(node, task), "w", encoding="utf-8") as out:
@@ -169,7 +170,7 @@ def test_llama2_of_5_1_knows_one_node_only(bench: Bench) -> None:
     assert findings(bench.log("node9"), "5.1.0") == []
     assert bench.keys("node9")[:2] == ["cache_clear", "init_start"] and bench.keys("node9").count("init_start") == 1
     assert same(bench.reached("node9", 1)["environment"], env)
-    assert (bench.results("node9") / "data_index/train/node9.txt").stat().st_uid == 0
+    assert (bench.results("node9") / "data_index/train/index.npy").stat().st_uid == 0
     # Its torchrun has no --nnodes: whatever is set, it sees one node, and the code beneath notices.
     assert bench.alone(image, {**env, "DGXNNODES": "2", "SLURM_NNODES": "2", "SLURM_NODEID": "0"}) == 1
     assert "RESULT" not in bench.log("node9").read_text()
@@ -257,14 +258,20 @@ def test_llmboost_is_a_command_of_its_own(bench: Bench) -> None:
     assert bench.reached("node9", 0)["environment"]["DGXSYSTEM"] == "MI325X_1x8x1"
 
 
-def test_cisco_starts_a_task_for_each_rank(bench: Bench) -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_cisco_starts_a_task_for_each_rank_and_all_read_the_index_of_rank_0(bench: Bench, shared: bool) -> None:
     env = bench.config("MI350X_2x8x1", "llama2_70b_lora", "6.0") | HERE | {"SEED": "7"}
     env |= {"MASTER_ADDR": "node9", "MASTER_PORT": "29650", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
     tasks = []
     for k, node in enumerate(NODES):
         own = {"SLURM_PROCID": str(k), "SLURM_LOCALID": "0", "SLURM_NODEID": str(k)}
-        tasks.append(bench.start("orchestrator/standin:llama2-cisco", node, env | own))
-    assert [task.wait(timeout=240) for task in tasks] == [0, 0]
+        index = bench.root / ("index" if shared else f"index-{node}")
+        tasks.append(bench.start("orchestrator/standin:llama2-cisco", node, env | own, index=index))
+    codes = [task.wait(timeout=240) for task in tasks]
+    if not shared:
+        assert codes[1] == 1 and "which rank 0 has made" in bench.log("node10").read_text()
+        return
+    assert codes == [0, 0]
     assert findings(bench.log("node9"), "6.0.0") == [] and bench.keys("node10") == []
     assert bench.reached("node10", 1)["environment"]["RANK"] == "1"
 

@@ -157,6 +157,47 @@ def test_new_on_a_gpu_that_nobody_published(capsys: pytest.CaptureFixture[str], 
     assert code == 2 and "is not a name" in err
 
 
+def own_documents(folder: Path) -> tuple[Path, Path]:
+    """A workload and a system that names it, as docs/howto/own-workload.md has them."""
+    (folder / "workloads").mkdir(parents=True)
+    workload, system = folder / "workloads/hello.yaml", folder / "two_nodes.yaml"
+    workload.write_text(
+        "kind: workload\nname: hello\ntitle: T\nbenchmark: hello\nmetric: loss\ncode_dir: /c\ncommand: [run]\nruns_required: 3\n"
+        "rounds:\n  '1.0': {ruleset: own, minutes_per_run: 1}\n"
+    )
+    system.write_text(
+        "kind: system\nname: two_nodes\naccelerator: MI325X\nnodes: 2\ngpus_per_node: 8\nfabric: none\n"
+        "workloads: {hello: {'1.0': {micro_batch: 4, global_batch: 64}}}\n"
+    )
+    return workload, system
+
+
+def test_validate_takes_a_folder_and_a_system_knows_the_workloads_beside_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    workload, system = own_documents(tmp_path / "mine")
+    both = f"{system}: system, fine\n{workload}: workload, fine\n"
+    assert systems(capsys, "validate", str(tmp_path / "mine"))[:2] == (0, both)
+    assert systems(capsys, "validate", str(system))[:2] == (0, f"{system}: system, fine\n")
+    assert systems(capsys, "show", str(system), "--workload", "hello")[0] == 0
+    workload.write_text(workload.read_text().replace("run]", "run"))
+    code, _, err = systems(capsys, "validate", str(tmp_path / "mine"))
+    assert code == 2 and "hello.yaml:" in err
+    (tmp_path / "empty").mkdir()
+    code, _, err = systems(capsys, "validate", str(tmp_path / "empty"))
+    assert code == 2 and "no document in this folder" in err
+
+
+def test_new_does_not_replace_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("new", "MI325X_04x08x32", "--accelerator", "MI325X", "--nodes", "4", "--workload", "flux1")
+    words = (*words, "--micro-batch", "32", "-o", str(tmp_path))
+    assert systems(capsys, *words)[0] == 0
+    text = (tmp_path / "MI325X_04x08x32.yaml").read_text()
+    code, _, err = systems(capsys, *words)
+    assert code == 2 and "is there already" in err and "hint: " in err
+    assert (tmp_path / "MI325X_04x08x32.yaml").read_text() == text
+
+
 def test_validate_reports_every_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("kind: system\n", encoding="utf-8")
     (tmp_path / "b.yaml").write_text("kind: site\nlog_dir: /x\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ import pytest
 from orchestrator.onnode.lease import HeldError, Lease, linked, this_process
 from orchestrator.onnode.policy.lease import STALE_S, Holder
 from orchestrator.onnode.records import open_new
+
+TOP = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -162,6 +165,44 @@ def test_age_is_measured_by_the_clock_of_the_files(path: Path, monkeypatch: pyte
     monkeypatch.setattr(time, "time", lambda: 10_000_000_000.0)
     with pytest.raises(HeldError, match="heard of 0 s ago"), held(path):
         pass
+
+
+def test_a_beat_from_the_future_counts_from_now_on(path: Path) -> None:
+    """The clock of the storage was set back: nobody else would get in for as long as that."""
+    someone(path, boot="another")
+    age(path, -1_000_000)
+    with pytest.raises(HeldError, match="heard of 0 s ago"), held(path):
+        pass
+    assert abs(path.stat().st_mtime - time.time()) < 60
+    age(path, STALE_S + 1)
+    with held(path):
+        pass
+
+
+HIDDEN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from orchestrator.onnode.lease import HeldError, Lease, this_process
+try:
+    Lease(Path(sys.argv[2]), this_process()).take()
+except HeldError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user and hide processes from them")
+def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """hidepid=2: to others it is as if there were no such process."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o777)
+        lock = Path(name) / "lock"
+        with held(lock):
+            age(lock, STALE_S + 1000)
+            hide = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=54321 --regid=54321 --clear-groups -- "$@"'
+            argv = ["unshare", "--mount", "sh", "-c", hide, "sh", "/usr/bin/python3", "-I", "-c", HIDDEN]
+            done = subprocess.run([*argv, str(TOP), str(lock)], capture_output=True, text=True, timeout=60, check=False)
+            assert f"process {os.getpid()} on " in done.stdout and "is at work" in done.stdout, done.stderr
 
 
 def test_a_disk_that_is_full_locks_nobody_out(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor, together
+from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow, LocalNodes, NodeStep, Reactor, together
 from orchestrator.onnode.waiting import MAX_LINE
 
 LIMIT_S = 30.0
@@ -143,6 +144,36 @@ def test_what_holds_the_output_open_does_not_outlive_the_step(nodes: Nodes) -> N
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
+RECYCLED = """
+import os, subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor
+step = NodeStep(Reactor(), LocalNodes({}, 1), ["n0"], ["sh", "-c", "exit 0"], {"PATH": os.environ["PATH"]}, print, print)
+ended = step.processes[0].pid
+while step.running:
+    time.sleep(0.01)
+other = None
+while other is None or other.pid != ended:  # what the kernel does when it has gone round
+    with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+        file.write(str(ended - 1))
+    other = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+step.kill()
+time.sleep(0.1)
+sys.exit(0 if other.poll() is None else 7)
+"""
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or not os.path.exists("/proc/sys/kernel/ns_last_pid"), reason="only root can say which pid is next"
+)
+def test_a_pid_that_is_anothers_by_now_is_not_killed() -> None:
+    """Hours after a node's process has ended its number can be somebody else's. In a namespace of its own it is at once."""
+    top = str(Path(__file__).parents[2])
+    argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", RECYCLED, top]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_signals_are_taken_in_by_the_flow(nodes: Nodes) -> None:
     told: list[set[int]] = []
     nodes.reactor._signalled = lambda: told.append(set(nodes.reactor.signals))
@@ -190,6 +221,26 @@ def test_flows_go_on_side_by_side(nodes: Nodes) -> None:
         three(LookupError("what the first one raised"))
     assert order[3:] == ["b", "c", "a"], "the others have come to their end"
     assert nodes.reactor.run(together([])) == []
+
+
+def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Nodes) -> None:
+    done: list[str] = []
+
+    def waits(name: str, other: str) -> Flow:
+        while other not in done:
+            yield UNTIL_WOKEN
+        done.append(name)
+        nodes.reactor.wake()
+
+    def begins() -> Flow:
+        yield time.monotonic() + 0.1
+        done.append("first")
+        nodes.reactor.wake()
+
+    signal.alarm(int(LIMIT_S))  # a flow that nobody resumes waits for an hour
+    nodes.reactor.run(together([waits("third", "second"), waits("second", "first"), begins()]))
+    signal.alarm(0)
+    assert done == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("job_id", ["", "local", "local-1", "local-1-1", "other-1-1", "local-" + "9" * 50])

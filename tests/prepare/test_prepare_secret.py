@@ -39,6 +39,7 @@ def test_a_token_shows_itself_in_no_text() -> None:
         (0o640, TOKEN, "others may read"),
         (0o600, "", "no token"),
         (0o600, "two words", "no token"),
+        (0o600, "x" * 100_000, "no token"),  # the beginning of one is not it
         (0o600, "line\nline-two", "no token"),
         (0o600, "tökentöken", "other characters"),
     ],

@@ -40,11 +40,12 @@ def test_every_score_follows_from_its_runs() -> None:
     checked = 0
     for one in load():
         if one.run_minutes:
-            middle = sorted(one.run_minutes)[1:-1]
+            unended = one.runs - len(one.run_minutes)  # the slowest, as the rules have it
+            assert unended == ("without run_stop" in one.note), one
+            middle = sorted(one.run_minutes)[1 : len(one.run_minutes) - 1 + unended]
             mean = sum(middle) / len(middle)
             assert one.mean == pytest.approx(mean, abs=0.006), one
             assert (min(one.run_minutes), max(one.run_minutes)) == (one.fastest, one.slowest)
-            assert len(one.run_minutes) == one.runs
             if one.factor:
                 assert one.minutes == pytest.approx(mean * one.factor, abs=0.05), one
                 checked += 1
@@ -57,7 +58,7 @@ def test_every_entry_has_its_source_and_its_system() -> None:
         assert one.source and one.basis in ("quoted", "computed")
         assert one.system in known
     keys = [(one.round, one.benchmark, one.submitter, one.name) for one in load()]
-    assert len(set(keys)) == len(keys) == 62
+    assert len(set(keys)) == len(keys) == 63
 
 
 def test_every_submitted_system_of_the_catalogue_is_where_its_result_points() -> None:
@@ -70,8 +71,7 @@ def test_every_submitted_system_of_the_catalogue_is_where_its_result_points() ->
             assert part.submitter == one.submitter
 
 
-def test_what_was_submitted_and_has_no_result_here_is_known() -> None:
-    """One set was not scored: another logger, whose lines the public copy's reader did not have."""
+def test_what_was_submitted_has_a_result_here() -> None:
     have = {(one.system, one.benchmark, one.round) for one in load()}
     submitted = {
         (system.name, workload, name)
@@ -80,8 +80,7 @@ def test_what_was_submitted_and_has_no_result_here_is_known() -> None:
         for name, part in rounds.items()
         if part.submitted is True
     }
-    assert have <= submitted
-    assert submitted - have == {("MI325X_1node", "llama31_8b", "6.0")}
+    assert have == submitted
 
 
 def test_an_inferred_factor_is_called_so() -> None:

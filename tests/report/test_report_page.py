@@ -191,7 +191,7 @@ def test_hostile_values_stay_text(tmp_path: Path) -> None:
     assert all(not name.startswith("on") for _, attributes in parsed.seen for name in attributes)
     pasted = markdown(report)
     assert "<script" not in pasted.replace("\\<script", "") and "\\<script" in pasted
-    assert spreadsheet(report) and document(report)["runs"][1]["seed"] == HOSTILE
+    assert spreadsheet([report]) and document(report)["runs"][1]["seed"] == HOSTILE
 
 
 def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:

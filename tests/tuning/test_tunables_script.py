@@ -385,6 +385,19 @@ def test_without_root() -> None:
         assert snapshot(host.root) == host.before
 
 
+def test_a_program_that_the_host_lacks_is_named(host: Host, tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for path in Path("/usr/bin").iterdir():
+        if path.name != "flock":
+            (programs / path.name).symlink_to(path)
+    answer = host.run("apply", "job", PATH=f"{host.bin}:{programs}")
+    assert answer.returncode == 3 and answer.stderr.splitlines() == [
+        "runtime_tunables.sh: the program flock is not on this host's PATH; it comes with util-linux"
+    ]
+    assert host.is_as_before
+
+
 @pytest.mark.parametrize("words", [(), ("apply",), ("apply", "a b"), ("apply", "../x"), ("tune",), ("revert", "")])
 def test_wrong_words(host: Host, words: tuple[str, ...]) -> None:
     answer = host.run(*words)

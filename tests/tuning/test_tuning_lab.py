@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 NMI = "proc/sys/kernel/nmi_watchdog"
+PUBLISHED, TWO_NODES = ("MI325X_08x08x32", "flux1"), ("local_2x2x8", "builtin")
+GONE_S = 10
 
 
 class Place:
@@ -69,13 +72,13 @@ class Place:
             stdin=subprocess.DEVNULL,
         )
 
-    def submit(self, nexp: int, fault: str = "", tuning: str = "{lease_seconds: 3600}") -> str:
+    def submit(
+        self, nexp: int, fault: str = "", tuning: str = "{lease_seconds: 3600}", what: tuple[str, str] = PUBLISHED
+    ) -> str:
         lines = [line for line in self.site.read_text().splitlines() if not line.startswith("tuning:")]
         self.site.write_text("\n".join([*lines, f"tuning: {tuning}", ""]))
         words = ["--env", f"BUILTIN_FAULT={fault}"] if fault else []
-        answer = self.orchestrator(
-            "render", "MI325X_08x08x32", "flux1", "--nexp", str(nexp), "--force", "-o", self.bundle, *words
-        )
+        answer = self.orchestrator("render", *what, "--nexp", str(nexp), "--force", "-o", self.bundle, *words)
         assert answer.returncode == 0, answer.stderr
         job = subprocess.run(
             ["sbatch", "--parsable", "job.sh"],
@@ -308,6 +311,40 @@ def test_put_back_after_scancel(place: Place, knobs: Knobs) -> None:
     assert tuned(knobs)
     place.lab.run("scancel", job)
     wait_for(knobs.put_back)
+
+
+@pytest.mark.parametrize(("how", "state"), [("scancel", "cancelled"), ("pre-empted", "paused")])
+def test_nothing_is_left_soon_after_the_job_is_ended(
+    place: Place, request: pytest.FixtureRequest, how: str, state: str
+) -> None:
+    knobs = Knobs(place, real=False)
+    tuning = "{lease_seconds: 3600, profile: recommended}"
+    job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning, what=TWO_NODES)
+    attempt = place.in_run(1)
+    nodes = json.loads((attempt / "state.json").read_text())["nodes"]
+    label = f"label=orchestrator.set={place.set_dir().name}"
+
+    def containers() -> list[str]:
+        return place.lab.run("docker", "ps", "--all", "--quiet", "--filter", label).stdout.split()
+
+    assert len(containers()) == len(nodes) == 2 and knobs.changed_nodes() == set(nodes)
+    if how == "scancel":
+        place.lab.run("scancel", job)
+    else:
+        request.addfinalizer(lambda: place.lab.run("scontrol", "delete", "partition=urgent", check=False))
+        place.lab.run("scontrol", "create", "partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10")
+        words = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(nodes)}", "--output=/dev/null")
+        place.lab.run("sbatch", *words, "--wrap=true")
+        wait_for(lambda: job not in place.lab.run("squeue", "--noheader", "--format=%i", "--states=RUNNING").stdout)
+    begin = time.monotonic()
+    wait_for(lambda: not containers())
+    assert time.monotonic() - begin < GONE_S
+    wait_for(lambda: knobs.put_back() and place.job()["ended_ms"])
+    assert place.job()["state"] == state and how.split("-")[0] in place.job()["reason"], place.job()
+    one = json.loads((attempt / "state.json").read_text())
+    assert (one["state"], one["outcome"]) == ("failed", "interrupted")
+    wait_for(lambda: not (place.set_dir() / "loop.lock").exists() and not place.processes(str(place.set_dir())))
+    wait_for(lambda: not place.running())
 
 
 @pytest.mark.parametrize("by", ["watchdog", "tune revert"])

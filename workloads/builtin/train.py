@@ -105,11 +105,12 @@ def meet(environment: Environment, plan: Plan, node: int, seed: int) -> Exchange
     connect_s = environment.number("BUILTIN_CONNECT_TIMEOUT_S", default=60.0)
     exchange_s = environment.number("BUILTIN_EXCHANGE_TIMEOUT_S", default=600.0)
     settings = {"SEED": str(seed), **plan.agreement()}
-    for name in ("ORCH_RUN", "ORCH_ATTEMPT"):
-        settings[name] = environment.text(name, default="not set")
+    for variable in ("ORCH_RUN", "ORCH_ATTEMPT"):
+        settings[variable] = environment.text(variable, default="not set")
+    name = os.uname().nodename if environment.has("BUILTIN_RANKS_BY_NAME") else ""
     if node == 0:
-        return Root(address, port, plan.nodes, settings, connect_s, exchange_s)
-    return Leaf(address, port, node, settings, connect_s, exchange_s)
+        return Root(address, port, name, plan.nodes, settings, connect_s, exchange_s)
+    return Leaf(address, port, name, node, settings, connect_s, exchange_s)
 
 
 def train(environment: Environment) -> int:
@@ -121,15 +122,24 @@ def train(environment: Environment) -> int:
     if nodes * ranks > MAX_RANKS:
         raise BadSettings(f"{nodes} nodes x {ranks} ranks: at most {MAX_RANKS} ranks share the data set")
     log = Log(node == 0)
-    log.start("init_start")
+    numbered = not environment.has("BUILTIN_RANKS_BY_NAME")
+    if numbered:
+        log.start("init_start")
     plan = Plan(environment, benchmark_of(environment), nodes, ranks)
-    if plan.stand_in:
-        log.line(f"stand-in for {plan.benchmark}: a small network trains in its place; nothing here is a result of it")
     faults = Faults(environment, node)
     faults.reach(-1.0)
+    exchange: Exchange | None = None
+    if not numbered:  # by the rendezvous, before any rank prints
+        exchange = meet(environment, plan, node, seed)
+        log = Log(exchange.number == 0)
+        everyone = Log(environment.has("BUILTIN_ALL_RANKS_START"))
+        for one in [everyone] * ranks if everyone.speaks else [log]:
+            one.start("init_start")
+    if plan.stand_in:
+        log.line(f"stand-in for {plan.benchmark}: a small network trains in its place; nothing here is a result of it")
     plan.describe(log, seed, "onprem")
-    training = Training(plan, node, seed, log, faults)
-    exchange = meet(environment, plan, node, seed)
+    training = Training(plan, exchange.number if exchange else node, seed, log, faults)
+    exchange = exchange or meet(environment, plan, node, seed)
     log.end("init_stop")
     training.run(exchange)
     return 1 if faults.wants("late-exit", 2.0) else 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 
-from ..settings import Settings, folders, rehearsed
+from ..settings import Settings, folders, rehearsed, shared_folders
 from ..waiting import Failed, Partner, Waiting, failing
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal
 from .run import Place
@@ -93,6 +94,17 @@ def bind(source: str, target: str, mode: str = "rw") -> str:
     return ",".join('"' + one.replace('"', '""') + '"' if set(one) & set(',"') else one for one in fields)
 
 
+def _shared(node: Node) -> dict[str, str]:
+    """Return the folders that all nodes of the group have in common: place in the container -> host.
+
+    Each generation of containers has new ones: what a run that died left in them is half done.
+    """
+    group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
+    place = node.layout.shared(f"{group}-{generation}")
+    found = shared_folders(node.settings.launch_shared, node.settings.site_mounts)
+    return {target: str(place / name) for target, name in found.items()}
+
+
 def _volumes(node: Node) -> list[str]:
     """Return the folders that the container sees, for --mount. Raises Failed where one is missing."""
     settings, volumes = node.settings, [bind(node.results, "/results"), bind(node.channel, "/orch")]
@@ -104,6 +116,13 @@ def _volumes(node: Node) -> list[str]:
             # Without this check the engine would make an empty folder there, as root.
             raise Failed("data", f"{variable}: {source} does not exist on this node")
         volumes.append(bind(source, *target.rsplit(":", 1)))
+    for target, source in _shared(node).items():
+        with failing("storage", f"cannot make {source}"):
+            os.makedirs(source, exist_ok=True)
+            os.chmod(source, 0o1777)
+            if target.startswith("/results/"):
+                os.makedirs(node.results + target[len("/results") :], exist_ok=True)
+        volumes.append(bind(source, target))
     for source, target, mode in (mount.split("\t") for mount in settings.site_mounts):
         if not os.path.exists(source):
             raise Failed("data", f"{source} does not exist on this node (container.mounts of the site)")
@@ -154,6 +173,10 @@ def _unseen(node: Node, words: str) -> str:
     if node.results in words and node.settings.results == "shared":
         hint = "root is nobody on this storage; give the site container.results: local"
         return f"the engine cannot reach {node.results}: {hint}"
+    for target, source in _shared(node).items():
+        if source in words:
+            hint = f"root is nobody on this storage; give the site a container.mounts for {target}, from storage that root can use"
+            return f"the engine cannot reach {source}: {hint}"
     if node.channel in words:
         hint = f"{node.channels} is private to the job; give the site a local container.channel_dir that is not, such as /var/tmp"
         return f"the engine does not see {node.channel}: {hint}"
@@ -201,9 +224,10 @@ class NodeContainer(Place):
         said = self._waiting.call(inspect, self._node.settings.preflight_check_s)[1].strip()
         return int(said) if said.isdigit() else 0
 
-    def command(self, argv: list[str]) -> list[str]:
-        # A debugger needs more than the container has.
-        return [*self._node.settings.engine_command, "exec", "--privileged", self._name, *argv]
+    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
+        # A debugger needs more than the container has, which an engine that lacks it itself refuses to give.
+        more = ["--privileged"] if debugger else []
+        return [*self._node.settings.engine_command, "exec", *more, self._name, *argv]
 
     def _said(self, line: str) -> None:
         if line == "up":
@@ -237,6 +261,11 @@ class NodeContainer(Place):
 
     def close(self) -> None:
         """Wait until it is gone, and end it by force when that takes too long."""
+        self._await_end()
+        for source in _shared(self._node).values():
+            shutil.rmtree(os.path.dirname(source), ignore_errors=True)  # whichever node comes first
+
+    def _await_end(self) -> None:
         self._waiting.wait(lambda: self.gone, max(self._end_s - time.monotonic(), 0))
         if self._client.process.poll() == 0:
             return

@@ -133,7 +133,7 @@ class _Evidence:
         inner = next((line.split()[-1] for line in status if line.startswith("NSpid:")), str(one.pid))
         for argv in (
             [*sudo, "py-spy", "dump", "--nonblocking", "--pid", str(one.pid)],
-            self._place.command(["py-spy", "dump", "--nonblocking", "--pid", inner]),
+            self._place.command(["py-spy", "dump", "--nonblocking", "--pid", inner], debugger=True),
         ):
             code, said = self._call(argv)
             if code == 0:

@@ -18,6 +18,7 @@ from typing import Any
 from ..events import now_ms
 from ..mllog_tail import MAX_LINE
 from ..records import NodeRunRecord, write
+from ..settings import Settings
 from ..waiting import Failed, Waiting, read_piece
 from .launch import Order, environment, host_entries, look_up_master, start
 from .listening import RunOutput
@@ -58,8 +59,8 @@ class Place:
         """Return the process of this host that all of its runs come from; 0 when that is not known."""
         return 0
 
-    def command(self, argv: list[str]) -> list[str]:
-        """Return what runs `argv` where the runs are."""
+    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
+        """Return what runs `argv` where the runs are; `debugger`: it looks into processes."""
         return argv
 
     def start(self, name: str) -> None:
@@ -318,7 +319,7 @@ class NodeRun:
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
     """Move what a run left in /results to `folder`: the next run must not overwrite it."""
     try:
-        found = os.listdir(node.results)
+        found = set(os.listdir(node.results)) - _mounted(node.settings)
         if found:
             os.makedirs(folder, exist_ok=True)
         for name in found:
@@ -327,6 +328,12 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
         return  # nothing ran here yet
     except OSError as error:
         node.log(f"could not keep {error.filename or 'the files of /results'}: {error.strerror}")
+
+
+def _mounted(settings: Settings) -> set[str]:
+    """Return the names in /results at which the container has something else: moved away, it would not have it any more."""
+    places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
+    return {one.split("/")[2] for one in places if one.startswith("/results/") and settings.engine != "none"}
 
 
 def _move(source: str, target: str) -> None:

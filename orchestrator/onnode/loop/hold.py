@@ -304,6 +304,7 @@ class Group:
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
             "ORCH_GENERATION": str(self.standing.generation),
+            "ORCH_GROUP": self.name,
             "ORCH_CHOOSE": "1" if self.choosing else "0",
             "ORCH_NODES": " ".join(ranks),
             "ORCH_MARKER": self.marker,
@@ -465,6 +466,8 @@ class Group:
             among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
             own = {node: text for node, text in among.differing.items() if node in nodes}
             told = "; ".join(f"node {node}: {text}" for node, text in own.items())
+            if self.number in self.job.behind:  # runs have begun without it, so most are not asked
+                told = told or among.problem
             image = "" if own else found.image
             found = replace(found, problem=told, differing=own, image=image, warnings=among.warnings or found.warnings)
         self.problem = found.problem

@@ -20,11 +20,14 @@ from ..sharing import umask_for
 from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .late import too_late
-from .nodes import Flow, LocalNodes, Nodes, SlurmNodes, together
+from .nodes import UNTIL_WOKEN, Flow, LocalNodes, Nodes, SlurmNodes, together
 from .notice import Notices
 from .run import try_run
 from .storage import patiently
 from .work import SetWork, log
+
+MEET_PART = 5
+"""Groups wait for one another before their first runs, for this part of the time that a container may take: a minute by default."""
 
 
 def main(bundle: Path, kind: str) -> int:
@@ -148,13 +151,15 @@ class SetJob(SetWork):
         """Have the nodes of a group ready and work on what is missing; why that cannot go on, or ""."""
         try:
             fit = not self.queue.missing or (yield from group.have_ready())
-            self.late.discard(group.number)
+            self._is_here(group.number)
             problem = (yield from self._runs(group)) if fit else group.problem
             if problem:
                 yield from self._leave(group, problem)
         except Exception as error:  # the other groups close what they have begun
             self.ending, self.ending_reason = self.ending or "failed", self.ending_reason or str(error)
             raise
+        finally:
+            self.reactor.wake()  # with what it gives back, or the end of the last run, others can go on
         return problem
 
     def _runs(self, group: Group) -> Flow:
@@ -184,6 +189,7 @@ class SetJob(SetWork):
     def _died(self, group: Group, run: int, outcome: Outcome) -> str:
         """Take note of an attempt that died; why the group cannot go on, or ""."""
         log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
+        self.reactor.wake()  # the next attempt may be for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
         free = any(blamed)
@@ -205,7 +211,7 @@ class SetJob(SetWork):
             if not waits:
                 self.write()  # that there is no run on these nodes
             waits = True
-            yield time.monotonic() + 1  # another group may have to give up a run
+            yield UNTIL_WOKEN  # another group may have to give up a run
         return 0
 
     def _renew(self, group: Group) -> Flow:
@@ -225,19 +231,31 @@ class SetJob(SetWork):
         self.pool += place.of_good_repute(group.standing) if group.too_few else []
         self.write()
 
-    def meet(self, group: int) -> Flow:
-        """Wait until the other groups have their first nodes ready, too, or cannot."""
+    def _is_here(self, group: int) -> None:
         self.late.discard(group)
+        self.reactor.wake()
+
+    def meet(self, group: int) -> Flow:
+        """Wait until the other groups have their first nodes ready, too, or cannot; not for long: their runs are not ours.
+
+        What those have that go ahead is the experiment: who comes later has to be like them.
+        """
+        self._is_here(group)
+        deadline = time.monotonic() + self.settings.container_start_s / MEET_PART
         while self.late and not self.ending:
-            yield time.monotonic() + 0.2
+            if time.monotonic() >= deadline:
+                self.behind |= self.late
+                return
+            yield deadline
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Return what the nodes told that are ready in other groups."""
+        """Return what the nodes told that are ready in other groups; to one that is behind, in those that went ahead."""
+        others = {one.number for one in self.doing} - {group} - (self.behind if group in self.behind else set())
         reports = {
             node: one.standing.reports[node]
             for one in self.doing
             for node in one.standing.workers
-            if one.number != group and node in one.standing.reports
+            if one.number in others and node in one.standing.reports
         }
         return {node: report for node, report in reports.items() if "ready" in report.words}
 

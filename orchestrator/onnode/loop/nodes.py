@@ -19,6 +19,9 @@ from ..waiting import Lines, Waiting
 Flow = Generator[float, None, Any]
 """Something that waits: it yields the time.monotonic() value at which it wants to look again, and is resumed then, or sooner."""
 
+UNTIL_WOKEN = float("inf")
+"""What another flow or a node has to bring about, and not the time."""
+
 T = TypeVar("T")
 
 ANSWER_S = 4.0
@@ -31,9 +34,15 @@ class Reactor(Waiting):
     def __init__(self, signalled: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self._signalled = signalled
+        self._awake = False
+
+    def wake(self) -> None:
+        """Resume what waits at once: something has changed that another flow may wait for."""
+        self._awake = True
 
     def pump(self, until: float) -> None:
         """Wait until something can be read, a signal came, or `until` (time.monotonic()), and take in all there is."""
+        until, self._awake = 0.0 if self._awake else until, False
         self.serve(until)
         if self.signals:
             self._signalled()

@@ -64,6 +64,8 @@ class Work:
         """node -> check -> what it said."""
         self.pulls: dict[int, int] = {}
         """Group -> how many of its nodes pull the image now."""
+        self.behind: set[int] = set()
+        """Groups that others did not wait for before their first runs."""
         self.reactor = Reactor(self.look_at_signals)
 
     def look_at_signals(self) -> None:

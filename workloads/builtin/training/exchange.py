@@ -44,6 +44,8 @@ LAST_WORDS_S = 5.0
 class Alone:
     """The exchange of a run on one node: there is nobody to talk to."""
 
+    number = 0
+
     def total(self, values: list[int] | None) -> list[int] | None:
         return values
 
@@ -52,10 +54,12 @@ class Alone:
 
 
 class Root:
-    """Node 0's side."""
+    """Node 0's side. `number` is that of its ranks: 0, or by the nodes' names (`name`) where they are numbered by these."""
 
-    def __init__(self, address: str, port: int, nodes: int, settings: Settings, connect_s: float, exchange_s: float):
-        self.nodes = nodes
+    def __init__(
+        self, address: str, port: int, name: str, nodes: int, settings: Settings, connect_s: float, exchange_s: float
+    ):
+        self.nodes, self.name, self.number = nodes, name, 0
         self.settings = settings
         self.sequence = 0
         self.exchange_ms = int(exchange_s * 1000)
@@ -103,7 +107,15 @@ class Root:
         for socket in (self.listener, *[stranger.socket for stranger in waiting.values()]):
             self.poll.unregister(socket.fileno())
             socket.close()
-        self.answer(WELCOME, b"")
+        self.welcome()
+
+    def welcome(self) -> None:
+        """Number all nodes by their names, as torchrun's c10d rendezvous does; without names as whoever started them."""
+        names = sorted([(self.name, 0), *[(peer.name, peer.node) for peer in self.peers.values()]])
+        numbers = {node: number for number, (_, node) in enumerate(names)}
+        self.number = numbers[0]
+        for peer in self.peers.values():
+            self.give(peer, frame(WELCOME, self.sequence, str(numbers[peer.node]).encode()))
 
     def accept(self) -> Peer:
         descriptor, address = self.listener._accept()
@@ -124,7 +136,7 @@ class Root:
             if found[0] != HELLO:
                 raise NotOurs("it did not say hello")
             settings = decode(found[2])
-            peer.node = int(settings.pop("node"))
+            peer.node, peer.name = int(settings.pop("node")), settings.pop("name")
         except (OSError, EOFError, NotOurs, KeyError, ValueError) as reason:
             # A port scan or a health check must not end a run.
             print(f"builtin: node 0: ignored a connection from {peer.address}: {reason}", file=sys.stderr)
@@ -187,10 +199,13 @@ class Root:
     def answer(self, kind: int, payload: bytes) -> None:
         data = frame(kind, self.sequence, payload)
         for peer in self.peers.values():
-            try:
-                peer.socket.sendall(data)
-            except OSError as reason:
-                self.lose(peer, str(reason))
+            self.give(peer, data)
+
+    def give(self, peer: Peer, data: bytes) -> None:
+        try:
+            peer.socket.sendall(data)
+        except OSError as reason:
+            self.lose(peer, str(reason))
 
     def lose(self, lost: Peer, why: str) -> NoReturn:
         """Tell the other nodes and end; raises PeerLost."""
@@ -220,14 +235,16 @@ class Root:
 class Leaf:
     """Any other node's side."""
 
-    def __init__(self, address: str, port: int, node: int, settings: Settings, connect_s: float, exchange_s: float):
+    def __init__(
+        self, address: str, port: int, name: str, node: int, settings: Settings, connect_s: float, exchange_s: float
+    ):
         self.where = f"MASTER_ADDR={address} MASTER_PORT={port}"
         self.sequence = 0
         deadline = time.monotonic() + connect_s
         self.peer = self.connect(address, port, deadline, connect_s)
         self.peer.socket.settimeout(max(0.1, deadline - time.monotonic()) + 2 * REFUSE_GRACE_S)
-        self.send(HELLO, encode({"node": str(node), **settings}))
-        self.expect(WELCOME)
+        self.send(HELLO, encode({"node": str(node), "name": name, **settings}))
+        self.number = int(self.expect(WELCOME))
         self.peer.socket.settimeout(exchange_s)
 
     def connect(self, address: str, port: int, deadline: float, connect_s: float) -> Peer:

@@ -45,6 +45,7 @@ class Peer:
         self.socket = socket
         self.address = address
         self.node = -1
+        self.name = ""
         self.buffer = b""
         socket.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
         socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_KEEPALIVE, 1)

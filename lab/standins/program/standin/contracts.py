@@ -23,6 +23,8 @@ class Contract:
     """The variable with the number of nodes that the implementation compares with what it finds ("": it compares nothing)."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Its own name of a setting -> the name under which benchmarks.Plan reads it."""
+    index: tuple[str, ...] = ()
+    """What rank 0 makes below /results before the training, and every other rank reads there."""
     folders: tuple[str, ...] = ()
     """What it makes below /results on every node, as root; {NAME} is a variable."""
 
@@ -40,7 +42,7 @@ _LLAMA31_NEMO = {
 CONTRACTS = {
     "flux1": Contract("flux1", "DGXNGPU", cache_clear=False, folders=("nemo_experiments/{EXP_NAME}",)),
     "llama2-nemo": Contract(
-        "llama2_70b_lora", "DGXNGPU", nodes="DGXNNODES", folders=("data_index/train", "data_index/val")
+        "llama2_70b_lora", "DGXNGPU", nodes="DGXNNODES", index=("data_index/train", "data_index/val")
     ),
     "llama31-nemo": Contract("llama31_8b", "GPUS_PER_NODE", early="all", renamed=_LLAMA31_NEMO),
     "llama31-primus": Contract("llama31_8b", "GPUS_PER_NODE", early="all", init_start="POINT_IN_TIME", status=""),

@@ -137,6 +137,19 @@ def make_folders(contract: Contract) -> None:
         (folder / f"{os.uname().nodename}.txt").write_text("made by a run, as root\n")
 
 
+def read_index(contract: Contract, rank: int) -> None:
+    """Have rank 0 make the index, and all read it."""
+    files = [Path("/results", one, "index.npy") for one in contract.index]
+    for file in files if rank == 0 else ():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"made by rank 0 on {os.uname().nodename}, as root\n")
+    if files:
+        dist.barrier()
+    for file in files:
+        if not file.exists():
+            raise Failure(f"rank {rank} has no {file}, which rank 0 has made: /results is not the same folder")
+
+
 def train(contract: Contract) -> int:
     variables = dict(os.environ)
     for own, ours in contract.renamed.items():
@@ -167,6 +180,7 @@ def train(contract: Contract) -> int:
     dist.init_process_group("gloo")
     if local == 0:
         make_folders(contract)
+    read_index(contract, rank)
     time.sleep(knobs.seconds("STANDIN_START_S"))
     training = Training(plan, rank, world, seed, log)
     plan.describe(log, seed, contract.status)

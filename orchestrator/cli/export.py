@@ -1,0 +1,137 @@
+"""Write the runs of finished sets for other programs, one row per run: CSV, Parquet, or MLflow's tracking.
+
+Without SET the complete sets of the site's log directory; with SET these, finished or not. Folders of plain logs are taken, too.
+The columns and their units: orchestrator docs runs. Parquet and MLflow need the extra `export` (pip install '.[export]').
+
+example:
+  orchestrator export -o runs.csv
+  orchestrator export -o runs.parquet
+  orchestrator export --format mlflow -o http://mlflow.example.org:5000
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.arguments import add_json, add_rules, add_site
+from orchestrator.cli.command import Command
+from orchestrator.cli.output import note, print_json
+from orchestrator.errors import ExitCode, OrchestratorError, SetError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.report.model import Report
+
+FORMATS = ("csv", "parquet", "mlflow")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "sets", metavar="SET|DIR", nargs="*", help="sets or folders of logs (default: all complete sets of the site)"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE|ADDRESS",
+        default="",
+        help="file to write (default for csv: standard output), or the address of MLflow (default: $MLFLOW_TRACKING_URI)",
+    )
+    parser.add_argument("--format", choices=FORMATS, default="", help="default: by the ending of FILE, else csv")
+    add_rules(parser)
+    add_site(parser)
+    add_json(parser)
+
+
+def run(args: Namespace) -> int:
+    chosen = args.format or ("parquet" if args.output.endswith(".parquet") else "csv")
+    output = args.output or (os.environ.get("MLFLOW_TRACKING_URI", "") if chosen == "mlflow" else "-")
+    if output in ("", "-") and chosen != "csv":
+        what = "the address of MLflow" if chosen == "mlflow" else "a file"
+        raise UsageError(f"--format {chosen} needs {what}", hint=f"orchestrator export --format {chosen} -o ...")
+    if output == "-" and args.json:
+        raise UsageError("--json tells what was written, and the runs go to standard output", hint="add -o runs.csv")
+    reports, left_out = _read(args)
+    written = _write(chosen, output, reports)
+    if args.json:
+        told = {"format": chosen, "output": output, "sets": len(reports), "runs": written, "left_out": left_out}
+        print_json("export", told)
+    elif output != "-":
+        print(f"{len(reports)} sets, {written} runs\nwritten: {output}")
+    return ExitCode.OK
+
+
+def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
+    """The reports, and which sets are none and why. Raises SetError when nothing is left."""
+    from orchestrator.cli.finding import folders, own_rules
+    from orchestrator.report.reading import read_report
+    from orchestrator.report.working import working
+
+    own = own_rules(args.workload, args.ruleset, args.site)
+    chosen, left_out = (folders(args.sets, args.site), []) if args.sets else _complete(args)
+    reports = []
+    with working(f"reading {len(chosen)} sets"):
+        for folder in chosen:
+            try:
+                reports.append(read_report(folder, ruleset=args.ruleset, own=own))
+            except OrchestratorError as error:
+                left_out.append({"set": Path(folder).name, "why": error.message})
+    for one in left_out:
+        note(f"left out: {one['set']}: {one['why']}")
+    if not reports:
+        raise SetError("there is no set to export", hint="orchestrator status --all shows the sets and their states")
+    return reports, left_out
+
+
+def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
+    """The folders of the log directory's complete sets, oldest first, and the others with their states."""
+    from orchestrator.cli.status import site_sets
+    from orchestrator.evidence.sets import SetEvidence, set_folders
+
+    found, others = [], []
+    for folder in reversed(set_folders(site_sets(args))):
+        files = SetEvidence(folder)
+        if files.settled and files.record and files.job and files.job.state == "complete":
+            found.append(str(folder))
+        elif files.is_one:
+            state = (
+                "damaged" if not files.record else files.job.state if files.job and files.settled else "not finished"
+            )
+            others.append({"set": folder.name, "why": state})
+    return found, others
+
+
+def _write(chosen: str, output: str, reports: list[Report]) -> int:
+    """Write the runs; return how many (of MLflow those that were not there)."""
+    if chosen == "mlflow":
+        from orchestrator.report.export import Tracking
+
+        tracking = Tracking(output)
+        return sum(tracking.put(report) for report in reports)
+    from orchestrator.cli.report import write_file
+
+    if chosen == "parquet":
+        from orchestrator.report.export import parquet
+
+        write_file(output, parquet(reports))
+    else:
+        from orchestrator.report.spreadsheet import spreadsheet
+
+        text = spreadsheet(reports)
+        if output == "-":
+            sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+            sys.stdout.flush()
+        else:
+            write_file(output, text)
+    return sum(len(report.runs) for report in reports)
+
+
+COMMAND = Command(
+    "export",
+    "the runs of finished sets as CSV, Parquet, or in MLflow",
+    __doc__,
+    add_arguments,
+    run,
+)

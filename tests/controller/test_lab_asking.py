@@ -1,0 +1,92 @@
+"""What a real Slurm counts of our questions: `sdiag` says how many of them its controller has answered."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from controller_parts import Clock, Commands, write_set
+
+from orchestrator.evidence.asking import HOUR_S
+from orchestrator.evidence.sets import SubmissionRecord
+from orchestrator.evidence.watch import WatchAll
+from orchestrator.onnode.records import JobRecord
+from orchestrator.scheduler.command import ask
+
+pytestmark = pytest.mark.lab
+
+TOP = Path(__file__).parents[2]
+SETS, JOBS = 1000, 200
+STATUS_S, HELP_S = 0.5, 0.025
+"""What `status` may take where `--help` takes so long; others who are at work slow down both."""
+
+
+def asked() -> int:
+    """How many questions about jobs the controller has answered."""
+    told = ask(["sdiag"], timeout_s=20).stdout
+    return sum(map(int, re.findall(r"REQUEST_JOB\w*_INFO\w*\s+\( *\d+\) count:(\d+)", told)))
+
+
+@pytest.fixture
+def held(shared: Path) -> Iterator[Callable[[int], None]]:
+    """Makes so many sets whose jobs wait for somebody to release them."""
+    jobs: list[str] = []
+
+    def make(count: int) -> None:
+        names = [f"s{k}-w-20261121-101500-{k:04x}" for k in range(count)]
+        sbatch = "for name; do sbatch --parsable --hold --job-name=orch-$name --output=/dev/null --wrap=true; done"
+        done = subprocess.run(["bash", "-c", sbatch, "sbatch", *names], stdout=subprocess.PIPE, text=True, check=True)
+        jobs.extend(done.stdout.split())
+        for name, job in zip(names, jobs, strict=True):
+            sent = SubmissionRecord(
+                number=1, job_name=f"orch-{name}", state="submitted", job_id=job, requested_ms=1_000
+            )
+            write_set(shared, name, nexp=1, submission=sent)
+
+    yield make
+    subprocess.run(["scancel", *jobs], check=True)
+
+
+def test_an_hour_of_watch_is_at_most_sixty_questions(shared: Path, held: Callable[[int], None]) -> None:
+    """The hour passes quickly, Slurm and what it counts are real."""
+    held(5)
+    clock, before = Clock(), asked()
+    watched, end = WatchAll(shared, 5.0, clock), clock.now + HOUR_S
+    while clock.now < end:
+        assert {one.state for one in watched.look()} == {"held"}
+        clock.now += 5.0
+    assert 20 < asked() - before <= 60
+
+
+@pytest.mark.long
+def test_one_question_for_a_thousand_sets_and_two_hundred_jobs(
+    shared: Path, held: Callable[[int], None], cli: Commands, lab_site: Path
+) -> None:
+    over = JobRecord(job_id="1", state="complete", started_ms=1_000, ended_ms=61_000)
+    for k in range(JOBS, SETS):
+        write_set(shared, f"s{k}-w-20261121-101500-{k:04x}", nexp=1, done=1, job=over)
+    held(JOBS)
+    before = asked()
+    shown = cli.json("status", "--site", lab_site)
+    assert asked() - before == 1
+    states = [one["state"] for one in shown]
+    assert states.count("held") == JOBS and set(states) == {"held", "complete"}
+    best = {
+        words: min(processor_s(*words) for _ in range(3)) for words in (("--help",), ("status", "--site", lab_site))
+    }
+    assert best["status", "--site", lab_site] / STATUS_S < max(1.0, best["--help",] / HELP_S), best
+
+
+def processor_s(*words: str | Path) -> float:
+    """What a command takes of a processor, in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    argv = [sys.executable, "-m", "orchestrator", *map(str, words)]
+    subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(TOP)}, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

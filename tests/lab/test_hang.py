@@ -1,0 +1,68 @@
+"""What is kept of a run that hangs in real containers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from test_set import Bench, bench_at, read, wait_for
+
+if TYPE_CHECKING:
+    from labs import Lab
+
+pytestmark = pytest.mark.lab
+
+LIMITS = "limits: {hang_multiple: 1, hang_seconds: 8, hang_start_seconds: 60}\n"
+ENVIRONMENT = {
+    "BUILTIN_FAULT": "hang:run=1:attempt=1",
+    "NCCL_DEBUG_FILE": "/results/rccl.%h.%p",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "200",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/results/record_",
+}
+
+
+@pytest.fixture
+def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    yield from bench_at(lab, request.node.name)
+
+
+def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training has no torch and no RCCL: this test writes the files that they would leave, while the run hangs."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    assert shutil.which("py-spy", path=path), "py-spy comes with what the tests need: pip install --editable '.[test]'"
+    monkeypatch.setitem(bench.lab.env, "PATH", path)
+    bench.add_to_site(LIMITS)
+    given = [word for name, value in ENVIRONMENT.items() for word in ("--env", f"{name}={value}")]
+    answer = bench.orchestrator("submit", "local_2x2x8", "builtin", "--nexp", "1", *given)
+    assert answer.returncode == 0, answer.stderr
+    one = bench.only_set()
+    attempt = one / "runs/1/attempt_1"
+    wait_for(lambda: "run_start" in text_of(attempt / "node_0.log"))
+    nodes = read(attempt / "state.json")["nodes"]
+    for node in nodes:
+        (one / f"nodes/{node}/scratch/rccl.{node}.7").write_text("the last line of RCCL")
+        (one / f"nodes/{node}/scratch/record_0").write_bytes(b"\x80\x02]q.")
+    watched = bench.orchestrator("watch", one)
+    assert watched.returncode == 0, watched.stderr
+    state = read(attempt / "state.json")
+    assert state["outcome"] == "infrastructure" and state["reason"].startswith("hung: no output of any node for ")
+    assert read(one / "runs/1/attempt_2/state.json")["outcome"] == "success"
+    for node in nodes:
+        told = (attempt / f"hang/{node}.txt").read_text()
+        for part in ("processes", "kernel log", "GPUs", "RCCL", "flight records (files/)"):
+            assert told.count(f"==== {part}\n") == 1, told
+        assert "train.py" in told and "the last line of RCCL" in told
+        stacks = told.split("==== stack of ")[1:]
+        assert [part for part in stacks if "(no py-spy" not in part.splitlines()[0] and "strike (" in part], told
+        assert (attempt / f"files/{node}/flight_recorder/record_0").read_bytes() == b"\x80\x02]q."
+
+
+def text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,80 @@
+"""What containers of several nodes have in common: Cisco's index of the data, which rank 0 makes and all ranks read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.model import Site, load_entry
+from orchestrator.onnode.agent.container import _shared, _volumes
+from orchestrator.onnode.agent.node import Node
+from orchestrator.onnode.agent.run import keep_files
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.settings import load
+from orchestrator.render import render_bundle, write_bundle
+
+PLACE = "/results/data_index"
+Nodes = Callable[..., tuple[Node, Node]]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    """Makes two nodes of a set of Cisco's llama2 entry, with what the site says of its container."""
+    for name in ("data", "model"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    monkeypatch.setenv("ORCH_GROUP", "7.2")
+    monkeypatch.setenv("ORCH_GENERATION", "1")
+
+    def make(**container: Any) -> tuple[Node, Node]:
+        data = {"llama2_70b_lora": {"DATADIR": str(tmp_path / "data")}}
+        site = Site(log_dir=str(tmp_path), data=data, container={"engine": "docker", **container})
+        entry = load_entry("MI350X_2x8x1", "llama2_70b_lora", round="6.0", site=site)
+        write_bundle(render_bundle(entry, nexp=1), tmp_path / "bundle")
+        settings, layout = load(tmp_path / "bundle", {}), Layout(tmp_path / "set")
+        made = [Node(one, settings, tmp_path / "bundle", layout, "7", *("",) * 5, str(tmp_path)) for one in "ab"]
+        for one in made:
+            os.makedirs(one.results)
+        return made[0], made[1]
+
+    return make
+
+
+def sources(node: Node) -> list[str]:
+    return [one.split(",")[1] for one in _volumes(node) if one.endswith(f"target={PLACE}")]
+
+
+def test_all_nodes_see_the_same_folder_and_new_containers_a_new_one(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = nodes()
+    [found] = sources(first)
+    assert sources(second) == [found]
+    folder = Path(found.removeprefix("source="))
+    assert folder == first.layout.shared("7.2-1") / "results_data_index"
+    assert folder.stat().st_mode & 0o7777 == 0o1777, "root of a container is nobody on many file servers"
+    monkeypatch.setenv("ORCH_GENERATION", "2")
+    assert sources(first) != [found]
+
+
+def test_a_mount_of_the_site_wins(nodes: Nodes, tmp_path: Path) -> None:
+    first, _ = nodes(mounts=[{"host": str(tmp_path / "data"), "container": PLACE, "read_only": False}])
+    assert sources(first) == [f"source={tmp_path}/data"] and _shared(first) == {}
+
+
+@pytest.mark.parametrize("of_the_site", [False, True])
+def test_what_a_run_left_is_moved_and_where_something_is_mounted_stays(
+    nodes: Nodes, tmp_path: Path, of_the_site: bool
+) -> None:
+    mount = {"host": str(tmp_path / "data"), "container": PLACE, "read_only": False}
+    first, _ = nodes(mounts=[mount] if of_the_site else [])
+    _volumes(first)
+    for name in ("data_index", "nemo"):
+        (Path(first.results) / name).mkdir(exist_ok=True)
+    keep_files(first, tmp_path / "kept")
+    assert os.listdir(first.results) == ["data_index"] and os.listdir(tmp_path / "kept") == ["nemo"]
+    keep_files(first, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
