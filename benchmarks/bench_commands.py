@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(TOP / "tests/controller"))
+sys.path[:0] = [str(TOP / "tests/controller"), str(TOP / "tests")]
 
 LIMITS = {"completion": 1.5, "systems": 4, "render": 6, "status": 4, "status of many": 0, "report": 4, "score": 0}
 """Multiples of --help that are asked for; 0 for none."""

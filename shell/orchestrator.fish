@@ -26,7 +26,7 @@ end
 
 set -g __orchestrator_systems 1xC885A_M8-8xMI350X-OAM-288GB ESC_A8A_MI325X MI300X_01x08x32 MI300X_02x08x32 MI300X_04x08x32 MI300X_08x08x32 MI300X_16x08x32 MI300X_1x8x1 MI300X_1x8x1_Dell MI300X_1x8x1_Krai MI300X_1x8x1_Krai_stack50 MI300X_1x8x1_MangoBoost MI300X_1x8x1_Oracle MI300X_2x8x1 MI300X_4x8x1 MI300X_64x08x16 MI325X_08x08x32 MI325X_08x08x32_Dell MI325X_1node MI325X_1x8x1 MI325X_1x8x1_GigaComputing MI325X_1x8x1_MangoBoost MI325X_1x8x1_MiTAC MI325X_1x8x1_QCT MI325X_1x8x1_Supermicro MI325X_1x8x1_Supermicro_MangoBoost MI325X_2x8x1 MI350X_01x08x64 MI350X_1x8x1 MI350X_1x8x1_MiTAC_SUTA MI350X_1x8x1_MiTAC_SUTB MI350X_2x8x1 MI350X_2x8x1_tp1pp1ep1_gbs64 MI350X_akash_1x8x1 MI350X_akash_4x8x1 MI355X_01x08x64 MI355X_02x08x64 MI355X_04x08x64 MI355X_08x08x32 MI355X_1x8x1 MI355X_1x8x1_Dell MI355X_1x8x1_Dell_XE9785 MI355X_1x8x1_GigaComputing MI355X_1x8x1_HPE MI355X_1x8x1_MiTAC MI355X_1x8x1_Oracle MI355X_1x8x1_Supermicro MI355X_2x8x1_tp1pp1ep1_gbs64 local_2x2x8 tinybox_8xMI300X
 set -g __orchestrator_workloads bert builtin flux1 gpt_oss_20b llama2_70b_lora llama31_8b
-set -g __orchestrator_pages api architecture commands deep descriptors events exit-codes explain explanation/comparison explanation/how-a-set-runs explanation/statistics explanation/versions explanation/why-a-bundle glossary howto/install howto/own-system howto/own-workload howto/reproduce-flux1 howto/reproduce-llama2-70b-lora howto/reproduce-llama31-8b howto/several-people howto/short-time-limits howto/site-file howto/slower-than-published howto/submit-to-mlcommons howto/troubleshooting howto/without-docker images-and-data index ledger network notify package preflight published reference/cli reference/environment reference/keys reference/runs report scoring set-folder tuning tutorial/first-set
+set -g __orchestrator_pages api architecture commands deep descriptors events exit-codes explain explanation/comparison explanation/how-a-set-runs explanation/statistics explanation/versions explanation/why-a-bundle glossary howto/install howto/own-system howto/own-workload howto/reproduce-flux1 howto/reproduce-llama2-70b-lora howto/reproduce-llama31-8b howto/several-people howto/short-time-limits howto/site-file howto/slower-than-published howto/submit-to-mlcommons howto/troubleshooting howto/without-docker images-and-data index ledger network notify package preflight published reference/cli reference/environment reference/json reference/keys reference/runs report scoring set-folder tuning tutorial/first-set
 
 complete -c orchestrator -f
 complete -c orchestrator -n __fish_use_subcommand -a help -d 'tell more of a command'
@@ -222,12 +222,12 @@ complete -c orchestrator -n '__fish_seen_subcommand_from score' -l workload -r -
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l window -d 'more runs than needed: score the median window of consecutive runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l minutes-left -x -d 'unfinished set: time left in the allocation, to say whether the rest fits'
 complete -c orchestrator -n '__fish_seen_subcommand_from score' -l site -r -F -d 'site file, to find sets by name and the newest one'
-complete -c orchestrator -n '__fish_seen_subcommand_from score' -l json -d 'one JSON object, or a list for several folders'
+complete -c orchestrator -n '__fish_seen_subcommand_from score' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__orchestrator_at check 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from check' -l ruleset -x -d 'round whose rules count, such as 6.0.0, or own: the workload'\''s own, no MLPerf benchmark'
 complete -c orchestrator -n '__fish_seen_subcommand_from check' -l workload -r -F -d 'logs of a workload that is no MLPerf benchmark: the document with its target and number of runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from check' -l site -r -F -d 'site file, to find sets by name and the newest one'
-complete -c orchestrator -n '__fish_seen_subcommand_from check' -l json -d 'one JSON object, or a list for several folders'
+complete -c orchestrator -n '__fish_seen_subcommand_from check' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__orchestrator_at ledger 0' -a 'verify'
 complete -c orchestrator -n '__orchestrator_at ledger 1' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from ledger' -l site -r -F -d 'site file'
@@ -303,7 +303,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from compare' -l ruleset -x 
 complete -c orchestrator -n '__fish_seen_subcommand_from compare' -l site -r -F -d 'site file, to find sets by name'
 complete -c orchestrator -n '__fish_seen_subcommand_from compare' -l format -x -a 'text json html' -d 'default: by the ending of FILE, else text'
 complete -c orchestrator -n '__fish_seen_subcommand_from compare' -s o -l output -r -F -d 'file to write (html: compare.html)'
-complete -c orchestrator -n '__fish_seen_subcommand_from compare' -l json -d 'one JSON object, or a list for more than two'
+complete -c orchestrator -n '__fish_seen_subcommand_from compare' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__orchestrator_at report 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from report' -s o -l output -r -F -d 'file to write'
 complete -c orchestrator -n '__fish_seen_subcommand_from report' -l format -x -a 'html md csv json' -d 'default: by the ending of FILE, else html'

@@ -78,6 +78,7 @@ WHOLE = (
     "faults/",
     "images/test_images_pull.py",
     "lab/",
+    "controller/test_outputs.py",
     "controller/test_real_sets.py",
     "deep/test_deep_tcp.py",
     "deep/test_deep_torch.py",
@@ -98,6 +99,7 @@ WHOLE = (
 
 # Files whose tests share something that takes seconds to make: one worker makes it once.
 TOGETHER = (
+    "controller/test_outputs.py",
     "docs/test_docs_blocks.py",
     "render/test_render_catalogue.py",
     "report/test_report_browser.py",

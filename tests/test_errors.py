@@ -11,6 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import outputs
 import pytest
 
 import orchestrator
@@ -196,6 +197,34 @@ def test_as_a_program() -> None:
     )
     assert (done.returncode, done.stdout) == (ExitCode.BAD_INPUT, "")
     assert done.stderr.startswith("orchestrator render: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["nonsense", "--json"], ExitCode.BAD_INPUT, "there is no command `nonsense`"),
+        (["systems", "show", "nothing", "--json"], ExitCode.BAD_INPUT, "there is no system 'nothing'"),
+        (["systems", "--json", "show"], ExitCode.BAD_INPUT, "the following arguments are required: NAME"),
+        (["score", "/nowhere", "--json"], ExitCode.BAD_INPUT, "/nowhere is no set"),
+        (["status", "--json", "--site", "SITE"], ExitCode.SET_STATE, "the log directory /nowhere/sets does not exist"),
+        (["systems", "validate", "SITE\udcff", "--json", "--nonsense"], ExitCode.BAD_INPUT, "unrecognized arguments"),
+    ],
+    ids=lambda value: " ".join(map(ascii, value)) if isinstance(value, list) else None,
+)
+def test_errors_are_json_for_programs(tmp_path: Path, words: list[str], code: int, message: str) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("scheduler: local\nlog_dir: /nowhere/sets\n")
+    words = [word.replace("SITE", str(site)) for word in words]
+    done = shell("ORCHESTRATOR", words)
+    said = outputs.checked(done.stdout)
+    assert list(said) == ["schema", "kind", "error"] and (said["schema"], said["kind"]) == (1, "error")
+    assert list(said["error"]) == ["code", "message", "hint"]
+    assert said["error"]["code"] == done.returncode == code
+    assert message in said["error"]["message"]
+    assert message in done.stderr and said["error"]["hint"].split("\n")[0].removesuffix(" --help") in done.stderr
+    without = shell("ORCHESTRATOR", [word for word in words if word != "--json"])
+    assert (without.stdout, without.stderr, without.returncode) == ("", done.stderr, done.returncode)
+    assert shell("ORCHESTRATOR >/dev/full", words).returncode == code
 
 
 # ---- where the output cannot go ----

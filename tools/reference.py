@@ -1,4 +1,4 @@
-"""Write what is made from the parsers and the models: docs/reference/cli.md, keys.md and runs.md, and shell/; a test compares.
+"""Write what is made from parsers, models and tools/json_outputs.yaml: pages of docs/reference, schemas/, shell/; a test compares.
 
 python tools/reference.py           writes them
 python tools/reference.py --check   says which are out of date; exit status 1 when one is
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from arguments import TOP, arguments, help_text, subcommands, written
+from json_outputs import outputs_page, outputs_schema
 from shell_files import shell_files
 
 from orchestrator.cli import COMMANDS, command_parser
@@ -186,8 +187,12 @@ def runs_page() -> str:
 def made() -> dict[Path, str]:
     """Every file that this writes, with its text."""
     pages = {TOP / "docs/reference/cli.md": cli_page(), TOP / "docs/reference/keys.md": keys_page()}
+    pages[TOP / "docs/reference/json.md"] = outputs_page(MADE)
     pages[TOP / "docs/reference/runs.md"] = runs_page()
     pages[TOP / "systems" / INDEX] = index_text()
+    schemas = {**{kind: json_schema(kind) for kind in DOCUMENTS}, "outputs": outputs_schema()}
+    for kind, schema in schemas.items():
+        pages[TOP / "schemas" / f"{kind}.json"] = json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
     return pages | {TOP / "shell" / name: text for name, text in shell_files().items()}
 
 

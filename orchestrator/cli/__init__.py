@@ -14,6 +14,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+    from collections.abc import Sequence
     from typing import Any, NoReturn, TextIO
 
     from orchestrator.cli.command import Command
@@ -119,7 +120,9 @@ def _run(args: list[str]) -> int:
         near = get_close_matches(name[:100], COMMANDS, n=1)
         meant = f" Did you mean `{near[0]}`?" if near else ""
         shown = name[:100] if name.isprintable() else ascii(name[:100])
-        _say(f"orchestrator: there is no command `{shown}`.{meant}\n  hint: orchestrator --help lists the commands")
+        message, hint = f"there is no command `{shown}`.{meant}", "orchestrator --help lists the commands"
+        _say(f"orchestrator: {message}\n  hint: {hint}")
+        _print_error(args, message, hint, 2)
         return 2
     if name == "completion" and len(args) == 2 and args[1] in SHELLS:
         return print_completion(args[1])
@@ -135,8 +138,11 @@ def print_completion(shell: str) -> int:
     return 0
 
 
-def command_parser(name: str) -> tuple[Command, ArgumentParser]:
-    """Return a command of COMMANDS and the parser of its arguments; also for what is generated from them (tools/reference.py)."""
+def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
+    """Return a command of COMMANDS and the parser of its arguments; also for what is generated from them (tools/reference.py).
+
+    `words` are what it is going to parse: with --json among them, what is wrong is told as JSON, too.
+    """
     import argparse
     from importlib import import_module
 
@@ -146,6 +152,7 @@ def command_parser(name: str) -> tuple[Command, ArgumentParser]:
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
             _say(clean(f"{self.format_usage()}{self.prog}: error: {message}", lines=True))
+            _print_error(words, message, f"{self.prog} --help", int(ExitCode.BAD_INPUT))
             raise SystemExit(int(ExitCode.BAD_INPUT))
 
         def print_help(self, file: Any = None) -> None:
@@ -170,20 +177,19 @@ def _call(name: str, rest: list[str]) -> int:
     from contextlib import redirect_stderr, redirect_stdout
 
     from orchestrator.errors import OrchestratorError
-    from orchestrator.words import Cleaned, clean
+    from orchestrator.words import Cleaned
 
     # What imports make stays: looking through it for garbage again and again is a tenth of the time of a cold command.
     gc.set_threshold(50_000)
     # A third of pydantic's start is the search of every installed package for plug-ins of it, which we have no use for.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    command, parser = command_parser(name)
+    command, parser = command_parser(name, rest)
     wanted = parser.parse_args(rest)
     try:
         with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):
             return int(command.run(wanted))
     except OrchestratorError as error:
-        _say(clean(f"orchestrator {name}: {error}", lines=True))
-        return int(error.exit_code)
+        return _fail([name, *rest], error.message, error.hint, int(error.exit_code))
 
 
 def _open_closed() -> None:
@@ -198,6 +204,28 @@ def _open_closed() -> None:
                 os.close(null)
             stream = open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
+
+
+def _fail(args: list[str], message: str, hint: str, code: int) -> int:
+    """Tell what is wrong, with --json also on standard output, and return the exit code."""
+    from orchestrator.words import clean
+
+    name = " ".join(["orchestrator", *args[:1]])
+    _say(clean(f"{name}: {message}" + (f"\n  hint: {hint}" if hint else ""), lines=True))
+    _print_error(args, message, hint, code)
+    return code
+
+
+def _print_error(args: Sequence[str], message: str, hint: str, code: int) -> None:
+    """One line on standard output for programs that asked for JSON: what is wrong, as people read it on standard error."""
+    if "--json" not in args:
+        return
+    from orchestrator.cli.output import print_json
+
+    try:
+        print_json("error", {"error": {"code": code, "message": message, "hint": hint}}, indent=None)
+    except OSError:  # the exit code has to do
+        _drop(sys.stdout)
 
 
 def _say(text: str) -> None:
@@ -245,17 +273,16 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
         return _defect(args, error)
     path = clean(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename))
     path = path if len(path) <= 300 else f"{path[:300]}..."
-    _say(f"{name}: {path}: {error.strerror or error}")
-    return int(ExitCode.SET_STATE if is_full(error) else ExitCode.BAD_INPUT)
+    code = int(ExitCode.SET_STATE if is_full(error) else ExitCode.BAD_INPUT)
+    return _fail(args, f"{path}: {error.strerror or error}", "", code)
 
 
 def _defect(args: list[str], error: Exception) -> int:
     from orchestrator.cli.defect import told
     from orchestrator.errors import ExitCode
-    from orchestrator.words import clean
 
-    _say(clean(f"{' '.join(['orchestrator', *args[:1]])}: {told(args, error)}", lines=True))
-    return int(ExitCode.INTERNAL)
+    message, hint = told(args, error)
+    return _fail(args, message, hint, int(ExitCode.INTERNAL))
 
 
 def _owes_verdict(args: list[str]) -> bool:

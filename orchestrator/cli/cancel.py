@@ -47,15 +47,15 @@ def run(args: Namespace) -> int:
         raise SetError(f"set {run_set.name} has no job to cancel", hint=f"orchestrator status {run_set.layout.root}")
     [picture] = look([run_set.layout.root], [scheduler])
     stuck = [job_id for job_id, gone in jobs.items() if not gone]
-    if args.json:
-        print_json({"jobs": jobs, **as_json(picture)})
-    elif not stuck:
-        print(_told(picture, list(jobs)))
     if stuck:
         raise SchedulerError(
             f"job {', '.join(stuck)} is still there",
             hint=f"an operator can end it: scontrol show job {stuck[0]} tells on which nodes",
         )
+    if args.json:
+        print_json("cancel", {"jobs": jobs, **as_json(picture)})
+    else:
+        print(_told(picture, list(jobs)))
     return ExitCode.OK
 
 

@@ -11,11 +11,11 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_rules
 from orchestrator.cli.command import Command
+from orchestrator.cli.output import one_or_more, print_json
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", metavar="DIR", nargs="*", help="folder with the logs of one set, or a set folder")
     add_rules(parser)
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
-    parser.add_argument("--json", action="store_true", help="one JSON object, or a list for several folders")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     scores = [score_dir(folder, ruleset=args.ruleset, own=own) for folder in folders(args.folders, args.site)]
     if args.json:
         documents = [_document(score) for score in scores]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        print_json(*one_or_more("check", documents))
     else:
         from orchestrator.mllog.table import check_text
 

@@ -38,6 +38,7 @@ def run(args: Namespace) -> int:
         note(f"left out, because it points out of the folder or is a device: {name}")
     if args.json:
         print_json(
+            "code",
             {
                 "folder": str(copied.folder.resolve()),
                 "reference": entry.image,
@@ -46,7 +47,7 @@ def run(args: Namespace) -> int:
                 "files": copied.files,
                 "bytes": copied.bytes,
                 "left_out": copied.left_out,
-            }
+            },
         )
     else:
         print(

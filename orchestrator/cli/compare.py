@@ -12,7 +12,6 @@ example:
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--format", choices=("text", "json", "html"), default="", help="default: by the ending of FILE, else text"
     )
     parser.add_argument("-o", "--output", metavar="FILE", default="", help="file to write (html: compare.html)")
-    parser.add_argument("--json", action="store_true", help="one JSON object, or a list for more than two")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(args: Namespace) -> int:
@@ -65,8 +64,10 @@ def run(args: Namespace) -> int:
 
 def _text(comparisons: list[Comparison], chosen: str, where: Screen) -> str:
     if chosen == "json":
+        from orchestrator.cli.output import json_text, one_or_more
+
         documents = [one.to_json() for one in comparisons]
-        return json.dumps(documents[0] if len(documents) == 1 else documents, indent=2, default=str)
+        return json_text(*one_or_more("comparison", documents))
     if chosen == "html":
         from orchestrator.compare.page import page
 

@@ -15,16 +15,14 @@ LONGEST = 200_000
 """Characters that are kept of a traceback."""
 
 
-def told(args: list[str], error: Exception) -> str:
-    """Write the file and return what to say about it."""
+def told(args: list[str], error: Exception) -> tuple[str, str]:
+    """Write the file and return what to say about it, and the hint."""
     what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     try:
         path = _write(args, error)
     except OSError as problem:
-        return f"a defect of ours: {what}\n  hint: its traceback could not be kept ({problem.strerror or problem})"
-    return (
-        f"a defect of ours: {what}\n  hint: send {path} to those who maintain this program; it says where it happened"
-    )
+        return f"a defect of ours: {what}", f"its traceback could not be kept ({problem.strerror or problem})"
+    return f"a defect of ours: {what}", f"send {path} to those who maintain this program; it says where it happened"
 
 
 def _write(args: list[str], error: Exception) -> Path:

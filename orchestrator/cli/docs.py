@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     name = _find(args.topic, pages)
     text = pages[name].read_text(encoding="utf-8")
     if args.json:
-        print_json({"page": name, "title": _title(text), "text": text})
+        print_json("page", {"page": name, "title": _title(text), "text": text})
     else:
         _show(text)
     return ExitCode.OK
@@ -65,7 +65,7 @@ def _find(topic: str, pages: dict[str, Path]) -> str:
 def _list(pages: dict[str, Path], as_json: bool) -> ExitCode:
     titles = {name: _title(path.read_text(encoding="utf-8")) for name, path in pages.items()}
     if as_json:
-        print_json([{"page": name, "title": title} for name, title in titles.items()])
+        print_json("docs", {"pages": [{"page": name, "title": title} for name, title in titles.items()]})
     else:
         print_table(TextTable("PAGE", "ABOUT"), titles.items())
     return ExitCode.OK

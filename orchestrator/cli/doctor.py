@@ -50,7 +50,7 @@ def run(args: Namespace) -> int:
     rows = list(examine(lambda: need_site(args.site), load, note, hosts_only=not args.system))
     failed = [row.check for row in rows if row.verdict == "fail"]
     if args.json:
-        print_json({"fit": not failed, "checks": [asdict(row) for row in rows]})
+        print_json("doctor", {"fit": not failed, "checks": [asdict(row) for row in rows]})
     else:
         print_table(CHECKS, _alike(rows))
         print(f"{len(failed)} of {len(rows)} checks failed: {', '.join(failed)}" if failed else "fit")

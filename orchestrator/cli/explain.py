@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     [picture] = look([root], [scheduler_of(run_set)])
     found = explain(SetEvidence(root), picture)
     if args.json:
-        print_json({"set": str(root), **found.to_json()})
+        print_json("explain", {"set": str(root), **found.to_json()})
         return ExitCode.OK
     print(f"{picture.set_id} is {picture.state}: {found.sentence}")
     for proof in found.evidence:

@@ -56,7 +56,8 @@ def run(args: Namespace) -> int:
     reports, left_out = _read(args)
     written = _write(chosen, output, reports)
     if args.json:
-        print_json({"format": chosen, "output": output, "sets": len(reports), "runs": written, "left_out": left_out})
+        told = {"format": chosen, "output": output, "sets": len(reports), "runs": written, "left_out": left_out}
+        print_json("export", told)
     elif output != "-":
         print(f"{len(reports)} sets, {written} runs\nwritten: {output}")
     return ExitCode.OK

@@ -223,7 +223,7 @@ def _show(task: _Task, report: SpreadReport) -> None:
     from orchestrator.container.spread import sentence
 
     if task.args.json:
-        print_json(report.to_json())
+        print_json("images", report.to_json())
         return
     rows = [
         [node.node, node.state, short(node.image.id) if node.image else "-", _digest(node.image), node.problem]
@@ -276,7 +276,7 @@ def _pull(task: _Task) -> int:
             note(f"saving {short(image.id)} ({image.size / 1e9:.1f} GB) into {folder}")
             kept = keep(folder, reference, image, client.api.get_image(reference))
     if args.json:
-        print_json({**kept.to_json(), "pulled": pulled, "saved": saved})
+        print_json("images-pull", {**kept.to_json(), "pulled": pulled, "saved": saved})
     else:
         print(
             f"image  {image.id}{'' if pulled else ' (was in the local engine; --always pulls again)'}\n"

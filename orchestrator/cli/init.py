@@ -55,7 +55,8 @@ def run(args: Namespace) -> int:
     found = find(wishes, _ask if asking else lambda _, default: default, note)
     write_site(path, found)
     if args.json:
-        print_json({"site": str(path.absolute()), "node": found.node, "values": found.values, "notes": found.notes})
+        told = {"site": str(path.absolute()), "node": found.node, "values": found.values, "notes": found.notes}
+        print_json("init", told)
         return ExitCode.OK
     for text in found.notes:
         note(f"note: {text}")

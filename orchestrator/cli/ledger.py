@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
         problems.append(Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed"))
     if args.json:
         found = {"problems": [one.to_json() for one in problems], "valid": not problems}
-        print_json({"set": folder, **verdict.to_json(), **found})
+        print_json("ledger", {"set": folder, **verdict.to_json(), **found})
     else:
         for one in problems:
             print(one)

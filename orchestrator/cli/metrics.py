@@ -34,7 +34,7 @@ def run(args: Namespace) -> int:
     sets = [files for folder in set_folders(site_sets(args)) if (files := SetEvidence(folder)).record or files.findings]
     found = families(zip(sets, draw_all(sets), strict=True), time.time())
     if args.json:
-        print_json([family.as_json() for family in found])
+        print_json("metrics", {"metrics": [family.as_json() for family in found]})
     elif args.output is None:
         print(exposition(found), end="")
     else:

@@ -68,7 +68,7 @@ def run(args: Namespace) -> int:
     if args.json:
         told = {"nodes": [one.to_json() for one in history], "groups": [one.to_json() for one in groups]}
         around = {**as_json(starts), "published": [one.to_json() for one in published]}
-        print_json({"set": str(root), **told, "suspicions": pointers, "startup": around})
+        print_json("nodes", {"set": str(root), **told, "suspicions": pointers, "startup": around})
         return ExitCode.OK
     from orchestrator.nodes.names import fold
 

@@ -13,20 +13,36 @@ from orchestrator.words import PIPE, UNSHOWN, Screen, bare, cell, clean, facts, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from orchestrator.words import TextTable
 
 
-def print_json(value: Any) -> None:
-    """Letters as they are; what a terminal would obey as JSON's own escapes."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    print(
-        text
-        if text.isascii() and "\x7f" not in text
-        else re.sub(f"[{UNSHOWN}]", lambda one: json.dumps(one[0])[1:-1], text)
-    )
+SCHEMA = 1
+"""Version of what is printed as JSON: a higher one has lost a member or changed the type of one (schemas/)."""
+
+
+def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> str:
+    """Return an output for programs: one object that begins with its version and its kind, which schemas/KIND.json describes.
+
+    Letters as they are; what a terminal would obey as JSON's own escapes.
+    """
+    told = {"schema": SCHEMA, "kind": kind, **members}
+    text = json.dumps(told, indent=indent, ensure_ascii=False, default=str)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return re.sub(f"[{UNSHOWN}]", lambda one: json.dumps(one[0])[1:-1], text)
+
+
+def one_or_more(kind: str, documents: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+    """Return kind and members for what was asked of one folder, or of several: a list in an object then (`score`, `scores`)."""
+    return (kind, documents[0]) if len(documents) == 1 else (f"{kind}s", {f"{kind}s": documents})
+
+
+def print_json(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> None:
+    """Print json_text(); without `indent` as one line, at once."""
+    print(json_text(kind, members, indent), flush=indent is None)
 
 
 def note(text: str) -> None:

@@ -10,7 +10,6 @@ example:
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_systems_dir
 from orchestrator.cli.command import Command
+from orchestrator.cli.output import print_json
 from orchestrator.errors import ExitCode
 from orchestrator.words import clean
 
@@ -123,18 +123,14 @@ def _tell(args: Namespace, package: Package, word: Word | None) -> None:
             if word
             else None
         )
-        print(
-            json.dumps(
-                {
-                    "directory": args.output if written else None,
-                    "round": package.ruleset,
-                    "files": sorted(package.files),
-                    "warnings": package.warnings,
-                    "checker": checker,
-                },
-                indent=2,
-            )
-        )
+        told = {
+            "directory": args.output if written else None,
+            "round": package.ruleset,
+            "files": sorted(package.files),
+            "warnings": package.warnings,
+            "checker": checker,
+        }
+        print_json("package", told)
         return
     for warning in package.warnings:
         print(f"note: {clean(warning)}", file=sys.stderr)

@@ -86,7 +86,7 @@ def run(args: Namespace) -> int:
     if args.exclude_file:
         _write_excluded(Path(args.exclude_file), verdicts)
     if args.json:
-        print_json(verdicts.to_json())
+        print_json("preflight", verdicts.to_json())
     else:
         _print(verdicts)
     if any(one.silent for one in verdicts.nodes):

@@ -88,13 +88,14 @@ def _check(plan: Plan, args: Namespace) -> int:
     wrong = [one for one in found if one.state != "ok"]
     if args.json:
         print_json(
+            "prepare-check",
             {
                 "workload": plan.workload,
                 "round": plan.round,
                 "complete": not wrong,
                 "folders": {name: str(path) for name, path in plan.folders.items()},
                 "parts": [one.to_json() for one in found],
-            }
+            },
         )
     else:
         rows = [
@@ -129,6 +130,7 @@ def _show(plan: Plan, args: Namespace) -> int:
     reports, room = outlook(plan), spaces(plan)
     if args.json:
         print_json(
+            "prepare-plan",
             {
                 "workload": plan.workload,
                 "round": plan.round,
@@ -139,7 +141,7 @@ def _show(plan: Plan, args: Namespace) -> int:
                     {**report.to_json(), "command": command_line(plan, step, again=report.again)}
                     for report, step in zip(reports, plan.steps, strict=True)
                 ],
-            }
+            },
         )
         return ExitCode.OK
     print(f"# {plan.workload} {plan.round}, from: {plan.part.source}")
@@ -169,13 +171,14 @@ def _prepare(plan: Plan, args: Namespace, address: str) -> int:
     failed = [report for report in reports if report.due]
     if args.json:
         print_json(
+            "prepare",
             {
                 "workload": plan.workload,
                 "round": plan.round,
                 "complete": not failed,
                 "state_folder": str(plan.state_folder),
                 "steps": [report.to_json() for report in reports],
-            }
+            },
         )
     elif failed:
         print(f"{plan.workload}: {failed[0].name} is not done: {failed[0].why}")

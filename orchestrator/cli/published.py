@@ -57,15 +57,11 @@ def run(args: Namespace) -> int:
     if not results:
         raise _nothing(args)
     if args.json:
-        print_json(
-            [
-                {
-                    **one.to_json(),
-                    **({} if args.minutes is None else {"difference_percent": round(difference(args.minutes, one), 2)}),
-                }
-                for one in results
-            ]
-        )
+        told = [one.to_json() for one in results]
+        if args.minutes is not None:
+            for members, one in zip(told, results, strict=True):
+                members["difference_percent"] = round(difference(args.minutes, one), 2)
+        print_json("published", {"results": told})
         return ExitCode.OK
     if args.minutes is not None:
         for one in results:
@@ -90,7 +86,7 @@ def _others(args: Namespace) -> int:
     if not found:
         raise UsageError("no time of another maker's GPU is quoted for that", hint="orchestrator published --others")
     if args.json:
-        print_json([asdict(one) for one in found])
+        print_json("published-others", {"results": [asdict(one) for one in found]})
         return ExitCode.OK
     rows = [
         (one.round, one.benchmark, f"{one.minutes:.2f}", one.gpus, one.accelerator, one.entry or "-", one.source)

@@ -67,7 +67,7 @@ def _diff(args: Namespace, files: dict[str, bytes]) -> int:
         place = find_set(args.diff, log_dir_of(need_site(args.site))) / "bundle"
     lines = list(diff_bundle(files, place))
     if args.json:
-        print_json({"equal": not lines, "diff": lines})
+        print_json("render-diff", {"equal": not lines, "diff": lines})
     elif lines:
         print("\n".join(map(clean, lines)))
     else:
@@ -80,6 +80,7 @@ def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Pat
 
     if args.json:
         print_json(
+            "render",
             {
                 "directory": str(directory),
                 "files": sorted(files),
@@ -87,7 +88,7 @@ def _tell(args: Namespace, entry: Entry, files: dict[str, bytes], directory: Pat
                 "system": entry.system,
                 "workload": entry.workload,
                 "round": entry.round,
-            }
+            },
         )
         return
     print(f"bundle  {directory} ({len(files)} files)")

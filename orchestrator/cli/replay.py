@@ -38,7 +38,7 @@ def run(args: Namespace) -> int:
             job: {"decisions": one.decisions, "differences": [str(difference) for difference in one.differences]}
             for job, one in found.items()
         }
-        print_json({"set": str(root), "jobs": jobs})
+        print_json("replay", {"set": str(root), "jobs": jobs})
     else:
         for job, replayed in found.items():
             counted = f"{replayed.decisions} decisions, {len(replayed.differences)} of them come out otherwise"

@@ -135,9 +135,10 @@ def _text(report: Report, chosen: str) -> str:
         from orchestrator.report.spreadsheet import spreadsheet
 
         return spreadsheet([report])
+    from orchestrator.cli.output import json_text
     from orchestrator.report.document import document
 
-    return document(report)
+    return json_text("report", document(report)) + "\n"
 
 
 def write_file(path: str | Path, content: str | bytes) -> int:

@@ -52,12 +52,13 @@ def run(args: Namespace) -> int:
     _tell_set_aside(run_set, allocation.exclude)
     if args.json:
         print_json(
+            "resume",
             {
                 "set": str(run_set.layout.root),
                 "job_id": submission.job_id,
                 "submission": submission.number,
                 "missing_runs": missing,
-            }
+            },
         )
     else:
         print(

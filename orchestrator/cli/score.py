@@ -11,7 +11,6 @@ example:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="unfinished set: time left in the allocation, to say whether the rest fits",
     )
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name and the newest one")
-    parser.add_argument("--json", action="store_true", help="one JSON object, or a list for several folders")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,7 +80,9 @@ def show(
             beside = against_published(folder, None if score.own else score.minutes)
             draw([score_text(score, screen(), beside)])
     if as_json:
-        print(json.dumps(documents[0] if single else documents, indent=2))
+        from orchestrator.cli.output import one_or_more, print_json
+
+        print_json(*one_or_more("score", documents))
     return worst
 
 

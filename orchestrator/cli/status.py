@@ -46,7 +46,7 @@ def _one(args: Namespace) -> int:
     run_set = chosen_set(args)
     [picture] = look([run_set.layout.root], [scheduler_of(run_set)])
     if args.json:
-        print_json(as_json(picture))
+        print_json("set", as_json(picture))
         return ExitCode.OK
     print_facts(describe(picture))
     print()
@@ -66,7 +66,7 @@ def _all(args: Namespace) -> int:
     shown = sets if args.all else sets[:NEWEST] + [files for files in sets[NEWEST:] if not files.settled]
     pictures = draw_all(shown)
     if args.json:
-        print_json([as_json(picture) for picture in pictures])
+        print_json("sets", {"sets": [as_json(picture) for picture in pictures]})
     elif pictures:
         print_table(SETS, [set_row(picture) for picture in pictures])
         hidden = len(folders) - len(wanted) + len(sets) - len(shown)

@@ -53,13 +53,14 @@ def run(args: Namespace) -> int:
     run_set, submission = submit_new(args)
     if args.json:
         print_json(
+            "submit",
             {
                 "set": str(run_set.layout.root),
                 "set_id": run_set.name,
                 "job_id": submission.job_id,
                 "job_name": run_set.record.job_name,
                 "nexp": run_set.record.nexp,
-            }
+            },
         )
     else:
         print(f"job  {submission.job_id}")
@@ -131,7 +132,8 @@ def _show(args: Namespace) -> int:
     run_set, request, _ = _request(args)
     argv = scheduler_of(run_set).command(request)
     if args.json:
-        print_json({"set": str(run_set.layout.root), "argv": argv, "environment": sorted(request.env)})
+        told = {"set": str(run_set.layout.root), "argv": argv, "environment": sorted(request.env)}
+        print_json("submit-dry-run", told)
         return ExitCode.OK
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
@@ -152,7 +154,7 @@ def _test(args: Namespace) -> int:
         script.write_bytes(files["job.sh"])
         said = Slurm().test(replace(request, script=script, workdir=Path(folder)))
     if args.json:
-        print_json({"set_id": run_set.name, "said": said})
+        print_json("submit-test-only", {"set_id": run_set.name, "said": said})
     else:
         print(said)
     return ExitCode.OK

@@ -5,7 +5,7 @@
   orchestrator systems diff A B                                 A, B: SYSTEM[:WORKLOAD[:ROUND]]
   orchestrator systems validate FILE|DIR...                     check systems, workloads and site files
   orchestrator systems new NAME --workload W ...                write a commented descriptor to start from
-  orchestrator systems schema system|workload|site              JSON Schema for editors
+  orchestrator systems schema system|workload|site|outputs      JSON Schema: of descriptors for editors, of what --json prints
 
 Example:
 
@@ -74,8 +74,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="a YAML file of any kind, or a folder of them as --systems-dir takes it",
     )
     _add_new(_action(actions, "new", "write a commented descriptor"))
-    schema = _action(actions, "schema", "JSON Schema of a kind of descriptor")
-    schema.add_argument("kind", choices=("system", "workload", "site"), help="kind of descriptor")
+    schema = _action(actions, "schema", "JSON Schema of a kind of descriptor, or of what --json prints")
+    schema.add_argument(
+        "kind", choices=("system", "workload", "site", "outputs"), help="kind of descriptor, or `outputs`"
+    )
 
 
 def _add_filters(parser: ArgumentParser) -> None:
@@ -157,7 +159,7 @@ def _list(args: Namespace) -> ExitCode:
         everything = [listing.line(system) for system in _catalogue(args).systems()]
     systems = [one for one in everything if _wanted(one, args)]
     if args.json:
-        print_json(systems)
+        print_json("systems", {"systems": systems})
         return ExitCode.OK
     if not systems:
         note(f"none of the {len(everything)} systems is like that; orchestrator systems lists them")
@@ -194,7 +196,7 @@ def _show(args: Namespace) -> ExitCode:
         return _show_system(args)
     entry = _entry(args, args.name, args.workload, args.round, dict(args.env))
     if args.json:
-        print_json(entry_json(entry))
+        print_json("entry", entry_json(entry))
         return ExitCode.OK
     if args.why:
         _print_why(entry)
@@ -213,7 +215,7 @@ def _show_system(args: Namespace) -> ExitCode:
         entries = [_round_json(system, *one) for one in rounds]
         from orchestrator.model.listing import line
 
-        print_json({**line(system), "entries": entries})
+        print_json("system", {**line(system), "entries": entries})
         return ExitCode.OK
     print(f"{system.name}: {system.title}")
     rows = [
@@ -341,7 +343,8 @@ def _diff(args: Namespace) -> ExitCode:
     found = differences(left, right)
     names = tuple(f"{entry.system}:{entry.workload}:{entry.round}" for entry in (left, right))
     if args.json:
-        print_json({"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]})
+        told = {"left": names[0], "right": names[1], "differences": [asdict(one) for one in found]}
+        print_json("systems-diff", told)
     elif found:
         print_table(
             TextTable("NAME", "WHAT", *names),
@@ -384,10 +387,11 @@ def _validate(args: Namespace) -> ExitCode:
             problems += error.problems
     if args.json:
         print_json(
+            "systems-validate",
             {
                 "problems": [str(problem) for problem in problems],
                 "files": [{"file": name, "kind": kind, "warnings": warnings} for name, kind, warnings in fine],
-            }
+            },
         )
     else:
         _print_fine(fine)
@@ -451,9 +455,7 @@ def _new(args: Namespace) -> ExitCode:
 
 
 def _schema(args: Namespace) -> ExitCode:
-    from orchestrator.model.schema import json_schema
-
-    print_json(json_schema(args.kind))
+    print((data_dir("schemas") / f"{args.kind}.json").read_text(encoding="utf-8"), end="")
     return ExitCode.OK
 
 

@@ -123,7 +123,7 @@ def run(args: Namespace) -> int:
     }
     ordered = [answers[node.name] for node in nodes]
     if args.json:
-        print_json(_document(args.action, profile, ordered))
+        print_json("tune", _document(args.action, profile, ordered))
     else:
         _print(args.action, profile, ordered)
     return _exit_code(ordered)
@@ -293,6 +293,7 @@ def _facts(args: Namespace) -> int:
     different = differences(starts)
     if args.json:
         print_json(
+            "tune-facts",
             {
                 "set": str(root),
                 "differences": [one.to_json() for one in different],
@@ -313,7 +314,7 @@ def _facts(args: Namespace) -> int:
                     }
                     for one in starts
                 ],
-            }
+            },
         )
     else:
         print(f"{len(starts)} attempts of {root.name} told their facts")

@@ -15,7 +15,6 @@ example:
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from orchestrator.cli.arguments import add_json, add_set, seconds
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
-from orchestrator.cli.output import is_terminal, note, print_facts, print_table, screen
+from orchestrator.cli.output import is_terminal, note, print_facts, print_json, print_table, screen
 from orchestrator.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Changes:
             return
         self._before[picture.set_id] = lasting
         if self._as_json:
-            print(json.dumps(document, ensure_ascii=False, default=str), flush=True)
+            print_json("set", document, indent=None)
         else:
             print(f"{time.strftime('%H:%M:%S')}  {cell(picture.set_id)}  {lasting}", flush=True)
 

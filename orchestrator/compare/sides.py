@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UsageError
-from orchestrator.mllog.olympic import kept
-from orchestrator.mllog.slowness import median
+from orchestrator.mllog.olympic import kept, median
 from orchestrator.mllog.trimmed import Trimmed, scale_of, trimmed, trimmed_score
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.pace import notable
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.mllog.olympic import median
 from orchestrator.onnode.records import NodeRunRecord, RunRecord
 
 
@@ -102,7 +102,7 @@ def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart,
     """Return one part per node, in rank order; a node that did not tell has the exit code that the loop noted."""
     told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
     times = [_seconds(end) for end in told]
-    begin, middle = (min(end.start_ms for end in told), median(end.end_ms for end in told)) if told else (0, 0.0)
+    begin, middle = (min(end.start_ms for end in told), median([end.end_ms for end in told])) if told else (0, 0.0)
     found = []
     for rank, name in enumerate(record.nodes):
         end = ends.get(rank)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import mean
 from typing import Any
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, read_attempts
@@ -15,6 +14,7 @@ from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.pace import Pace, signs
 from orchestrator.evidence.progress import minutes
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.mllog.olympic import mean
 from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 
 

@@ -208,7 +208,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
     key = run, found.attempt
     around = None
     if found.end_ms and not logs.brief:
-        from orchestrator.evidence.startup import read_startup  # with statistics, a tenth of a cold `status`
+        from orchestrator.evidence.startup import read_startup  # not for many sets
 
         around = logs.once(key, lambda: read_startup(files, *key))
     return RunPicture(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 from orchestrator.evidence.progress import WHOLE_BYTES, read_ends, tail_of
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.mllog.olympic import median
 from orchestrator.onnode.mllog_tail import telling_log
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 
-from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
-from orchestrator.evidence.waits import words_of
-from orchestrator.onnode.lease import this_process
-from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.records import JobRecord
-from orchestrator.scheduler import Job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from orchestrator.scheduler import Job
 
 STATES = {
     "new": "created, never submitted",
@@ -91,7 +90,23 @@ def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Jo
         return own.state, own.reason, None
     if own is not None:
         return *_judge_working(files, own, known, jobs), known
-    return ("new", "", None) if asked is None else ("refused", words_of(asked.error), None)
+    return ("new", "", None) if asked is None else ("refused", _in_words(asked.error), None)
+
+
+def _in_words(text: str) -> str:
+    """What Slurm says, with what it means. The table of its reasons is loaded for a set that has one: most are settled."""
+    from orchestrator.evidence.waits import words_of
+
+    return words_of(text)
+
+
+def _unseen(files: SetEvidence, asked: SubmissionRecord) -> str:
+    """Why the job of a submission may be there without being shown here; "" when it would be shown."""
+    from orchestrator.evidence.lease import submitter
+    from orchestrator.onnode.lease import this_process
+    from orchestrator.onnode.policy.lease import unseen
+
+    return unseen(submitter(asked), this_process(cluster=_cluster(files))) if asked.by else ""
 
 
 def _judge_awaited(
@@ -105,7 +120,7 @@ def _judge_awaited(
         return "pending", "the scheduler does not answer; the job has written nothing yet"
     if asked.cancelled_ms:
         return "cancelled", "cancelled before it started"
-    if asked.by and (why := unseen(submitter(asked), this_process(cluster=_cluster(files)))):
+    if why := _unseen(files, asked):
         return "pending", f"job {asked.job_id} has not begun, and is not shown here: {why}"
     return "lost", f"job {asked.job_id} is gone and has written no state"
 
@@ -115,7 +130,7 @@ def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord, *, answered: b
     words = asked.error or "the submission was interrupted"
     if not answered:
         return "unknown", f"{words}; the scheduler does not answer now"
-    if asked.by and (why := unseen(submitter(asked), this_process(cluster=_cluster(files)))):
+    if why := _unseen(files, asked):
         return "unknown", f"{words}; a job of it is not shown here: {why}"
     if (left_s := appears_within_s(asked)) > 0:
         return "unknown", f"{words}; there is no job of it yet, one may appear within {left_s:.0f} s"
@@ -158,6 +173,9 @@ def _judge_working(
 
 def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
     """Why a job that is not shown here may be at work all the same; "" when it is gone."""
+    from orchestrator.evidence.lease import held_by
+    from orchestrator.onnode.lease import this_process
+
     viewer = this_process(cluster=_cluster(files))
     found = held_by(files.layout, viewer, jobs)
     if found is None or found[1].gone or (files.job and found[0].job not in ("", files.job.job_id)):
@@ -175,7 +193,7 @@ def _cluster(files: SetEvidence) -> str:
 
 def _judge_queued(known: Job) -> tuple[str, str]:
     if known.state == "PENDING" and known.reason in _HELD:
-        return "held", f"{words_of(queue_words(known))}; {_RELEASE.format(known.id)}"
+        return "held", f"{_in_words(queue_words(known))}; {_RELEASE.format(known.id)}"
     if known.state in _ODD:
         state, words = _ODD[known.state]
         return state, words.format(known.id) + (f" ({known.reason})" if known.reason else "")
@@ -183,7 +201,7 @@ def _judge_queued(known: Job) -> tuple[str, str]:
         state, words = _END.get(known.state, ("lost", f"is {known.state}"))
         return state, f"job {known.id} {words} and has written no state"
     if known.waiting:
-        return "pending", words_of(queue_words(known))
+        return "pending", _in_words(queue_words(known))
     return "starting", "" if known.state == "RUNNING" else known.state
 
 

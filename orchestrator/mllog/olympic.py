@@ -1,6 +1,21 @@
-"""Olympic means, as the referee takes them."""
+"""Olympic means, as the referee takes them; mean and median, which Python's `statistics` loads fractions and decimals for."""
 
 from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+def mean(values: Collection[float]) -> float:
+    """Return the arithmetic mean of at least one value."""
+    return sum(values) / len(values)
+
+
+def median(values: Collection[float]) -> float:
+    """Return the middle one of `values`, at least one; the mean of the two in the middle of an even number."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def dropped_per_side(benchmark: object) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from orchestrator.mllog.olympic import median
 from orchestrator.words import duration
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
@@ -37,12 +38,6 @@ def explain(score: Score) -> list[dict[str, Any]]:
 
 def _positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-
-
-def median(values: list[float]) -> float:
-    """Return the middle one of `values`; the mean of the two in the middle of an even number."""
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _convergence(score: Score) -> list[dict[str, Any]]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.model.checks import check_system, check_workload
-from orchestrator.model.documents import Accelerators, Fabrics, Hosts, System, Workload
+from orchestrator.model.documents import System, Workload
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
+from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
 from orchestrator.model.source import Document, read
 from orchestrator.resources import data_dir
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from orchestrator.model.documents import Accelerator, System, SystemRound, Workload
+from orchestrator.model.documents import System, SystemRound, Workload
 from orchestrator.model.fields import OWN
+from orchestrator.model.shared_documents import Accelerator
 from orchestrator.model.source import Document, Key
 
 # <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], nodes and GPUs may be padded with zeros; a site's word may stand

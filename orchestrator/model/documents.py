@@ -1,4 +1,4 @@
-"""The documents as typed models: system, workload, site, and the facts that systems share.
+"""The documents as typed models: system and workload. (shared_documents.py has what systems share, site_documents.py sites.)
 
 Unknown keys are errors, types are exact (a number is not text), and every default is written here.
 """
@@ -6,10 +6,9 @@ Unknown keys are errors, types are exact (a number is not text), and every defau
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from orchestrator.errors import did_you_mean
 from orchestrator.model.fields import (
@@ -30,104 +29,32 @@ from orchestrator.model.fields import (
     Variable,
     refuse,
 )
-from orchestrator.model.part import DocumentPart, NameOr
+from orchestrator.model.part import DocumentPart
+from orchestrator.model.shared_documents import AcceleratorFact, FabricFact, FabricKind, HostFact
 from orchestrator.model.values import OWNED_BY_THE_LOOP, REFS, RUN_REFS, name_problem, secret_problem
-
-
-class Accelerator(DocumentPart):
-    """A GPU model. `gfx` is the ISA name; "" where there is no GPU."""
-
-    title: Line
-    gfx: str = ""
-    memory_gb: int | None = Field(default=None, ge=1, le=100_000)
-    devices: list[AbsolutePath] = []
-    note: str = ""
-
-
-class Host(DocumentPart):
-    """A server model, as far as runs and submissions care."""
-
-    title: Line
-    cpu: str = ""
-    sockets: int | None = Field(default=None, ge=1, le=64)
-    cores_per_socket: int | None = Field(default=None, ge=1, le=4096)
-    memory: str = ""
-    os: str = ""
-    network: str = ""
-    source: str = ""
-    note: str = ""
-
-
-FabricKind = Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpuboost"]
-
-
-class Fabric(DocumentPart):
-    """A kind of network between the nodes, with the RCCL settings that go with the kind.
-
-    Names of interfaces and devices are facts of a site and do not stand here. By which driver or name a node knows the
-    RDMA devices of the kind is a fact of the kind.
-    """
-
-    title: Line
-    kind: FabricKind
-    devices: list[AbsolutePath] = []
-    drivers: Lines = []
-    """Patterns of the kernel driver's name; empty: any device is of the kind."""
-    names: Lines = []
-    """Patterns of device names, for nodes that do not tell the driver."""
-    link_layer: Literal["", "Ethernet", "InfiniBand"] = ""
-    gbps: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Rate of one device in Gb/s; 0: not known."""
-    nics_per_gpu: Annotated[int, Field(ge=0, le=64)] = 0
-    """RDMA devices that a node has for each GPU; 0: not known, so none is asked for."""
-    env: Env = {}
-    source: str = ""
-    note: str = ""
-
-
-def _name_or(model: type[DocumentPart]) -> Callable[[object], object]:
-    def parse(raw: object) -> object:
-        if isinstance(raw, dict):
-            return model.model_validate(raw)
-        if isinstance(raw, str):
-            return raw
-        raise refuse(f"must be a name from systems/shared/ or a mapping, not {raw!r}")
-
-    return parse
-
-
-_NAME_OR_SCHEMA = WithJsonSchema(
-    {
-        "anyOf": [{"type": "string"}, {"type": "object"}],
-        "description": "a name from systems/shared/, or the facts in place",
-    }
-)
-AcceleratorFact = Annotated[Any, BeforeValidator(_name_or(Accelerator)), NameOr(Accelerator), _NAME_OR_SCHEMA]
-HostFact = Annotated[Any, BeforeValidator(_name_or(Host)), NameOr(Host), _NAME_OR_SCHEMA]
-FabricFact = Annotated[Any, BeforeValidator(_name_or(Fabric)), NameOr(Fabric), _NAME_OR_SCHEMA]
 
 
 class ContainerPart(DocumentPart):
     """Container options of a workload round; a system's round may replace single ones."""
 
     devices: list[AbsolutePath] | None = None
-    """Devices of the host that the container gets."""
+    """Devices of the host in the container."""
     groups: list[Name] | None = None
-    """Groups of the host, by name, that its user is in."""
+    """Further groups of its processes."""
     caps: list[Name] | None = None
-    """Capabilities, such as SYS_PTRACE."""
+    """Capabilities that are added, such as IPC_LOCK."""
     security_opt: list[Line] | None = None
-    """Options for --security-opt."""
+    """As for `docker run --security-opt`."""
     ulimits: dict[Name, Line] | None = None
-    """Limits by name, such as memlock."""
+    """As for `docker run --ulimit`, by name."""
     shm_size: Line | None = None
-    """Size of /dev/shm, such as 64G."""
+    """Size of /dev/shm, such as 64g."""
     network: Literal["host", "bridge"] | None = None
-    """The host's network, or one of its own."""
+    """The host's network, or one of its own; default: host."""
     ipc: Literal["host", "private"] | None = None
-    """The host's shared memory, or one of its own."""
+    """The host's shared memory, or one of its own; default: host."""
     uts: Literal["host", "private"] | None = None
-    """The host's name, or one of its own."""
+    """The host's name, or one of its own; default: host."""
 
 
 def _run_text(text: str) -> str:
@@ -152,9 +79,9 @@ class LaunchPart(DocumentPart):
     """How runs are started, of a workload round; a system's round may replace single keys."""
 
     command: Annotated[list[RunText], Field(min_length=1)] | None = None
-    """What is started, as words."""
+    """What is started; default: the command of the workload."""
     code_dir: AbsolutePath | None = None
-    """The folder in the image in which it starts."""
+    """Where it is started; default: that of the workload."""
     ranks: Literal["node", "gpu"] | None = None
     """The command is a launcher, started once per node, or the program itself, started once per GPU as Slurm's tasks are."""
     most_nodes: Count | None = None
@@ -189,7 +116,7 @@ class LoggedPart(DocumentPart):
     env: Annotated[str, AfterValidator(_logged_variable)] | None = None
     """`SEED` is the seed of the run."""
     ref: Annotated[str, AfterValidator(_fact)] | None = None
-    """The system's value that the logs must have."""
+    """A fact of the descriptor, such as nodes."""
     form: Form = "{}"
     """How the log writes the value, which stands at {}: "{nodes}x{}"."""
 
@@ -206,29 +133,31 @@ class SystemRound(DocumentPart):
     micro_batch: Size | None = None
     """Samples per GPU and step."""
     global_batch: Size | None = None
-    """Samples per optimizer step, over all GPUs."""
+    """Samples per step of the optimizer: micro x nodes x GPUs x accumulation / (TP x PP x CP), checked."""
     accumulation: Size | None = None
-    """Steps whose gradients are added up."""
+    """Steps of gradient accumulation."""
     tensor_parallel: Count = 1
-    """GPUs that share a layer."""
+    """GPUs that share one layer."""
     pipeline_parallel: Count = 1
-    """Stages, each with some of the layers."""
+    """Stages of the pipeline."""
     context_parallel: Count = 1
-    """GPUs that share a sequence."""
+    """GPUs that share one sequence."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Minutes that a run may take, in place of the workload's."""
+    """Expected minutes of a run; default: those of the workload's round."""
     stack: Round | None = None
     """An earlier round whose image, environment and container is run under this round's rules."""
     published_as: Name | None = None
     """The name that the published config had, where it is not this system's; what {ref: system} gives."""
     image: Image | None = None
-    """The image, in place of the workload's."""
+    """Replaces that of the workload's round."""
     container: ContainerPart = ContainerPart.model_construct()
+    """Replaces single options of the workload's round."""
     launch: LaunchPart = LaunchPart.model_construct()
+    """How runs are started, where not as the workload's round says."""
     logged: dict[Name, LoggedPart | None] = {}
     """Over the workload's own, key by key; null takes one away."""
     env: Env = {}
-    """Variables of the runs, in place of the workload's or beside them."""
+    """Variables that differ from those of the workload's round."""
     whole_env: bool = False
     """`env` stands here in full: nothing is taken from the workload's round."""
     env_from: Literal["config", "logs", "assumed"] = "config"
@@ -239,9 +168,9 @@ class SystemRound(DocumentPart):
     submitted: TrueFalseUnknown = False
     """Whether results were published with it."""
     source: str = ""
-    """Where the values are from."""
+    """Where the facts are from."""
     note: str = ""
-    """What else is known of it."""
+    """What is assumed, or worth knowing."""
 
     def launch_over(self, stack: WorkloadRound) -> LaunchPart:
         """Return how runs are started: the round's way with what the system replaces of it."""
@@ -257,44 +186,44 @@ class System(DocumentPart):
     kind: Literal["system"]
     """What the document is."""
     name: Name
-    """The name, which is that of the file."""
+    """Name of its file; a name like MI325X_08x08x32 must agree with accelerator, nodes and GPUs."""
     title: str = ""
-    """One line for people."""
+    """For people."""
     accelerator: AcceleratorFact
     nodes: Count
-    """Nodes of a run."""
+    """Number of nodes."""
     gpus_per_node: Annotated[int, Field(ge=1, le=1024)]
-    """GPUs that a run uses on each node."""
+    """GPUs of each node."""
     host: HostFact = None
     fabric: FabricFact = "none"
     workloads: dict[Name, Annotated[dict[Round, SystemRound], Field(min_length=1)]] = Field(min_length=1)
-    """What it can run: workload, then round."""
+    """What it runs: by workload, and by round in quotes."""
 
 
 class MountPart(DocumentPart):
     """A host folder in the container: `$variable/subpath` at `container`."""
 
     variable: Variable
-    """Name of the variable with the host's folder."""
+    """The variable that holds the folder on the host."""
     subpath: RelativePath | None = None
-    """Folder below that one."""
+    """Folder below it."""
     container: AbsolutePath
-    """Where the container sees it."""
+    """Where it is in the container."""
     read_only: bool = False
-    """Whether it is only read."""
+    """The container cannot write there."""
 
 
 class DataPart(DocumentPart):
     """A file or folder that must exist below `$variable`."""
 
     variable: Variable
-    """Name of the folder's variable."""
+    """The variable that holds the folder on the host."""
     path: RelativePath
-    """File or folder, from there on."""
+    """File or folder below it that must exist."""
     bytes: int = Field(default=0, ge=0)
-    """How large it is, as published; what is much smaller or larger is told. 0: not known."""
+    """Its published size; 0: not known."""
     what: str = ""
-    """What it is, in words."""
+    """For people."""
 
 
 class RequiresPart(DocumentPart):
@@ -318,26 +247,29 @@ class WorkloadRound(DocumentPart):
     image: Image | None = None
     """None: it was run without a container; the site gives the code, and the container engine is `none`."""
     minutes_per_run: Annotated[int, Field(ge=1, le=100_000)]
-    """Minutes that a run may take; the job's time limit is 5 + NEXP x (these + 5)."""
+    """Expected minutes of a run, for the time limit of the job."""
     env: Env = {}
-    """Variables of the runs."""
+    """Variables that all systems of the round share."""
     reference: dict[Batch, Env] = {}
     """By global batch, in quotes: the variables that go with it, with the values of the reference convergence points."""
     container: ContainerPart = ContainerPart.model_construct()
+    """Options of the container."""
     launch: LaunchPart = LaunchPart.model_construct()
+    """How runs are started."""
     requires: RequiresPart = RequiresPart.model_construct()
+    """What the image needs of a host."""
     command: list[str] | None = Field(default=None, min_length=1)
-    """In place of the workload's."""
+    """Replaces that of the workload."""
     mounts: list[MountPart] | None = None
-    """In place of the workload's."""
+    """Replace those of the workload."""
     data_tree: list[DataPart] | None = None
-    """In place of the workload's."""
+    """Replaces that of the workload."""
     logged: dict[Name, LoggedPart | None] = {}
     """Over the workload's own, key by key; null takes one away."""
     source: str = ""
-    """Where the values are from."""
+    """Where the facts are from."""
     note: str = ""
-    """What else is known of it."""
+    """What is assumed, or worth knowing."""
 
 
 class Workload(DocumentPart):
@@ -346,49 +278,28 @@ class Workload(DocumentPart):
     kind: Literal["workload"]
     """What the document is."""
     name: Name
-    """The name, which is that of the file."""
+    """Name of its file."""
     title: str = ""
-    """One line for people."""
+    """For people."""
     benchmark: Name
-    """MLPerf's name of the benchmark; of one's own any name."""
+    """Its name in the logs."""
     metric: Line
-    """What is evaluated, in words."""
+    """What is evaluated."""
     target: float | None = None
-    """The quality that ends a run."""
+    """The value that ends a run; null: there is none."""
     target_is_upper_bound: bool = True
-    """Whether the value has to be at the target or below it."""
+    """Smaller is better."""
     runs_required: Annotated[int, Field(ge=1, le=100)]
-    """Runs that a score needs."""
+    """Runs of a valid set, and of a new one."""
     code_dir: AbsolutePath
-    """The folder in the image in which the command starts."""
+    """The benchmark's code in the container: where the command is started."""
     command: list[str] = Field(min_length=1)
-    """What is started on each node, as words."""
+    """What is started, in words."""
     mounts: list[MountPart] = []
-    """Folders of data that the container gets."""
+    """Folders of the host in the container."""
     data_tree: list[DataPart] = []
-    """What has to be in these folders."""
+    """What must exist in the folders of its data."""
     logged: dict[Name, LoggedPart] = {}
     """Key in the log -> what its value was given by: what is compared with what ran."""
     rounds: dict[Round, WorkloadRound] = Field(min_length=1)
-    """What differs by round: image, variables, container."""
-
-
-class Accelerators(DocumentPart):
-    """systems/shared/accelerators.yaml"""
-
-    kind: Literal["accelerators"]
-    accelerators: dict[Name, Accelerator]
-
-
-class Hosts(DocumentPart):
-    """systems/shared/hosts.yaml"""
-
-    kind: Literal["hosts"]
-    hosts: dict[Name, Host]
-
-
-class Fabrics(DocumentPart):
-    """systems/shared/fabrics.yaml"""
-
-    kind: Literal["fabrics"]
-    fabrics: dict[Name, Fabric]
+    """By round, in quotes: image, environment, time and rules."""

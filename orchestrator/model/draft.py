@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.compose import load_entry, newest, round_order
-from orchestrator.model.documents import Accelerator, System, SystemRound, WorkloadRound
+from orchestrator.model.documents import System, SystemRound, WorkloadRound
 from orchestrator.model.fields import NAME
+from orchestrator.model.shared_documents import Accelerator
 
 _TEXT = """\
 # {title}. Every key, with its accepted values: docs/descriptors.md. Check it with

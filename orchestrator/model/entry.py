@@ -11,10 +11,7 @@ from orchestrator.model.values import EnvValue
 
 if TYPE_CHECKING:
     from orchestrator.model.documents import (
-        Accelerator,
         DataPart,
-        Fabric,
-        Host,
         LaunchPart,
         LoggedPart,
         System,
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
         Workload,
         WorkloadRound,
     )
+    from orchestrator.model.shared_documents import Accelerator, Fabric, Host
     from orchestrator.model.site_documents import Site
     from orchestrator.model.source import Document, Key
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.checks import label_warning, launch_problem
-from orchestrator.model.documents import Accelerators, Fabrics, Hosts
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.problems import checked, validate
+from orchestrator.model.shared_documents import Accelerators, Fabrics, Hosts
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, read
 

@@ -10,14 +10,9 @@ from orchestrator.mllog.result import plain
 from orchestrator.report.model import Report
 
 
-def document(report: Report) -> str:
-    """The text of the file. NaN and infinity are null; characters beyond ASCII are escaped, so any reader takes it."""
-    return json.dumps(plain(members(report)), indent=1) + "\n"
-
-
-def members(report: Report) -> dict[str, Any]:
-    """`score` as `orchestrator score --json` has it, and beside it what the set folder says."""
-    return {
+def document(report: Report) -> dict[str, Any]:
+    """`score` as `orchestrator score --json` has it, and beside it what the set folder says. NaN and infinity are None."""
+    members = {
         "title": report.title,
         "score": report.score.to_json(),
         "target": report.target,
@@ -40,6 +35,7 @@ def members(report: Report) -> dict[str, Any]:
         "images": [{"image": image, "used_by": where} for image, where in report.images],
         "problems": list(report.problems),
     }
+    return {name: plain(value) for name, value in members.items()}
 
 
 def _listed(items: tuple[Any, ...]) -> list[Any]:

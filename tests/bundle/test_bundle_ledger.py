@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 from bundle_parts import Bundles, made
 
@@ -72,7 +73,7 @@ def test_what_was_done_is_on_record_in_order(original: Path, capsys: pytest.Capt
     assert verdict.problems == () and not verdict.torn and not verdict.copy_of
     capsys.readouterr()
     assert main(["ledger", "verify", str(original), "--json", "--head", verdict.head]) == 0
-    assert json.loads(capsys.readouterr().out)["head"] == verdict.head
+    assert outputs.checked(capsys.readouterr().out)["head"] == verdict.head
     assert main(["ledger", "verify", str(original), "--head", "3 abc"]) == 1
     assert "no record is 3 abc" in capsys.readouterr().out
 
@@ -341,7 +342,7 @@ def test_two_results_of_one_run_are_refused(one: Path, capsys: pytest.CaptureFix
 def scored(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     main(["score", str(root), "--json"])
-    told = json.loads(capsys.readouterr().out)
+    told = outputs.checked(capsys.readouterr().out)
     return " ".join([*told["reasons"], *told["notes"]])
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import outputs
 import pytest
 import set_of_logs as sets
 from own_logs import own_log, own_set
@@ -110,7 +110,8 @@ def test_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (b / "nodes/node-a/tunables.tsv").write_text("thp_enabled\talways\tmadvise\tnever\tfailed\n")
     assert main(["compare", str(a), str(b), "--json"]) == 0
     found = {
-        (one["kind"], one["name"]): (one["a"], one["b"]) for one in json.loads(capsys.readouterr().out)["differences"]
+        (one["kind"], one["name"]): (one["a"], one["b"])
+        for one in outputs.checked(capsys.readouterr().out)["differences"]
     }
     assert found["environment", "LR"] == ("0.0004", "0.0005") and found["environment", "NEW"] == ("", "1")
     assert found["environment", "NCCL_DEBUG"] == ("VERSION", "") and ("environment", "TEXT") not in found
@@ -124,7 +125,7 @@ def test_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_published_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X))
     assert main(["compare", "6.0-0037", "6.0/flux1/MI325X_08x08x32", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = outputs.checked(capsys.readouterr().out)
     assert found["a"]["score_minutes"] == 92.36 and found["score_ratio"] == 1.0 and found["confidence"]["p"] == 1.0
     assert main(["compare", "6.0/flux1/MI325X_08x08x32", str(root)]) == 2
     assert "different benchmarks" in capsys.readouterr().err
@@ -146,7 +147,7 @@ def test_rules_of_ones_own_are_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["compare", str(a), str(a)]) == 0
     assert "note: both are scored by their workload's own rules: these are no MLPerf" in capsys.readouterr().out
     assert main(["compare", str(a), str(b), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = outputs.checked(capsys.readouterr().out)
     assert found["score_ratio"] == pytest.approx(2.0) and found["a"]["ruleset"] == "own"
     assert "different targets: validation loss ≤ 1.5 and validation loss ≤ 1.45" in " ".join(found["notes"])
     assert main(["compare", str(a), str(sets.MI355X)]) == 2

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 
 from orchestrator.cli import main
@@ -81,7 +82,7 @@ class Commands:
         """The JSON that a successful command prints."""
         self(*argv, "--json")
         assert self.code == 0, self.err
-        return json.loads(self.out)
+        return outputs.checked(self.out)
 
 
 def write_set(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 from controller_parts import Commands
 
@@ -17,7 +17,7 @@ Fake = Callable[[str, str], Path]
 
 def rows(cli: Commands, *words: str | Path) -> dict[str, dict[str, Any]]:
     cli("doctor", *words, "--json")
-    told = json.loads(cli.out)
+    told = outputs.checked(cli.out)
     assert told["fit"] == (cli.code == ExitCode.OK)
     return {row["check"]: row for row in told["checks"]}
 

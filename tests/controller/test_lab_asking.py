@@ -73,7 +73,7 @@ def test_one_question_for_a_thousand_sets_and_two_hundred_jobs(
         write_set(shared, f"s{k}-w-20261121-101500-{k:04x}", nexp=1, done=1, job=over)
     held(JOBS)
     before = asked()
-    shown = cli.json("status", "--site", lab_site)
+    shown = cli.json("status", "--site", lab_site)["sets"]
     assert asked() - before == 1
     states = [one["state"] for one in shown]
     assert states.count("held") == JOBS and set(states) == {"held", "complete"}

@@ -99,7 +99,7 @@ def test_a_job_without_a_recorded_answer_is_found(shared: Path) -> None:
 
 def test_a_set_on_two_nodes(cli: Commands, lab_site: Path) -> None:
     assert cli("run", *SYSTEM, "--site", lab_site, "--nexp", "3").code in (ExitCode.OK, ExitCode.NO_SCORE), cli.err
-    [one] = cli.json("status", "--site", lab_site)
+    [one] = cli.json("status", "--site", lab_site)["sets"]
     assert (one["state"], one["done"]) == ("complete", 3), one
     assert '"key": "run_stop"' in cli("logs", one["set"]).out
     assert cli("resume", one["set"]).code == ExitCode.SET_STATE
@@ -114,7 +114,7 @@ def test_cancel_and_resume(cli: Commands, lab_site: Path) -> None:
         return isinstance(run, RunRecord) and run.state == "running"
 
     until(hangs)
-    [one] = cli.json("status", "--site", lab_site)
+    [one] = cli.json("status", "--site", lab_site)["sets"]
     assert (one["state"], one["job_state"], one["current_run"]) == ("running", "RUNNING", 2)
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert cli("cancel", root).code == ExitCode.OK, cli.err
@@ -129,7 +129,7 @@ def test_cancel_and_resume(cli: Commands, lab_site: Path) -> None:
 def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands, lab_site: Path) -> None:
     lab_site.write_text(lab_site.read_text() + "sbatch:\n  - --hold\n")
     said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3")
-    [one] = cli.json("status", "--site", lab_site)
+    [one] = cli.json("status", "--site", lab_site)["sets"]
     release = f"it starts after: scontrol release {said['job_id']} (or `orchestrator cancel`, then `resume`)"
     assert (one["state"], one["reason"]) == ("held", f"it is held by its user (JobHeldUser); {release}")
     assert cli("cancel", said["set"]).code == ExitCode.OK, cli.err

@@ -84,7 +84,7 @@ def test_a_path_needs_no_site(cli: Commands, log_dir: Path) -> None:
 def test_no_set_yet(cli: Commands, site: Path) -> None:
     assert cli("status", "--site", site).code == ExitCode.OK
     assert "there is no set in" in cli.err
-    assert cli.json("status", "--site", site) == []
+    assert cli.json("status", "--site", site)["sets"] == []
     assert cli("watch", "--site", site).code == ExitCode.BAD_INPUT
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_set_is_shown_and_named(cli: Commands, site: Path, log_dir: Pa
     (root / "set.json").write_text('{"nexp": ')
     assert cli("status", root).code == ExitCode.SET_STATE
     assert re.search(r"s/set.json: is no JSON", cli.err)
-    [one] = cli.json("status", "--site", site)
+    [one] = cli.json("status", "--site", site)["sets"]
     assert (one["set_id"], one["state"]) == ("s", "damaged")
 
 
@@ -212,7 +212,7 @@ def test_submit_refused_and_unknown(
     fake("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2; exit 1')
     assert cli("submit", "local_2x2x8", "builtin", "--site", path).code == ExitCode.SCHEDULER
     assert "Slurm refused the job: sbatch: error: Batch job submission failed: Invalid partition" in cli.err
-    [one] = cli.json("status", "--site", path)
+    [one] = cli.json("status", "--site", path)["sets"]
     assert one["state"] == "refused"
     fake("sbatch", "echo Submitted")
     assert cli("resume", one["set"]).code == ExitCode.UNKNOWN

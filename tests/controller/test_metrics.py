@@ -104,7 +104,7 @@ def test_the_file_is_replaced_as_a_whole(log_dir: Path, cli: Commands, tmp_path:
 
 
 def test_json_has_the_same_samples(log_dir: Path, cli: Commands) -> None:
-    told = {one["name"]: one for one in cli.json("metrics")}
+    told = {one["name"]: one for one in cli.json("metrics")["metrics"]}
     assert told["orchestrator_queue_seconds"]["samples"] == [
         {"labels": {"system": "S", "workload": "w"}, "value": 40.0}
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -12,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import outputs
 import pytest
 from controller_parts import Commands, until
 
@@ -167,7 +167,7 @@ def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -
     fake("salloc", SALLOC)
     preflight(cli, place, "--json", "--deep", "--nodes", "n1,warm2")
     assert cli.code == 0, cli.err
-    told = json.loads(cli.out)
+    told = outputs.checked(cli.out)
     assert (told["given"], told["tested"], told["verdict"], told["exclude"]) == (2, 2, "warn", [])
     assert told["nodes"][0] == {
         "node": "n1",
@@ -373,7 +373,7 @@ def real(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("words", [[], ["local_2x2x8", "builtin"]], ids=["hosts only", "a system"])
 def test_this_host_with_the_real_bundle(cli: Commands, real: Path, words: list[str]) -> None:
     cli("preflight", *words, "--site", real / "site.yaml", "--json")
-    told = json.loads(cli.out)
+    told = outputs.checked(cli.out)
     assert told["tested"] == told["given"] == (2 if words else 1), cli.out
     names = {one["check"] for one in told["nodes"][0]["checks"]}
     assert {"log_dir", "free_space", "clock", "limits"} <= names
@@ -394,7 +394,7 @@ def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: p
         "n[1-3],dark1,blind1",
         "--json",
     )
-    told = json.loads(cli.out)
+    told = outputs.checked(cli.out)
     nodes = {one["node"]: one for one in told["nodes"]}
     assert (told["given"], told["tested"], cli.code) == (5, 4, ExitCode.UNKNOWN), cli.out
     assert {nodes[name]["verdict"] for name in ("n1", "n2", "n3")} <= {"pass", "warn"}, cli.out

@@ -55,7 +55,7 @@ def test_cancel_in_a_run_and_resume(cli: Commands, site: Path) -> None:
     root, job_id = submit(cli, site, 3, "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
     until(lambda: (root / "runs/2/state.json").exists() and run_state(root, 2).state == "running")
     # The run says so itself before its job does.
-    [one] = until(lambda: [one for one in cli.json("status", "--site", site) if one["current_run"] == 2])
+    [one] = until(lambda: [one for one in cli.json("status", "--site", site)["sets"] if one["current_run"] == 2])
     assert (one["state"], one["job_state"], one["done"]) == ("running", "RUNNING", 1)
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert f"job {job_id} (RUNNING) of {root.name} is alive" in cli.err
@@ -99,7 +99,7 @@ def test_run_is_submit_watch_score(cli: Commands, site: Path) -> None:
         subprocess.run(
             [sys.executable, "-m", "orchestrator", "status", "--site", site, "--json"], capture_output=True, check=True
         ).stdout
-    )
+    )["sets"]
     assert one["state"] == "complete"
     ran, verdict = cli.out, cli.code
     cli("score", one["set"], "--json")
@@ -132,7 +132,7 @@ def test_demo(cli: Commands, tmp_path: Path) -> None:
     export, status, *_ = cli.out.partition("look around:\n")[2].splitlines()
     pasted = subprocess.run(["bash", "-ec", f"{export}\n{status}"], capture_output=True, text=True, check=True)
     assert "complete" in pasted.stdout
-    [one] = cli.json("status", "--site", tmp_path / "a demo/site.yaml")
+    [one] = cli.json("status", "--site", tmp_path / "a demo/site.yaml")["sets"]
     assert (one["state"], one["done"]) == ("complete", 10)
 
 

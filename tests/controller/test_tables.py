@@ -247,7 +247,7 @@ def test_a_short_name_is_enough(place: Path, cli: Commands) -> None:
 
 def test_systems_are_chosen(cli: Commands) -> None:
     def names(*words: str) -> set[str]:
-        return {one["name"] for one in cli.json("systems", *words)}
+        return {one["name"] for one in cli.json("systems", *words)["systems"]}
 
     everything, mine = names(), names("--gpu", "mi325x")
     assert mine == names("--accelerator", "MI325X") and "MI325X_08x08x32" in mine < everything

@@ -19,7 +19,7 @@ TOP = Path(__file__).resolve().parents[2]
 
 def test_it_lists_every_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)["pages"]
     assert sorted(one["page"] for one in listed) == pages()
     assert all(one["title"] for one in listed)
     assert main(["docs"]) == 0

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import outputs
 import pytest
 from damaged_sets import DAMAGE, FOUND_ALWAYS, SMALL_FILES, full_set
 
@@ -119,7 +120,7 @@ def test_status_shows_the_good_sets_beside_a_damaged_one(
     for name in ("set.json", "jobs/7.json", "runs/1/state.json", "runs/2/result_2.txt"):
         DAMAGE[damage](a_set / name)
     assert main(["status", "--site", str(site), "--json"]) == 0
-    told = {Path(one["set"]).name: one for one in json.loads(capsys.readouterr().out)}
+    told = {Path(one["set"]).name: one for one in outputs.checked(capsys.readouterr().out)["sets"]}
     assert set(names) <= set(told)
     assert {(told[name]["state"], told[name]["done"]) for name in names} == {("complete", 10)}
     assert told[a_set.name]["state"] == "damaged" and told[a_set.name]["findings"]

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import outputs
 import pytest
 from hostile_parts import CONTROL, call
 
@@ -221,7 +222,7 @@ def test_nothing_is_obeyed_and_no_row_is_forged(a_set: Path, place: Path) -> Non
         answer = call(words)
         assert not answer.problem, answer
         assert not any(line.startswith("MI300X") for line in answer.out.splitlines()), answer.out
-    told = json.loads(call(["status", one, "--json"]).out)
+    told = outputs.checked(call(["status", one, "--json"]).out)
     assert told["reason"] == EVIL, "JSON carries the words as they are, as escapes"
 
 
@@ -337,7 +338,7 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
 
     monkeypatch.setattr(picture, "judge", failing)
     answer = call(["status", "--site", str(place.parent / "site.yaml"), "--json"])
-    told = {Path(one["set"]).name: one for one in json.loads(answer.out)}
+    told = {Path(one["set"]).name: one for one in outputs.checked(answer.out)["sets"]}
     assert told["other"]["state"] == "complete" and told[a_set.name]["state"] == "damaged"
     assert "ZeroDivisionError" in told[a_set.name]["reason"]
     assert call(["status", str(a_set)]).code == ExitCode.INTERNAL
@@ -345,7 +346,7 @@ def test_a_set_that_brings_out_a_defect_does_not_hide_the_others(
 
 def test_a_set_without_its_description_is_a_damaged_row(a_set: Path, place: Path) -> None:
     (a_set / "set.json").unlink()
-    [told] = json.loads(call(["status", "--site", str(place.parent / "site.yaml"), "--json"]).out)
+    [told] = json.loads(call(["status", "--site", str(place.parent / "site.yaml"), "--json"]).out)["sets"]
     assert (told["state"], told["reason"]) == ("damaged", "set.json is missing")
 
 

@@ -41,7 +41,8 @@ def answers(place: Path, whole: Path, seed: int) -> Iterator[tuple[Answer, str]]
     all_of_them = call(["status", "--site", str(site), "--json"])
     yield all_of_them, all_of_them.problem or not_shown(all_of_them, root)
     live = any(
-        one["state"] in ("unknown", "pending", "starting", "running", "ending") for one in json.loads(all_of_them.out)
+        one["state"] in ("unknown", "pending", "starting", "running", "ending")
+        for one in json.loads(all_of_them.out)["sets"]
     )
     for words in lines(root, site, out):
         answer = call(words)
@@ -54,7 +55,7 @@ def answers(place: Path, whole: Path, seed: int) -> Iterator[tuple[Answer, str]]
 
 def not_shown(status: Answer, root: Path) -> str:
     """Both sets are rows: the good one as it is, the other one as damaged where nothing else can be said of it."""
-    told = {Path(one["set"]).name: one for one in json.loads(status.out)}
+    told = {Path(one["set"]).name: one for one in json.loads(status.out)["sets"]}
     good = told.get(GOOD, {})
     if status.code or (good.get("state"), good.get("done")) != ("complete", 10):
         return f"exit code {status.code}, the good set is {good}"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 import set_of_logs as sets
 from own_logs import WORKLOAD, own_log, own_set
@@ -114,11 +115,11 @@ def test_check_and_score_say_it(
     assert "result_1.txt:3: differs: seed: logged is 0, and the run was given the seed 1001 (in 1 of 4 runs)" in text
     assert text.rstrip().endswith("4 files, 0 bad, seeds ok, 4 values are not as described")
     assert main(["check", str(folder), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["as_described"] is False
+    assert outputs.checked(capsys.readouterr().out)["as_described"] is False
     assert main(["score", str(folder)]) == 0
     assert "differs: seed: logged is 3" in capsys.readouterr().out
     assert main(["score", str(folder), "--json"]) == 0
-    assert [one["key"] for one in json.loads(capsys.readouterr().out)["differences"]] == ["seed"] * 4
+    assert [one["key"] for one in outputs.checked(capsys.readouterr().out)["differences"]] == ["seed"] * 4
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 import set_of_logs as published_sets
 from own_logs import WORKLOAD, own_log, own_set
@@ -28,7 +29,7 @@ def folder_of(place: Path, logs: list[bytes]) -> Path:
 def test_a_set_is_scored_by_the_rules_that_it_has_on_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = own_set(tmp_path / "set", FIVE)
     assert main(["score", str(folder), "--json"]) == 0
-    score = json.loads(capsys.readouterr().out)
+    score = outputs.checked(capsys.readouterr().out)
     assert score["score_minutes"] == pytest.approx(sum(run["minutes"] for run in score["runs"][1:4]) / 3, abs=1e-12)
     assert (score["round"], score["round_from"], score["division"]) == ("own", "set.json", None)
     assert score["rcp"] is None and score["normalization_factor"] is None and score["differences"] == []
@@ -122,7 +123,7 @@ def test_loose_logs_take_an_option(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "no target is known" in capsys.readouterr().out
     (tmp_path / "tiny_gpt.yaml").write_text(WORKLOAD)
     assert main(["score", folder, "--workload", str(tmp_path / "tiny_gpt.yaml"), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = outputs.checked(capsys.readouterr().out)
     assert (said["round_from"], said["own_rules"]["target"], said["runs_required"]) == ("--workload", 1.5, 5)
     assert main(["check", folder, "--workload", str(tmp_path / "tiny_gpt.yaml")]) == 0
     strict = tmp_path / "strict" / "tiny_gpt.yaml"
@@ -186,7 +187,7 @@ def test_the_example_gives_what_its_readme_says(capsys: pytest.CaptureFixture[st
     example = Path(__file__).parents[2] / "examples/tiny_gpt"
     workload = example / "systems/workloads/tiny_gpt.yaml"
     assert main(["score", str(example / "two_h200"), "--workload", str(workload), "--json"]) == 0
-    score = json.loads(capsys.readouterr().out)
+    score = outputs.checked(capsys.readouterr().out)
     assert (round(score["score_minutes"], 4), len(score["runs"])) == (0.5445, 10)
     assert all(f"{figure:,}" in (example / "README.md").read_text() for figure in (110_592, 143_360))
     assert {run["samples"] for run in score["runs"]} >= {110_592, 143_360}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import outputs
 import pytest
 import yaml
 
@@ -264,7 +265,7 @@ KEYS = [
 def test_the_commands_and_their_exit_codes(published: dict[str, Path], tmp_path: Path) -> None:
     good = command("score", str(published[DELL]), "--ruleset", "5.0.0", "--json")
     assert good.returncode == 0 and good.stderr == ""
-    document = json.loads(good.stdout)
+    document = outputs.checked(good.stdout)
     assert set(KEYS) <= set(document)
     assert {"file", "minutes", "samples", "status", "seed", "converged", "compliant", "findings"} <= set(
         document["runs"][0]
@@ -273,10 +274,10 @@ def test_the_commands_and_their_exit_codes(published: dict[str, Path], tmp_path:
     text = command("score", str(published[DELL]))
     assert text.returncode == 0 and text.stdout.startswith("valid score: 3.00 min\n")
     two = command("score", str(published[DELL]), str(published[MI355X]), "--json")
-    assert two.returncode == 0 and [len(item["runs"]) for item in json.loads(two.stdout)] == [10, 10]
+    assert two.returncode == 0 and [len(item["runs"]) for item in outputs.checked(two.stdout)["scores"]] == [10, 10]
     assert command("check", str(published[MI355X])).returncode == 0
     checked = command("check", str(published[DELL]), "--json")
-    assert checked.returncode == 1 and json.loads(checked.stdout)["findings"][0]["file"] == "result_9.txt"
+    assert checked.returncode == 1 and outputs.checked(checked.stdout)["findings"][0]["file"] == "result_9.txt"
     assert command("score", str(published[MI355X]), "--ruleset", "6.1").returncode == 1
     for argv, words in (
         (("score", str(tmp_path)), "no result_"),

@@ -37,7 +37,7 @@ def test_the_index_says_what_the_documents_say() -> None:
 def test_the_list_needs_no_package(checkout: Path) -> None:
     done = systems(checkout, "--json", python=("-S",))  # without site-packages: neither pydantic nor yaml
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == listing.shipped()
+    assert json.loads(done.stdout)["systems"] == listing.shipped()
     assert systems(checkout, "show", "MI300X_01x08x32", python=("-S",)).returncode != 0
 
 
@@ -67,5 +67,5 @@ def test_an_index_that_is_no_index_is_not_used(checkout: Path) -> None:
     for damaged in ("", "[]", before[: len(before) // 2], before.replace('"systems"', '"system"')):
         path.write_text(damaged)
         done = systems(checkout, "--json")
-        assert json.loads(done.stdout) == json.loads(before)["systems"], done.stderr
+        assert json.loads(done.stdout)["systems"] == json.loads(before)["systems"], done.stderr
     path.write_text(before)

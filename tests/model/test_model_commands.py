@@ -8,8 +8,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orchestrator.cli import COMMANDS, main
+
+TOP = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +39,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = systems(capsys, "--json")
-    found = {one["name"]: one for one in json.loads(out)}
+    found = {one["name"]: one for one in json.loads(out)["systems"]}
     assert found["MI325X_08x08x32"]["workloads"] == {"flux1": ["6.0"]}
     assert found["MI325X_08x08x32"]["nodes"] == 8
 
@@ -263,3 +266,27 @@ def test_schema(capsys: pytest.CaptureFixture[str], kind: str) -> None:
     schema = json.loads(out)
     assert schema["additionalProperties"] is False
     assert schema["properties"]["kind"]["const"] == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("system", (TOP / "systems/MI355X_1x8x1.yaml").read_text()),
+        ("workload", (TOP / "workloads/flux1.yaml").read_text()),
+        ("site", "kind: site\nname: here\nscheduler: local\nlog_dir: /shared/sets\n"),
+    ],
+)
+def test_schemas_describe_every_key_and_require_what_the_validator_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str, text: str
+) -> None:
+    schema = json.loads(systems(capsys, "schema", kind)[1])
+    for part in (schema, *schema["$defs"].values()):
+        assert all(about.get("description") for about in part["properties"].values()), part["title"]
+    document = yaml.safe_load(text)
+    assert set(schema["required"]) <= set(document) <= set(schema["properties"])
+    for key in document:
+        path = tmp_path / f"{document.get('name')}.yaml"
+        path.write_text(json.dumps({name: value for name, value in document.items() if name != key}))
+        _, _, said = systems(capsys, "validate", str(path))
+        refused = f": {key}: this key is required" in said or (key == "kind" and "kind" in said)
+        assert refused == (key in schema["required"]), (key, said)

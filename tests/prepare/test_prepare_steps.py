@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import docker
+import outputs
 import pytest
 from prepare_parts import IMAGES, TOKEN, WAITING, Data, gate
 
@@ -32,7 +33,7 @@ def test_the_published_sizes_are_refused_where_they_do_not_fit(
     folders: Data, workload: str, bytes_needed: float
 ) -> None:
     folders.env["HF_TOKEN"] = TOKEN
-    shown = json.loads(folders.prepare(workload, "--dry-run", "--json").stdout)["space"]
+    shown = outputs.checked(folders.prepare(workload, "--dry-run", "--json").stdout)["space"]
     assert sum(one["need_bytes"] for one in shown) == bytes_needed
     if all(one["enough"] for one in shown):
         pytest.skip("this machine has the space")
@@ -125,7 +126,7 @@ def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
     assert again.returncode == 0 and again.stderr.count("done, skipped") == 2
 
     checked = data.prepare("llama31_8b", "--check", "--json")
-    parts = {(one["variable"], one["path"]): one["state"] for one in json.loads(checked.stdout)["parts"]}
+    parts = {(one["variable"], one["path"]): one["state"] for one in outputs.checked(checked.stdout)["parts"]}
     assert checked.returncode == 1
     assert parts.pop(("DATADIR", ".")) == parts.pop(("MODEL", ".")) == "too small"  # tiny files
     assert set(parts.values()) == {"ok"}
@@ -228,7 +229,7 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     assert done.returncode == 0, done.stderr + done.stdout
     assert "it failed: exit code 7" in done.stderr
     checked = data.prepare("llama2_70b_lora", "--check", "--round", round, "--json")
-    states = {one["path"]: one["state"] for one in json.loads(checked.stdout)["parts"]}
+    states = {one["path"]: one["state"] for one in outputs.checked(checked.stdout)["parts"]}
     sized = {path: states.pop(path) for path in list(states) if path.endswith(".distcp")}
     assert set(states.values()) == {"ok"} and set(sized.values()) <= {"too small"}  # tiny files
     assert sorted(path.name for path in (folder / "data").iterdir() if path.suffix != ".parquet") == sorted(

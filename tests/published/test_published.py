@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
+import outputs
 import pytest
 
 from orchestrator.model import Catalogue
@@ -115,7 +115,7 @@ def call(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command() -> None:
-    rows = json.loads(call("--benchmark", "flux1", "--minutes", "93", "--json").stdout)
+    rows = outputs.checked(call("--benchmark", "flux1", "--minutes", "93", "--json").stdout)["results"]
     assert [(one["minutes"], one["difference_percent"]) for one in rows] == [(74.44, 24.93), (92.36, 0.69)]
     text = call("--system", "MI325X_08x08x32", "--minutes", "93").stdout
     assert "+0.7 % against the published 92.36; within 1 %" in text
@@ -124,7 +124,7 @@ def test_the_command() -> None:
 
 
 def test_times_of_others_are_kept_apart() -> None:
-    rows = json.loads(call("--others", "--round", "5.1", "--json").stdout)
+    rows = outputs.checked(call("--others", "--round", "5.1", "--json").stdout)["results"]
     assert [(one["benchmark"], one["accelerator"], one["minutes"]) for one in rows] == [
         ("llama2_70b_lora", "B300", 9.59),
         ("llama2_70b_lora", "B200", 9.85),

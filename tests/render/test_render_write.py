@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import outputs
 import pytest
 from render_parts import NEXP, an_entry
 
@@ -198,7 +198,7 @@ def test_job_on_standard_output(site: Path, capfdbinary: pytest.CaptureFixture[b
 
 def test_what_render_says(site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("--site", site, "-o", tmp_path / "b", "--json") == ExitCode.OK
-    said = json.loads(capsys.readouterr().out)
+    said = outputs.checked(capsys.readouterr().out)
     assert (said["system"], said["workload"], said["round"]) == ("local_2x2x8", "builtin", "1.0")
     assert set(said["files"]) == set(read_bundle(tmp_path / "b"))
     run("--site", site, "-o", tmp_path / "b")
@@ -216,7 +216,7 @@ def test_the_exit_code_of_diff(site: Path, capsys: pytest.CaptureFixture[str], t
     assert run("--site", site, "--diff", "local-1", "--nexp", "5") == ExitCode.NO_SCORE
     assert "-use NEXP 3\n+use NEXP 5\n" in capsys.readouterr().out
     assert run("--site", site, "--diff", "local-1", "--nexp", "5", "--json") == ExitCode.NO_SCORE
-    assert json.loads(capsys.readouterr().out)["equal"] is False
+    assert outputs.checked(capsys.readouterr().out)["equal"] is False
     assert run("--site", site, "--diff", "nothing") == ExitCode.BAD_INPUT
     assert "nothing" in capsys.readouterr().err
 

@@ -9,6 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
+import outputs
 import own_logs
 import pytest
 import set_of_logs as sets
@@ -61,8 +62,16 @@ def test_named_sets_and_plain_logs(log_dir: Path, tmp_path: Path, capsys: pytest
     own = own_logs.own_set(tmp_path / "own", [own_logs.own_log(index, 0.5) for index in range(2)])
     out = tmp_path / "runs.csv"
     assert main(["export", str(going), str(own), str(sets.MI350X), "-o", str(out), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == {"format": "csv", "output": str(out), "sets": 3, "runs": 22, "left_out": []}
+    told = outputs.checked(capsys.readouterr().out)
+    assert told == {
+        "schema": 1,
+        "kind": "export",
+        "format": "csv",
+        "output": str(out),
+        "sets": 3,
+        "runs": 22,
+        "left_out": [],
+    }
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
     assert [row["round"] for row in rows[::10]] == ["5.1.0", "own", "5.1.0"]
     assert rows[-1]["set"] == sets.MI350X.name and rows[-1]["workload"] == rows[-1]["nodes"] == ""
@@ -88,7 +97,8 @@ def test_no_cell_is_a_formula(log_dir: Path, capsysbinary: pytest.CaptureFixture
 def test_what_cannot_be(log_dir: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", *words]) == 2
     told = capsys.readouterr()
-    assert told.out == "" and says in told.err and "secret" not in told.err
+    assert says in told.err and "secret" not in told.out + told.err
+    assert outputs.checked(told.out)["kind"] == "error" if "--json" in words else told.out == ""
 
 
 def test_nothing_to_export(log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from orchestrator.cli import main
 from orchestrator.evidence.nodes import NodeGroup
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode import ledger
-from orchestrator.report.document import document, members
+from orchestrator.report.document import document
 from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
@@ -191,7 +191,7 @@ def test_hostile_values_stay_text(tmp_path: Path) -> None:
     assert all(not name.startswith("on") for _, attributes in parsed.seen for name in attributes)
     pasted = markdown(report)
     assert "<script" not in pasted.replace("\\<script", "") and "\\<script" in pasted
-    assert spreadsheet([report]) and json.loads(document(report))["runs"][1]["seed"] == HOSTILE
+    assert spreadsheet([report]) and document(report)["runs"][1]["seed"] == HOSTILE
 
 
 def test_formats(whole_set: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -367,7 +367,7 @@ def test_runs_on_different_nodes_have_times_per_group(whole_set: Path) -> None:
     report = read_report(str(whole_set))
     assert "per group of nodes" not in page(report) + markdown(report)
     report.groups = (NodeGroup(("n1",), (1, 3), (107.0, 108.0)), NodeGroup(("<n2>",), (2,), (110.0,)))
-    assert members(report)["groups"][0] == {"nodes": ["n1"], "runs": [1, 3], "minutes": [107.0, 108.0], "mean": 107.5}
+    assert document(report)["groups"][0] == {"nodes": ["n1"], "runs": [1, 3], "minutes": [107.0, 108.0], "mean": 107.5}
     assert "| n1 | 1, 3 | 107.500 | 107.000 | 108.000 |" in markdown(report)
     text = page(report)
     structure(text)
@@ -401,7 +401,7 @@ def test_what_the_logs_say_otherwise_has_a_table_of_its_own(tmp_path: Path) -> N
     text = structure(page(report)).text
     assert text.count(said) == 1 and "Where the logs are not what was described" in text
     assert "opt\\_base\\_learning\\_rate: logged is 0.5" in markdown(report)
-    assert json.loads(document(report))["score"]["differences"][0]["message"] == said
+    assert document(report)["score"]["differences"][0]["message"] == said
 
 
 def test_the_published_result_stands_beside_the_score(whole_set: Path, tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_the_published_result_stands_beside_the_score(whole_set: Path, tmp_path:
     assert "+0.0 % against 10.18 of AMD, round 5.1: within 1 %" in parsed.text
     assert "published 10.18 min, AMD, round 5.1" in parsed.text
     assert sum(one.get("class") == "published" for one in parsed.named("line")) == 3  # two charts and the legend
-    assert "10.18 of AMD" in markdown(report) and members(report)["published"][0]["minutes"] == 10.18
+    assert "10.18 of AMD" in markdown(report) and document(report)["published"][0]["minutes"] == 10.18
     # Plain logs in a submission's tree are known by their folder; a GPU's name alone means many systems.
     assert [one.minutes for one in read_report(str(sets.MI350X)).published] == [122.93]
     assert (

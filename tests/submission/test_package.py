@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import outputs
 import pytest
 import set_of_logs as sets
 from own_logs import own_log, own_set
@@ -235,7 +236,7 @@ def test_what_is_known_about_a_system(whole_set: Path, tmp_path: Path, capsys: p
         )
     )
     assert package(whole_set, tmp_path / "out", "--system-json", str(mine), "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    told = outputs.checked(capsys.readouterr().out)
     found = json.loads((tmp_path / "out/systems/MI355X_1x8x1.json").read_text())
     assert (
         found["host_processor_vcpu_count"] == "256"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import outputs
 import pytest
 from ssh_server import SSHD, Cut, SshServer, serving
 from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
@@ -45,7 +46,7 @@ def tune(env: dict[str, str], *words: str, fds: tuple[int, ...] = ()) -> subproc
 
 def test_plan_apply_verify_revert_here(host: Host) -> None:
     env = host.env()
-    planned = json.loads(tune(env, "plan", "--json").stdout)
+    planned = outputs.checked(tune(env, "plan", "--json").stdout)
     assert planned["profile"] == "recommended" and planned["nodes"][0]["ok"]
     assert {knob["knob"]: knob["root"] for knob in planned["knobs"]}["nmi_watchdog"] is True
     assert all(knob["purpose"] and knob["source"] for knob in planned["knobs"])
@@ -53,7 +54,7 @@ def test_plan_apply_verify_revert_here(host: Host) -> None:
     applied = tune(env, "apply")
     assert applied.returncode == 0 and "powersave,schedutil" in applied.stdout
     assert tune(env, "verify").returncode == 0
-    status = json.loads(tune(env, "status", "--json").stdout)["nodes"][0]["status"]
+    status = outputs.checked(tune(env, "status", "--json").stdout)["nodes"][0]["status"]
     assert [one["name"] for one in status["owners"]] == ["tune"] and len(status["remembered"]) == 5 + 2 * 4
     assert tune(env, "revert").returncode == 0
     assert host.is_as_before
@@ -66,7 +67,7 @@ def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
     path.symlink_to(STUBBORN)
     answer = tune(host.env(), "apply", "--json")
     assert answer.returncode == 1
-    rows = {row["knob"]: row for row in json.loads(answer.stdout)["nodes"][0]["rows"]}
+    rows = {row["knob"]: row for row in outputs.checked(answer.stdout)["nodes"][0]["rows"]}
     assert rows["nmi_watchdog"]["result"] == "failed" and rows["thp_enabled"]["result"] == "ok"
 
 
@@ -157,7 +158,7 @@ def test_five_hosts_over_ssh(ssh: SshServer) -> None:
     def ask(action: str, *more: str, hosts: str = nodes) -> tuple[int, dict[str, Any]]:
         answer = tune(env, action, "--nodes", hosts, "--ssh-config", str(folder / "ssh_config"), "--json", *more)
         assert answer.stdout, answer.stderr
-        return answer.returncode, {one["node"]: one for one in json.loads(answer.stdout)["nodes"]}
+        return answer.returncode, {one["node"]: one for one in outputs.checked(answer.stdout)["nodes"]}
 
     code, applied = ask("apply")
     assert code == 1 and list(applied) == [f"n{k}" for k in range(1, 6)]

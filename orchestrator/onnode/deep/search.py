@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..settings import Settings
+if TYPE_CHECKING:
+    from ..settings import Settings
 
 ENOUGH_PERCENT = 60
 """Of the reference: below that the fit nodes together are slow."""

@@ -194,7 +194,8 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
           "could not append to config | multiple values for | in 'defaults' list | primary config | "
           "unsupportedinterpolation | unexpected keyword | "
           "missing*required positional argument | missing*required keyword-only | takes*positional argument | "
-          "validation error for | validation errors for | unexpected field | extra inputs are not permitted | extra fields not permitted | "
+          "validation error for | validation errors for | unexpected field | extra inputs are not permitted | "
+          "extra fields not permitted | "
           "field required | invalid literal for int | could not convert string to float | misconfigurationexception | "
           "some specified arguments are not used | error in call to target | instantiationexception | "
           "no such file or directory: 'conf | not a valid value for | ~missing option | ~missing argument | "
@@ -240,7 +241,8 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("data_missing", PROGRAM, PREFLIGHT,
           "a file or folder that the run needs is not there",
           "correct `data` of the site, or prepare the data: orchestrator prepare --check",
-          "(404) when calling | dataset does not exist | files cannot be found at the path prefix | filenotfounderror | notadirectoryerror | "
+          "(404) when calling | dataset does not exist | files cannot be found at the path prefix | filenotfounderror | "
+          "notadirectoryerror | "
           "isadirectoryerror | [errno 2] | (os error 2) | does not exist at path | datasetnotfounderror | "
           "datafilesnotfounderror | emptydatasetserror | entrynotfounderror | entry not found for url | "
           "revisionnotfounderror | doesn't exist on the hub | does not appear to have a file named | "

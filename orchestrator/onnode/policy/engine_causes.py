@@ -71,7 +71,8 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "mount*no such file or directory: oci | mount ` | crun: mount | source path does not exist | error mounting | "
           "failed to mount | invalid mount config | invalid mount path | invalid volume specification | "
           "invalid mount option | creating mount source path*no such | "
-          "creating mount source path*read-only | creating mount source path*file exists | mount source*does not exist | mounts denied | "
+          "creating mount source path*read-only | creating mount source path*file exists | mount source*does not exist | "
+          "mounts denied | "
           "not a shared mount | duplicate mount point | trying to mount a directory onto a file | "
           "no such file or directory*rootfs | statfs*no such file | mkdir*read-only file system*mount | "
           "mkdir*read-only file system*oci | lstat*no such file or directory | making mountpoint | "
@@ -110,7 +111,8 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "prolog failed | prolog failure | prolog error | prolog/epilog failure | prolog*exit code | prolog*status | "
           "prolog_failed | task launch for | task launch failed | application launch failed | unable to create step | "
           "unable to create job step | slurmd could not | unable to satisfy cpu bind | unable to layout tasks | "
-          "plugin initialization failed | spank*failed | spank: required plugin | container_p_join | container_g_join | failed to invoke spank | "
+          "plugin initialization failed | spank*failed | spank: required plugin | container_p_join | container_g_join | "
+          "failed to invoke spank | "
           "slurmstepd*unable to create cgroup | slurmstepd*cgroup*unable | joblaunchfailure | unable to confirm allocation | "
           "launch*communication connection failure | batch job*launch failure | too many job steps"),
 )  # fmt: skip

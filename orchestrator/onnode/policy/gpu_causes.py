@@ -23,7 +23,8 @@ GPU_CAUSES: tuple[Cause, ...] = (
     Cause("gpu_not_visible", PROGRAM, PREFLIGHT,
           "a process sees no GPU, or fewer than it should",
           "look at HIP_VISIBLE_DEVICES, --gpus and the groups video and render",
-          "than the number of available gpus | you requested gpu: | but your machine only has | device_count() is | unable to open /dev/kfd | /dev/kfd*permission denied | "
+          "than the number of available gpus | you requested gpu: | but your machine only has | device_count() is | "
+          "unable to open /dev/kfd | /dev/kfd*permission denied | "
           "/dev/dri*permission denied | permission denied*/dev/kfd | permission denied*/dev/dri | no hip gpus | "
           "no cuda gpus | no gpus are available | no gpus available | invalid device ordinal | no rocm-capable | "
           "no cuda-capable | no hip-capable | hiperrornodevice | hiperrorinvaliddevice | hiperrornotinitialized | "

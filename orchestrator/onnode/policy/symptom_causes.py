@@ -95,7 +95,8 @@ ECHOES = (
 """What is only said because another process has ended, or stands above what is meant."""
 PASSED_OVER = (
     r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\binfo\b ?[:\]|-]|\bdebug\b ?[:\]|-]|\b(?:info|debug) {1,8}\S|nccl info|"
-    r"ignored exception|exception ignored|retrying|will retry|falling back|fallback|fall back|no user action|: corrected|\bno (?:un)?correct|"
+    r"ignored exception|exception ignored|retrying|will retry|falling back|fallback|fall back|no user action|"
+    r": corrected|\bno (?:un)?correct|"
     r"starting from scratch|^\++ |^export |^declare -|^[a-z0-9_]+=\S*$"
 )
 """A line with one of these near its begin does not end a program, unless it begins with an exception or has one of COUNTS."""

@@ -139,6 +139,7 @@ class Verdicts:
     def to_json(self) -> dict[str, object]:
         return {
             "schema": 1,
+            "kind": "preflight",
             "given": len(self.nodes),
             "tested": self.tested,
             "verdict": self.verdict,

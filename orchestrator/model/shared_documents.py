@@ -1,0 +1,105 @@
+"""The facts that systems share, by name: systems/shared/*.yaml. A system names them, or has them in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from orchestrator.model.fields import AbsolutePath, Env, Line, Lines, Name, refuse
+from orchestrator.model.part import DocumentPart, NameOr
+
+
+class Accelerator(DocumentPart):
+    """A GPU model. `gfx` is the ISA name; "" where there is no GPU."""
+
+    title: Line
+    gfx: str = ""
+    memory_gb: int | None = Field(default=None, ge=1, le=100_000)
+    devices: list[AbsolutePath] = []
+    note: str = ""
+
+
+class Host(DocumentPart):
+    """A server model, as far as runs and submissions care."""
+
+    title: Line
+    cpu: str = ""
+    sockets: int | None = Field(default=None, ge=1, le=64)
+    cores_per_socket: int | None = Field(default=None, ge=1, le=4096)
+    memory: str = ""
+    os: str = ""
+    network: str = ""
+    source: str = ""
+    note: str = ""
+
+
+FabricKind = Literal["none", "ethernet", "broadcom", "mellanox", "pollara", "gpuboost"]
+
+
+class Fabric(DocumentPart):
+    """A kind of network between the nodes, with the RCCL settings that go with the kind.
+
+    Names of interfaces and devices are facts of a site and do not stand here. By which driver or name a node knows the
+    RDMA devices of the kind is a fact of the kind.
+    """
+
+    title: Line
+    kind: FabricKind
+    devices: list[AbsolutePath] = []
+    drivers: Lines = []
+    """Patterns of the kernel driver's name; empty: any device is of the kind."""
+    names: Lines = []
+    """Patterns of device names, for nodes that do not tell the driver."""
+    link_layer: Literal["", "Ethernet", "InfiniBand"] = ""
+    gbps: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Rate of one device in Gb/s; 0: not known."""
+    nics_per_gpu: Annotated[int, Field(ge=0, le=64)] = 0
+    """RDMA devices that a node has for each GPU; 0: not known, so none is asked for."""
+    env: Env = {}
+    source: str = ""
+    note: str = ""
+
+
+def _name_or(model: type[DocumentPart]) -> Callable[[object], object]:
+    def parse(raw: object) -> object:
+        if isinstance(raw, dict):
+            return model.model_validate(raw)
+        if isinstance(raw, str):
+            return raw
+        raise refuse(f"must be a name from systems/shared/ or a mapping, not {raw!r}")
+
+    return parse
+
+
+_NAME_OR_SCHEMA = WithJsonSchema(
+    {
+        "anyOf": [{"type": "string"}, {"type": "object"}],
+        "description": "a name from systems/shared/, or the facts in place",
+    }
+)
+AcceleratorFact = Annotated[Any, BeforeValidator(_name_or(Accelerator)), NameOr(Accelerator), _NAME_OR_SCHEMA]
+HostFact = Annotated[Any, BeforeValidator(_name_or(Host)), NameOr(Host), _NAME_OR_SCHEMA]
+FabricFact = Annotated[Any, BeforeValidator(_name_or(Fabric)), NameOr(Fabric), _NAME_OR_SCHEMA]
+
+
+class Accelerators(DocumentPart):
+    """systems/shared/accelerators.yaml"""
+
+    kind: Literal["accelerators"]
+    accelerators: dict[Name, Accelerator]
+
+
+class Hosts(DocumentPart):
+    """systems/shared/hosts.yaml"""
+
+    kind: Literal["hosts"]
+    hosts: dict[Name, Host]
+
+
+class Fabrics(DocumentPart):
+    """systems/shared/fabrics.yaml"""
+
+    kind: Literal["fabrics"]
+    fabrics: dict[Name, Fabric]

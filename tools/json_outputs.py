@@ -1,0 +1,137 @@
+"""What `--json` prints, by tools/json_outputs.yaml: its JSON Schema (schemas/outputs.json) and page (docs/reference/json.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SOURCE = Path(__file__).with_suffix(".yaml")
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+PLAIN = {"text": "string", "int": "integer", "number": "number", "bool": "boolean"}
+ABOUT = ("from", "about", "like", "like?")
+VERSION = 1
+"""As orchestrator/cli/output.py prints it; a test compares."""
+
+
+@cache
+def described() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parts and the outputs, by name."""
+    found = yaml.safe_load(SOURCE.read_text())
+    return found["parts"], found["outputs"]
+
+
+def members(shape: dict[str, Any]) -> Iterator[tuple[str, bool, str, str]]:
+    """Yield name, whether it is always there, type and text of every member of a part or an output."""
+    parts, _ = described()
+    for name, text in shape.items():
+        if name in ("like", "like?"):
+            own = {one.rstrip("?") for one in shape}
+            liked = (one for one in members(parts[text]) if one[0] not in own)
+            yield from ((one, need and name == "like", kind, words) for one, need, kind, words in liked)
+        elif name not in ABOUT:
+            kind, _, words = text.partition(" | ")
+            yield name.rstrip("?"), not name.endswith("?"), kind, words
+
+
+def type_schema(kind: str) -> dict[str, Any]:
+    if kind.endswith("?"):
+        inner = type_schema(kind[:-1])
+        simple = isinstance(inner.get("type"), str)
+        return inner | {"type": [inner["type"], "null"]} if simple else {"anyOf": [inner, {"type": "null"}]}
+    if kind.endswith("[]"):
+        return {"type": "array", "items": type_schema(kind[:-2])}
+    if kind.endswith("{}"):
+        return {"type": "object", "additionalProperties": type_schema(kind[:-2])}
+    if kind == "any":
+        return {}
+    return {"type": PLAIN[kind]} if kind in PLAIN else {"$ref": f"#/$defs/{kind}"}
+
+
+def shape_schema(shape: dict[str, Any], first: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the schema of a part or an output; `first` are properties that stand before its own."""
+    told = list(members(shape))
+    properties = {name: type_schema(kind) | {"description": text} for name, _, kind, text in told}
+    required = [*(first or {}), *(name for name, need, *_ in told if need)]
+    return {"type": "object", "properties": {**(first or {}), **properties}, "required": required}
+
+
+def outputs_schema() -> dict[str, Any]:
+    """Return the schema of all outputs: what is printed fits `$defs/output:KIND`, and so one of them."""
+    parts, outputs = described()
+    kinds = {}
+    for kind, shape in outputs.items():
+        first = {
+            "schema": {"const": VERSION, "description": "version of all outputs"},
+            "kind": {"const": kind, "description": "which of them this is"},
+        }
+        title = f"orchestrator {shape['from']}"
+        kinds[f"output:{kind}"] = {"title": title, "description": shape["about"], **shape_schema(shape, first)}
+    return {
+        "$schema": DRAFT,
+        "title": "orchestrator --json",
+        "description": "What commands print with --json: one object that says its kind.",
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in kinds],
+        "$defs": {name: shape_schema(shape) for name, shape in parts.items()} | kinds,
+    }
+
+
+# ---- the page ----
+
+
+def type_words(kind: str) -> str:
+    if kind.endswith("?"):
+        return f"{type_words(kind[:-1])} or null"
+    if kind.endswith("[]"):
+        return f"list of {type_words(kind[:-2])}"
+    if kind.endswith("{}"):
+        return f"{type_words(kind[:-2])} by name"
+    words = {"int": "whole number", "bool": "`true`, `false`", "any": "as it is"}
+    return words.get(kind, kind if kind in PLAIN else f"[{kind}](#part-{kind})")
+
+
+def _rows(shape: dict[str, Any]) -> list[str]:
+    rows = [
+        f"| `{name}` | {type_words(kind)}{'' if need else ', not always there'} | {linked(text)} |"
+        for name, need, kind, text in members(shape)
+    ]
+    return ["| member | value | |", "|---|---|---|", *rows, ""]
+
+
+def linked(text: str) -> str:
+    return re.sub(r"\b([\w-]+\.md)\b", r"[\1](../\1)", text)
+
+
+def outputs_page(made: str) -> str:
+    parts, outputs = described()
+    lines = [
+        "# What --json prints",
+        "",
+        made,
+        "One JSON object, whatever the command. `schema` is the version of all outputs, 1: a higher one has lost a member, or",
+        "changed the type of one. `kind` says which of those below it is. New members may come, so ignore what you do not know.",
+        "`watch` prints one object per line. What goes wrong is an object of kind `error` on one line; the exit code is the same",
+        "with and without `--json`.",
+        "",
+        "```json",
+        '{"schema": 1, "kind": "error", "error": {"code": 2, "message": "there is no system \'x\'", "hint": "..."}}',
+        "```",
+        "",
+        "The JSON Schema is `orchestrator systems schema outputs`: an output of the kind K fits `$defs/output:K`.",
+        "Times are seconds, minutes or Unix milliseconds, as the names end (`_s`, `_minutes`, `_ms`).",
+        "",
+        "| kind | printed by |",
+        "|---|---|",
+        *(f"| [{kind}](#{kind}) | {shape['from']} |" for kind, shape in outputs.items()),
+        "",
+    ]
+    for kind, shape in outputs.items():
+        lines += [f"## {kind}", "", f"`{shape['from']}`: {shape['about']}", "", *_rows(shape)]
+    lines += ["## Parts", "", "What members above hold.", ""]
+    for name, shape in sorted(parts.items()):
+        lines += [f"### part {name}", "", *_rows(shape)]
+    return "\n".join(lines).rstrip() + "\n"
