@@ -63,6 +63,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("checkpoint_mismatch", PROGRAM, LOGS,
           "a checkpoint does not fit the model",
           "use the checkpoint that the workload prepares, and its config",
+          "size mismatch between saved | "
           "this looks incorrect | trying to set a tensor of shape | in loading state_dict | loading state_dict for | "
           "size mismatch for | size mismatch*checkpoint | missing key(s) in state_dict | unexpected key(s) in state_dict | "
           "missing key in checkpoint | unexpected key in checkpoint | checkpoint*does not match*model | "
@@ -80,6 +81,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("damaged_data", PROGRAM, "orchestrator prepare --help",
           "a file of the data or a checkpoint is damaged",
           "compare it with its checksum: orchestrator prepare --check",
+          "could not parse modelproto | "
           "nonmatchingchecksum | nonmatchingsplitssizes | checksums didn't match | checksum mismatch | checksum error | "
           "checksum*did not match | checksum does not match | checksum failed | checksum verification failed | md5 mismatch | "
           "md5 check failed | sha256 mismatch | hash mismatch | hashes do not match | digest mismatch | expected sha256 | "
@@ -118,6 +120,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("missing_module", PROGRAM, LOGS,
           "a Python module is missing in the image, or has another version",
           "use the image of the workload as it is; look at PYTHONPATH and mounts",
+          "from a slow version*installed | make sure you have*installed | "
           "failed to import*because of | modulenotfounderror | no module named | cannot import name | importerror: | "
           "packagenotfounderror | no package metadata | distributionnotfound | versionconflict | is required but found | "
           "is required for a normal functioning | attributeerror: module*has no attribute | "
@@ -131,6 +134,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("nan_loss", PROGRAM, LOGS,
           "the loss became NaN",
           "look at learning rate, precision and data; on one node only, at its GPUs",
+          "non-finite loss | nonfinite loss | "
           "found nan | found inf in local | nan or inf found | nan or inf detected | loss is nan | loss is inf | "
           "loss was nan | loss: nan | loss:nan | loss=nan | loss = nan | loss nan | loss': nan | loss\": nan | nan loss | "
           "nan in loss | nans in | contains nan | contain nan | nan detected | nan encountered | detected nan | "
@@ -144,6 +148,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("bad_parallelism", PROGRAM, LOGS,
           "the numbers of GPUs, parallel parts and batch do not fit one another",
           "correct the config: the product of the parts must divide the world size",
+          "number of tasks per node*does not match | "
           "not divisible by | must be divisible | should be divisible | has to be divisible | be divisible by | must divide | "
           "not evenly divisible | cannot be divided | does not divide | must be a multiple of | should be a multiple of | "
           "multiple of tensor | world size*must be | world_size*must be | world size*does not | world size*is less than | "
@@ -184,6 +189,7 @@ PROGRAM_CAUSES: tuple[Cause, ...] = (
     Cause("bad_argument", PROGRAM, LOGS,
           "the program does not take an argument or a key of its config",
           "correct the config; the image may have another version of the program",
+          "received both*choose one | "
           "unrecognized argument | unrecognized option | unknown argument | unknown option | unexpected argument | "
           "error: argument  | the following arguments are required | one of the arguments | expected one argument | "
           "expected at least one argument | ambiguous option | not allowed with argument | option*requires an argument | "
@@ -267,6 +273,7 @@ EXACTER = {
         *("command_missing", "permission_denied", "missing_library"),
     ),
     "wrong_token": ("gated_repository",),
+    "missing_module": ("missing_library",),
     "node_kernel": ("gpu_lost", "gpu_memory_error", "nic_failed"),
     "link_down": ("nic_failed",),
 }

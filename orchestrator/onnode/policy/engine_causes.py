@@ -10,8 +10,8 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "add the user to the group docker, or set `sudo` in the site",
           "permission denied*docker daemon | permission denied*docker api | permission denied*docker.sock | "
           "docker.sock*permission denied | permission denied*podman.sock | podman.sock*permission denied | "
-          "permission denied*containerd.sock | newuidmap | newgidmap | potentially insufficient uids or gids | "
-          "no subuid ranges | cannot find mappings for user | /etc/subuid | sudo: a password is required | "
+          "permission denied*containerd.sock | "
+          "sudo: a password is required | "
           "sudo: a terminal is required | not in the sudoers file | is not allowed to execute*docker | "
           "is not allowed to execute*podman"),
     Cause("engine_down", PROGRAM, PREFLIGHT,
@@ -30,6 +30,11 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
           "too many requests*registry | registry*too many requests | docker*too many requests | "
           "initializing source*too many requests | pinging*too many requests | manifests*too many requests | "
           "v2/*too many requests | code: 429*registry | registry*code: 429"),
+    Cause("user_ids", PROGRAM, PREFLIGHT,
+          "the user has too few ids for containers without root on the node",
+          "a range for the user in /etc/subuid and /etc/subgid there, setuid newuidmap, then `podman system migrate`",
+          "newuidmap | newgidmap | potentially insufficient uids or gids | no subuid ranges | cannot find mappings for user | "
+          "/etc/subuid"),
     Cause("pull_denied", PROGRAM, RESUME,
           "the registry does not give this user the image",
           "docker login (podman login) on the nodes, with a token that may read it",
@@ -61,6 +66,7 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
     Cause("image_damaged", PROGRAM, RESUME,
           "the image, or what is kept of it on the node, is damaged",
           "remove it from the node and pull it again; look at the engine's storage",
+          "bad superblock for squashfs | while mounting image*superblock | "
           "layer verification failed | invalid tar header | layer does not exist | layer not known | "
           "failed to register layer: *unexpected eof | unexpected commit digest | failed size validation | "
           "failed commit on ref | layers from manifest don't match | error creating layer | corrupt*image layer | "
@@ -68,6 +74,7 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
     Cause("bad_mount", PROGRAM, PREFLIGHT,
           "a folder to mount into the container is not there",
           "correct `data` or `container.mounts` of the site, or mount the file system",
+          "doesn't exist in container | "
           "mount*no such file or directory: oci | mount ` | crun: mount | source path does not exist | error mounting | "
           "failed to mount | invalid mount config | invalid mount path | invalid volume specification | "
           "invalid mount option | creating mount source path*no such | "
@@ -108,6 +115,7 @@ ENGINE_CAUSES: tuple[Cause, ...] = (
     Cause("launch_failed", PROGRAM, RESUME,
           "Slurm could not start the job's processes on a node",
           "look at slurmd's log and the prolog on that node; leave the node out until then",
+          "execve()*slurm_script | "
           "prolog failed | prolog failure | prolog error | prolog/epilog failure | prolog*exit code | prolog*status | "
           "prolog_failed | task launch for | task launch failed | application launch failed | unable to create step | "
           "unable to create job step | slurmd could not | unable to satisfy cpu bind | unable to layout tasks | "

@@ -158,13 +158,14 @@ LIMIT_CAUSES: tuple[Cause, ...] = (
     Cause("storage_error", PROGRAM, PREFLIGHT,
           "the storage does not answer as it should",
           "look at the node's mounts and kernel log",
+          "sqlite*locking protocol | sqlite*disk i/o error | "
           "[errno 103]*: '/ | connection abort: '/ | input/output error | [errno 5] | (os error 5) | i/o error, dev | "
           "remote i/o error | [errno 121] | buffer i/o error | metadata i/o error | blk_update_request: i/o | medium error | "
           "unrecovered read error | nvme*timeout | nvme*controller is down | nvme*i/o error | transport endpoint | "
           "[errno 107] | [errno 108] | nfs: server*not responding | nfs*server*timed out | nfs*timed out | nfs*i/o error | "
           "mount.nfs | lustreerror | lneterror | lustre*evicted | lustre*connection*lost | lustre*not available | "
           "was evicted by | ost*is unavailable | ost*not available | rc = -5 | rc = -108 | rc = -110 | gpfs*stale | "
-          "gpfs*panic | gpfs*unmount | mmfs*panic | mmfs*unmount | mmfs*error | weka*fail | weka*error | weka*timed out | "
+          "gpfs*panic | gpfs*unmount | mmfs*panic | mmfs*unmount | mmfsd*error | weka*fail | weka*error | weka*timed out | "
           "wekafs*i/o | beegfs*error | beegfs*fail | ceph*hung | ceph*timed out | libceph*error | fuse*i/o error | "
           "mount is not responding | ext4-fs error | xfs*corruption | xfs*i/o error | xfs*shutting down filesystem | "
           "xfs*shut down | structure needs cleaning | [errno 117] | [errno 112] host is down | connection timed out: '/ | "

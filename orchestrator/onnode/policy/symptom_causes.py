@@ -8,6 +8,7 @@ SYMPTOM_CAUSES: tuple[Cause, ...] = (
     Cause("no_route", SYMPTOM, PREFLIGHT,
           "a node cannot be reached from another one",
           "correct `network.socket_ifname` of the site; look at routes and firewalls",
+          "gloo*timed out*remote=[127.0.0.1] | "
           "no route to host | network is unreachable | network unreachable | host is unreachable | host unreachable | "
           "ehostunreach | enetunreach | no path to host | host is down | software caused connection abort | errno: 110 | "
           "[errno 110] | [errno 101] | errno: 113 | errno: 101 | errno 113 | modify_qp*timed out | modify_qp*errno 110 | "
@@ -102,6 +103,7 @@ PASSED_OVER = (
 """A line with one of these near its begin does not end a program, unless it begins with an exception or has one of COUNTS."""
 COUNTS = (
     "nccl warn",
+    "non-finite loss",
     "[c10d]",
     "md5sum: warning",
     "blocked for more than",
