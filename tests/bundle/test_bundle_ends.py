@@ -312,9 +312,9 @@ def test_used_up_attempts_are_tried_again_by_the_next_job(bundles: Bundles) -> N
 
 
 def test_the_disk_fills_up(bundles: Bundles, mount: Callable[..., Path]) -> None:
-    mount(bundles.log_dir, "size=1m")
-    fill = f'head -c 2000000 /dev/zero >"$(echo {bundles.log_dir}/*)/fill" 2>/dev/null'
-    # One megabyte would be too little for the checks.
+    mount(bundles.log_dir, "size=2m")
+    fill = f'head -c 4000000 /dev/zero >"$(echo {bundles.log_dir}/*)/fill" 2>/dev/null'
+    # Two megabytes would be too little for the checks.
     loop = bundles.make(
         f"[[ $me != 3.1.0 ]] || {{ {fill}; stop success; exit 0; }}", nexp=4, preflight={"skip": ["free_space"]}
     ).start(STORAGE_WAIT_S="0")

@@ -158,8 +158,6 @@ class SetJob(SetWork):
         except Exception as error:  # the other groups close what they have begun
             self.ending, self.ending_reason = self.ending or "failed", self.ending_reason or str(error)
             raise
-        finally:
-            self.reactor.wake()  # with what it gives back, or the end of the last run, others can go on
         return problem
 
     def _runs(self, group: Group) -> Flow:

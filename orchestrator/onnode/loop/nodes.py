@@ -59,10 +59,13 @@ class Reactor(Waiting):
 
 
 def together(flows: Sequence[Flow]) -> Flow:
-    """Have `flows` go on side by side until each has returned; their values. What the first one raised is raised then."""
+    """Have `flows` go on side by side until each has returned; their values. What the first one raised is raised then.
+
+    Where one ends, the others look again at once: they may wait for what it gives back.
+    """
     going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
     while going:
-        until = []
+        until, before = [], len(going)
         for at, flow in list(going.items()):
             try:
                 until.append(next(flow))
@@ -72,8 +75,8 @@ def together(flows: Sequence[Flow]) -> Flow:
             except Exception as error:
                 raised.append(error)
             del going[at]
-        if until:
-            yield min(until)
+        if going:
+            yield min(until) if len(going) == before else 0.0
     if raised:
         raise raised[0]
     return [values[at] for at in sorted(values)]
