@@ -275,6 +275,7 @@ def test_schema(capsys: pytest.CaptureFixture[str], kind: str) -> None:
         ("workload", (TOP / "workloads/flux1.yaml").read_text()),
         ("site", "kind: site\nname: here\nscheduler: local\nlog_dir: /shared/sets\n"),
     ],
+    ids=["system", "workload", "site"],
 )
 def test_schemas_describe_every_key_and_require_what_the_validator_does(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str, text: str
