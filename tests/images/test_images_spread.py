@@ -296,7 +296,8 @@ def test_the_code_comes_out_of_the_image(lab: object, orchestrator: Run, tmp_pat
     done = orchestrator("code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine, "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert (tmp_path / "code/run_and_time.sh").read_bytes() == Path("lab/standins/quick/flux1/run_and_time.sh").read_bytes()
+    script = Path("lab/standins/quick/flux1/run_and_time.sh")
+    assert (tmp_path / "code/run_and_time.sh").read_bytes() == script.read_bytes()
     assert answer["files"] == sum(path.is_file() for path in (tmp_path / "code").rglob("*"))
     again = orchestrator("code", "MI325X_08x08x32", "flux1", "-o", tmp_path / "code", "--engine", engine)
     assert again.returncode == 2 and "not empty" in again.stderr
