@@ -73,6 +73,16 @@ def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: s
     assert vars(after((node, word, detail))) == vars(after())
 
 
+def test_who_ended_a_run_by_a_signal() -> None:
+    """Slurm tells the processes of a job that it ends one after another: the word of a node may be the first that the loop hears."""
+    ended = ("n0", "exit", unit("3.1", 143, 1, 2, ""))
+    assert after(ended).was_signalled and not after(("n0", "exit", unit("3.1", 1, 1, 2, ""))).was_signalled
+    stopped = after()
+    stopped.is_stopped = True
+    stopped.take(Event(1, "node", ended[1], ended[0], ended[2]))
+    assert not stopped.was_signalled
+
+
 def test_events_that_found_no_room_are_written_with_the_next(tmp_path: Path) -> None:
     log, before = EventLog(tmp_path / "events"), resource.getrlimit(resource.RLIMIT_FSIZE)
     log.append("node", "first", "n0", "x" * 50)

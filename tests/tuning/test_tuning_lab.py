@@ -341,9 +341,9 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
     assert time.monotonic() - begin < GONE_S
     wait_for(lambda: knobs.put_back() and place.job()["ended_ms"])
     assert place.job()["state"] == state and how.split("-")[0] in place.job()["reason"], place.job()
-    one = json.loads((attempt / "state.json").read_text())
-    assert (one["state"], one["outcome"]) == ("failed", "interrupted")
     wait_for(lambda: not (place.set_dir() / "loop.lock").exists() and not place.processes(str(place.set_dir())))
+    one = json.loads((attempt / "state.json").read_text())
+    assert (one["state"], one["outcome"]) == ("failed", "interrupted"), one
     wait_for(lambda: not place.running())
 
 

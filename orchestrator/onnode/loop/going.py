@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..events import Event, NetworkUse, Pulse, number
+from ..policy.outcome import ENDED_BY_US
 from ..policy.said import line
 
 
@@ -22,6 +23,8 @@ class Going:
         """Who is not ready for the run has had its time for it."""
         self.exits: dict[str, int] = {}
         self.stops: dict[str, str] = {}
+        self.is_stopped = self.was_signalled = False
+        """By this loop; by a signal of somebody else before that, as Slurm's to a job that it ends."""
         self.lasted: dict[str, int] = {}
         """Milliseconds from start to end, by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
@@ -56,6 +59,7 @@ class Going:
             self.kept |= {node} if event.word == "kept" else set()
         elif event.word == "exit" and len(parts) == 5 and (code := number(parts[1], 3)) is not None and code >= 0:
             self.exits[node], self.stops[node] = code, parts[4]
+            self.was_signalled |= code == ENDED_BY_US and not self.is_stopped
             began, ended = number(parts[2]), number(parts[3])
             if began is not None and ended is not None:
                 self.lasted[node] = max(0, ended - began)

@@ -24,6 +24,7 @@ from .nodes import Flow
 from .work import SetWork
 
 GATE_S = 300.0
+SIGNAL_S = 2.0
 STOP_S = 25.0
 """An ended run has 20 s to end by itself before it is killed, and then must be recorded."""
 
@@ -57,18 +58,23 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         group.note("go", detail=going.id)
         group.send({"do": "go", "id": going.id})
         timed_out = yield from _until_over(job, group, going)
+        yield from _hear_signals(job, going)
     elif going.prepared:  # what waits for the word must not wait for ever
         yield from _stop(group, going, going.prepared)
     group.attempt, group.hopeless = None, bool(going.kept)
     facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
-    final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=now_ms())
-    final = replace(final, exit_codes=dict(outcome.codes))
-    yield from storage.patiently(job, storage.closing(job, final, outcome.rank))
+    yield from storage.patiently(job, storage.closing(job, _closed(state, outcome), outcome.rank))
     for node in outcome.silent:
         group.note("silent", node)
     return outcome
+
+
+def _closed(state: RunRecord, outcome: Outcome) -> RunRecord:
+    """Return the final state of an attempt."""
+    final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=now_ms())
+    return replace(final, exit_codes=dict(outcome.codes))
 
 
 def _gate(job: SetWork, group: Group, going: Going) -> Flow:
@@ -154,6 +160,7 @@ def _is_silent(group: Group, node: str, since: float) -> bool:
 
 def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
     """End the run on `nodes`, and wait for their word about it."""
+    going.is_stopped = True
     if group.step is not None:
         group.note("stop", detail=going.id)
         group.send({"do": "stop", "id": going.id})
@@ -163,6 +170,13 @@ def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
         if all(node in going.exits or group.is_gone(node) for node in nodes):
             return
         yield group.look_again(deadline)
+
+
+def _hear_signals(job: SetWork, going: Going) -> Flow:
+    """Where a run was ended by a signal that was not ours, the job may be ended: Slurm tells its processes one after another."""
+    deadline = time.monotonic() + SIGNAL_S
+    while going.was_signalled and not job.is_ending() and time.monotonic() < deadline:
+        yield deadline
 
 
 def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: int) -> AttemptFacts:
