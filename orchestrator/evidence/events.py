@@ -14,8 +14,9 @@ from typing import Any
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.files import PathLike
 from orchestrator.onnode.layout import group_name
-from orchestrator.onnode.records import LIMIT, JobRecord, PathLike
+from orchestrator.onnode.records import LIMIT, JobRecord
 from orchestrator.onnode.regular import open_regular
 
 MOST_BYTES = 64 << 20

@@ -135,6 +135,10 @@ class Slurm:
         _signal(["scancel", job_id])
         return self._over(job_id, AFTER_KILL_S)
 
+    def cluster(self) -> str:
+        """Return the name of the cluster; "" without an answer."""
+        return cluster_name()
+
     def _one(self, job_id: str) -> Job | None:
         return self.jobs(ids=[job_id]).get(job_id)
 

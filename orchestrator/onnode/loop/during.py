@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from ..policy.during import LEAST_S, hung, unwanted_sockets
 from ..settings import Settings
 from .going import Going
@@ -45,8 +43,9 @@ def why_end(group: Group, going: Going, left: list[str]) -> Flow:
 def _gather(group: Group, going: Going, left: list[str]) -> Flow:
     """Have the nodes write what they know."""
     group.send({"do": "evidence", "id": going.id})
-    deadline = time.monotonic() + EVIDENCE_S
-    while time.monotonic() < deadline and not group.job.ending and group.step is not None and group.step.alive:
+    now = group.job.world.now
+    deadline = now() + EVIDENCE_S
+    while now() < deadline and not group.job.ending and group.step is not None and group.step.alive:
         group.look_for_ended()
         if all(node in going.doing or node in going.exits or group.is_gone(node) for node in left):
             return

@@ -12,17 +12,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..events import clean, now_ms
+from ..events import clean
+from ..files import Files
 from ..policy.notice import SetCounts, due
-from ..regular import parse, read_bytes
+from ..regular import parse
 from ..settings import Settings
 from .folder import Folder
-from .work import log
+from .host import BatchHost, Program
 
 GRACE_S = 2.0
 """Beyond its own limit, before a process is ended by force."""
@@ -36,23 +35,21 @@ _WORDS = {
 
 
 class Notices:
-    """Who is told, and what has been told by this job. `address`: of the webhook, taken out of `environment` for all others."""
+    """Who is notified, and of what by this job. The webhook's address is taken out of the environment of all others."""
 
-    def __init__(
-        self, bundle: Path, settings: Settings, folder: Folder, job_id: str, environment: dict[str, str]
-    ) -> None:
+    def __init__(self, bundle: Path, settings: Settings, folder: Folder, job_id: str, world: BatchHost) -> None:
         self._lib, self._settings, self._folder, self._job_id = bundle / "lib", settings, folder, job_id
+        self._world = world
         name = settings.notify_webhook
-        self._address = environment.pop(name, "") if name else ""
-        os.environ.pop(name, None)
+        self._address = world.forget(name) if name else ""
         wanted = {"command": settings.notify_command, "mail": settings.notify_mail, "webhook": self._address}
         self._channels = [channel for channel, to in wanted.items() if to]
         if name and not self._address:
-            log(f"notify: {name} is not set in the job's environment, so nothing goes to the webhook")
-        self._required = _required(bundle, settings, folder.record.nexp) if self._channels else 0
+            world.log(f"notify: {name} is not set in the job's environment, so nothing goes to the webhook")
+        self._required = _required(bundle, settings, folder.record.nexp, world.files) if self._channels else 0
         self._before = self._counted() if self._channels else (0, 0)
         self._told: list[str] = []
-        self._going: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+        self._going: dict[str, tuple[Program, float]] = {}
 
     def look(self, state: str, reason: str = "") -> dict[str, Any] | None:
         """Tell what is due in a job of this `state`; return the decision and what it was made from, None where nothing is due."""
@@ -75,13 +72,8 @@ class Notices:
     def _await(self, channel: str) -> None:
         if channel not in self._going:
             return
-        process, deadline = self._going.pop(channel)
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        program, deadline = self._going.pop(channel)
+        program.finish(deadline - self._world.now())
 
     def _counted(self) -> tuple[int, int]:
         """Return how many runs have converged, and how many have missed the target."""
@@ -108,7 +100,7 @@ class Notices:
             "nexp": record.nexp,
             "converged": counts.converged,
             "missed": counts.missed,
-            "time_ms": now_ms(),
+            "time_ms": self._world.wall_ms(),
         }
         order = {
             "message": message,
@@ -123,24 +115,19 @@ class Notices:
     def _start(self, channel: str, order: bytes) -> None:
         self._await(channel)  # one after the other; only the end of a job can come so soon after a score
         argv = [sys.executable, "-I", "-S", "-B", str(self._lib), "notify", channel]
-        env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env, start_new_session=True
-            )
-            if process.stdin is not None:
-                with process.stdin as stream:  # a few kilobytes: the pipe takes them at once
-                    stream.write(order)
+            program = self._world.program(argv, order, env)
         except OSError as error:
-            log(f"notify: {channel}: {error.strerror}")
+            self._world.log(f"notify: {channel}: {error.strerror}")
             return
-        self._going[channel] = process, time.monotonic() + self._settings.notify_seconds + GRACE_S
+        self._going[channel] = program, self._world.now() + self._settings.notify_seconds + GRACE_S
 
 
-def _required(bundle: Path, settings: Settings, nexp: int) -> int:
+def _required(bundle: Path, settings: Settings, nexp: int, files: Files) -> int:
     """Return how many runs a score needs; by a workload's own rules all that were planned."""
     try:
-        told = parse(read_bytes(bundle / "workload.json")).get("runs_required")
+        told = parse(files.read_bytes(bundle / "workload.json")).get("runs_required")
     except (OSError, ValueError, AttributeError):
         told = None
     required = told if isinstance(told, int) else 1
@@ -162,13 +149,13 @@ def main(_: Path, channel: str) -> int:
     try:
         {"command": _run, "mail": _mail, "webhook": _post}[channel](order)
     except NotTold as error:
-        log(f"notify: {channel}: {error}")
+        BatchHost().log(f"notify: {channel}: {error}")
         return 1
     return 0
 
 
 def _late(channel: str, seconds: int) -> None:
-    log(f"notify: {channel}: not done within {seconds} s")
+    BatchHost().log(f"notify: {channel}: not done within {seconds} s")
     os.killpg(0, signal.SIGKILL)  # with what it has started: this session is ours alone
 
 
