@@ -92,6 +92,7 @@ class Engine:
         self.now = 0.0
         self.random = random.Random(seed)
         self.turns = 0
+        self.processes: list[Process] = []
         self._heap: list[Timer] = []
         self._count = 0
         self._pids = 1000
@@ -118,7 +119,9 @@ class Engine:
 
     def process(self, name: str, host: str) -> Process:
         self._pids += 1
-        return Process(self, name, host, self._pids)
+        self.processes = [one for one in self.processes if one.alive]
+        self.processes.append(Process(self, name, host, self._pids))
+        return self.processes[-1]
 
     def perform(self, process: Process | None, action: Action) -> None:
         """Run `action` in the name of `process`; later if that is busy or stopped, never if it is dead."""
