@@ -190,6 +190,31 @@ def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
             agent.process.after(k * 0.001, lambda: agent.say("note", "a word too many"))
 
 
+# ---- the training ----
+
+_LAST_WORDS = "RuntimeError: HIP error: an illegal memory access was encountered"
+
+
+def _ends(code: int, text: str) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        for agent in list(world.machines[_node(world, words[0])].agents):
+            if agent.run in world.jobs.runs() and agent.run is not None:
+                world.jobs.stall(agent)
+                run = agent.run
+                agent.process.after(0.0, lambda run=run: run.crash(code, text))  # type: ignore[misc]
+
+    return does
+
+
+def _hangs(*, deaf: bool) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        for run in world.jobs.runs():
+            run.stall()
+            run.deaf = deaf
+
+    return does
+
+
 # ---- the loop and Slurm ----
 
 
@@ -259,6 +284,10 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) has another image": _other_image,
     r"the clock of node (\d+) steps": _clock,
     r"node (\d+) sends too much": _floods,
+    r"the training crashes on node (\d+)": _ends(1, _LAST_WORDS),
+    r"the training exits early on node (\d+)": _ends(0, "Training finished."),
+    r"the training hangs": _hangs(deaf=False),
+    r"the training hangs and ignores TERM": _hangs(deaf=True),
     r"the loop is killed": _loop_killed,
     r"the loop is stopped": _loop_stopped,
     r"the job is cancelled": _each_job(_scancel),

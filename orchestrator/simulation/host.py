@@ -462,11 +462,14 @@ class Jobs:
     def stall(self, lost: Agent) -> None:
         """Have the other nodes of a run wait for ever for the one whose agent is gone."""
         run = lost.run
-        for machine in self.machines.values() if run is not None and run.begun else ():
-            for agent in machine.agents:
-                other = agent.run
-                if other is not None and agent is not lost and (other.id, other.log.parent) == (run.id, run.log.parent):
-                    other.stall()
+        for other in self.runs() if run is not None and run.begun else ():
+            if other is not run and other.log.parent == run.log.parent:
+                other.stall()
+
+    def runs(self) -> list[TrainingRun]:
+        """Return the trainings that are running, node by node."""
+        agents = (agent for machine in self.machines.values() for agent in machine.agents)
+        return [agent.run for agent in agents if agent.run is not None and agent.run.begun and not agent.run.over]
 
     def power_on(self, node: str) -> None:
         self.machines[node].up = True

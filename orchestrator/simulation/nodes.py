@@ -52,17 +52,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: its output as (seconds after its start, bytes), rising, and its end.
-
-    `seconds`: when the program exits, with `code`; NEVER if it hangs. `deaf`: it does not heed TERM. `doing`: what the
-    evidence of a hang says of it.
-    """
+    """A node's part of a training: its output as (seconds after its start, bytes), rising, and when it exits with 0."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER
-    code: int = 0
-    deaf: bool = False
-    doing: str = "rank 0: all_reduce (nccl)"
 
 
 @dataclass(eq=False)
@@ -315,10 +308,10 @@ class Agent:
             path = self.layout.hang(run.number, run.attempt, self.name)
             try:
                 self.files.make_folder(path.parent, parents=True, exist_ok=True)
-                self.files.write(path, f"{self.name}: {run.part.doing}\n".encode())
+                self.files.write(path, f"{self.name}: {run.doing}\n".encode())
             except OSError:
                 pass  # the word alone is evidence, too
-            self.say("evidence", run.id, run.part.doing)
+            self.say("evidence", run.id, run.doing)
 
     # ---- its end ----
 
@@ -382,7 +375,8 @@ class TrainingRun:
         self.log = agent.layout.node_log(self.number, self.attempt, self.rank)
         self.begun = self.stopped = self.over = False
         self.broken = False
-        self.part = Part()
+        self.deaf, self.doing = False, "rank 0: all_reduce (nccl)"
+        """Whether it does not heed TERM; what the evidence of a hang says of it."""
         self.start_ms = self.end_ms = agent.wall_ms()
         self._timers: list[Timer] = []
 
@@ -409,12 +403,12 @@ class TrainingRun:
             return
         agent, self.begun = self.agent, True
         self.start_ms, self.output = agent.wall_ms(), RunOutput(lambda: agent.engine.now)
-        self.part = part = agent.training(self)
+        part = agent.training(self)
         slow = agent.machine.slow
         for at, piece in part.lines:
             self._later(at * slow, self._printing(piece))
         if part.seconds < NEVER:
-            self._later(part.seconds * slow, lambda: self.ended(part.code))
+            self._later(part.seconds * slow, lambda: self.ended(0))
 
     def _printing(self, piece: bytes) -> Callable[[], None]:
         return lambda: self._print(piece)
@@ -423,6 +417,12 @@ class TrainingRun:
         """Another node of the run is gone: this one waits for it in a collective, for ever."""
         for timer in self._timers:
             timer.cancel()
+
+    def crash(self, code: int, text: str) -> None:
+        """Exit now, with some last words."""
+        self.stall()
+        self._print(f"{text}\n".encode())
+        self.ended(code)
 
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
         self._timers.append(self.agent.process.after(seconds, action))
@@ -435,7 +435,7 @@ class TrainingRun:
         if not self.begun:
             return self.ended(ENDED_BY_US)
         pace = self.agent.pace
-        seconds = pace.ignored_term if self.part.deaf else self.agent.engine.between(*pace.stop)
+        seconds = pace.ignored_term if self.deaf else self.agent.engine.between(*pace.stop)
         self.agent.process.after(min(seconds, kill_s or seconds), lambda: self.ended(ENDED_BY_US))
 
     def ended(self, code: int) -> None:

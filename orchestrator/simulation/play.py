@@ -6,7 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from orchestrator.onnode import settings as settings_file
 from orchestrator.onnode.files import Files
 from orchestrator.onnode.records import SetRecord
 from orchestrator.onnode.settings import Settings
-from orchestrator.render import manifest_hash, render_bundle, write_bundle
+from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.cancel import cancel
 from orchestrator.runset.create import create, describe
 from orchestrator.runset.submit import submit
@@ -34,20 +34,6 @@ if TYPE_CHECKING:
     from orchestrator.simulation.faults import Fault
 
 LOGIN = "login"
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """What goes wrong with one attempt: `kind` on node number `rank`, `after_s` seconds from its start.
-
-    Kinds: crash (exit code 1 with `text`), quiet-exit (exit code 0 without run_stop), hang (no output any more), deaf
-    (hangs, and does not heed TERM), mute (no output, exit code 0), miss (the target is not reached).
-    """
-
-    kind: str
-    rank: int = 0
-    after_s: float = 60.0
-    text: str = "RuntimeError: HIP error: an illegal memory access was encountered"
 
 
 class Bundle:
@@ -147,14 +133,15 @@ class Simulation:
         )
         self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs)
         self.trainings = Trainings(bundle.facts)
-        self.troubles: dict[tuple[int, int], Trouble] = {}
+        self.misses: set[int] = set()
+        """Runs that do not reach their target."""
         self.happened: list[tuple[float, Fault]] = []
         """The faults so far, with their virtual time in seconds."""
         self._waiting: dict[int, list[Callable[[float], object]]] = {}
         self.done: list[Done] = []
         self.commands: list[Process] = []
         self.run_set: RunSet | None = None
-        self._scripts: dict[tuple[str, str], Script] = {}
+        self._scripts: dict[int, Script] = {}
         self._resumed = 0
         self._acts = False
 
@@ -166,24 +153,15 @@ class Simulation:
 
     def _part(self, run: TrainingRun) -> Part:
         """Return a node's part of a training."""
-        key = run.id, str(run.seed)
-        trouble = self.troubles.get((run.number, run.attempt))
-        if key not in self._scripts:
+        if run.seed not in self._scripts:
             chance = random.Random(f"{self.engine.seed}/{run.seed}")
             script = self.trainings.script(seed=run.seed, start_ms=run.start_ms, chance=chance)
-            self._scripts[key] = script.missing_target() if trouble and trouble.kind == "miss" else script
+            self._scripts[run.seed] = script.missing_target() if run.number in self.misses else script
             for action in self._waiting.pop(run.number, ()):
                 action(script.seconds)
-        script = self._scripts[key]
+        script = self._scripts[run.seed]
         lines = script.lines if run.rank == 0 else ((0.5, b"rank %d is up\n" % run.rank),)
-        if trouble is None or trouble.kind == "miss":
-            return Part(lines, script.seconds + self.engine.between(0.0, 0.3))
-        if trouble.kind == "mute":
-            return Part((), script.seconds)
-        cut = tuple(line for line in lines if line[0] < trouble.after_s)
-        if run.rank != trouble.rank or trouble.kind in ("hang", "deaf"):
-            return Part(cut, NEVER, deaf=trouble.kind == "deaf" and run.rank == trouble.rank)
-        return Part((*cut, (trouble.after_s, f"{trouble.text}\n".encode())), trouble.after_s, int(trouble.kind == "crash"))
+        return Part(lines, script.seconds + self.engine.between(0.0, 0.3))
 
     # ---- commands ----
 
@@ -243,9 +221,7 @@ class Simulation:
         if self.run_set is None:
             return list(range(1, self.bundle.nexp + 1))
         evidence = SetEvidence(self.run_set.layout.root)
-        return [
-            run for run in range(1, self.bundle.nexp + 1) if (state := evidence.run(run)) is None or not state.done
-        ]
+        return [run for run in range(1, self.bundle.nexp + 1) if (state := evidence.run(run)) is None or not state.done]
 
     def idle(self) -> bool:
         """Whether no job of the set is in Slurm's hands, and no command is running."""
