@@ -137,6 +137,9 @@ class Simulation:
         """Runs that do not reach their target."""
         self.happened: list[tuple[float, Fault]] = []
         """The faults so far, with their virtual time in seconds."""
+        self.overlaps: list[str] = []
+        """Attempts that two jobs started."""
+        self._owners: dict[int, str] = {}
         self._waiting: dict[int, list[Callable[[float], object]]] = {}
         self.done: list[Done] = []
         self.commands: list[Process] = []
@@ -153,6 +156,9 @@ class Simulation:
 
     def _part(self, run: TrainingRun) -> Part:
         """Return a node's part of a training."""
+        job = run.agent.environment["ORCH_JOB_ID"]
+        if self._owners.setdefault(run.seed, job) != job:
+            self.overlaps.append(f"attempt {run.id} was started by the jobs {self._owners[run.seed]} and {job}")
         if run.seed not in self._scripts:
             chance = random.Random(f"{self.engine.seed}/{run.seed}")
             script = self.trainings.script(seed=run.seed, start_ms=run.start_ms, chance=chance)
