@@ -222,7 +222,6 @@ def _loop_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
     for job in world.cluster.live():
         if loop := world.jobs.loops.get(job.id):
             loop.process.kill()
-            world.engine.after(1.0, lambda job=job: world.cluster.ended(job.id, 137))  # type: ignore[misc]
 
 
 def _loop_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:

@@ -97,7 +97,9 @@ class Loop:
     """The loop of a job as a process: it resumes its flow when its time has come, or something happened."""
 
     def __init__(self, process: Process, ended: Callable[[int], object]) -> None:
+        """`ended(status)` is called when the process is over, however."""
         self.process, self.engine, self._ended = process, process.engine, ended
+        self._status = KILLED
         self.reactor: SimReactor | None = None
         self.steps: list[SimStep] = []
         self.failure: BaseException | None = None
@@ -131,8 +133,7 @@ class Loop:
         def take_in() -> None:
             reactor = self.reactor
             if reactor is None:
-                self.process.kill()
-                self._ended(128 + number)
+                self._over(128 + number)
                 return
             reactor.signals.add(number)
             reactor.order = 128 + signal.SIGTERM
@@ -164,8 +165,8 @@ class Loop:
             self._timer = self.process.after(until - self.engine.now, self._resume)
 
     def _over(self, status: int) -> None:
+        self._status = status
         self.process.kill()
-        self._ended(status)
 
     def _died(self) -> None:
         flow, self._flow = self._flow, None
@@ -173,6 +174,7 @@ class Loop:
             _unwind(flow)
         for step in self.steps:
             step.orphan()
+        self._ended(self._status)
 
 
 def _unwind(flow: Generator[float, None, Any]) -> None:
@@ -402,7 +404,8 @@ class Jobs:
         def ended(status: int) -> None:
             if loop.failure is not None:
                 self.failures.append(loop.failure)
-            self.cluster.ended(job.id, status)
+            if machine.up:
+                self.engine.after(0.2, lambda: self.cluster.ended(job.id, status))
 
         loop = self.loops[job.id] = Loop(process, ended)
         world = SimHost(self, loop, self.files_of(process), job, machine.clock_ms)

@@ -107,7 +107,7 @@ class Agent:
         self.name = machine.name
         self.owner = f"{environment['ORCH_JOB_ID']}-{machine.name}-{process.pid}"
         self.run: TrainingRun | None = None
-        self.leaving = self.checked = self.ready = False
+        self.leaving = self.left = self.checked = self.ready = False
         self.used = environment.get("ORCH_CHOOSE") != "1"
         self.looked = self.job_ends = False
         self.requests: deque[dict[str, Any]] = deque()
@@ -350,6 +350,7 @@ class Agent:
         self.machine.containers.discard(self.owner)
         self.machine.tuned_by.discard(self.owner)
         self.say("left")
+        self.left = True
         self._gone(self, "")
         self.process.kill()
 
@@ -360,7 +361,7 @@ class Agent:
         self.engine.after(0.5, lambda: self.machine.containers.discard(self.owner))
         lease_s = float(self.settings.orch_lease_s)
         self.engine.after(lease_s, lambda: self.machine.tuned_by.discard(self.owner))
-        if not self.leaving or (self.run is not None and not self.run.over):
+        if not self.left:
             self._gone(self, "Killed")
 
 
