@@ -259,8 +259,8 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
 
 def _cut(world: Simulation, fault: Fault, words: list[str]) -> None:
     host = _node(world, words[0])
-    world.server.cut(host, on=True)
-    world.engine.after(fault.for_s or 120.0, lambda: world.server.cut(host, on=False))
+    world.server.faults.cut(host, on=True)
+    world.engine.after(fault.for_s or 120.0, lambda: world.server.faults.cut(host, on=False))
 
 
 def _user(name: str) -> Happens:
@@ -298,13 +298,13 @@ EVENTS: dict[str, Happens] = {
     r"Slurm loses (\d+) answers": lambda world, fault, words: world.cluster.lose_replies(int(words[0])),
     r"Slurm gives (\d+) empty answers": lambda world, fault, words: world.cluster.empty_answers(int(words[0])),
     r"Slurm forgets ended jobs": lambda world, fault, words: world.cluster.purge(),
-    r"the storage is full": _storage(lambda world, on: world.server.full(on)),
-    r"the storage is over quota": _storage(lambda world, on: world.server.quota(on)),
-    r"the storage is read-only": _storage(lambda world, on: world.server.read_only(on)),
-    r"the storage is away": _storage(lambda world, on: world.server.away(on, errno.EIO)),
-    r"the storage hangs": _storage(lambda world, on: world.server.away(on, hang=True)),
-    r"the storage is slow": _storage(lambda world, on: world.server.slow(0.2 if on else 0.0)),
-    r"the storage has stale handles": lambda world, fault, words: world.server.stale_handles(),
+    r"the storage is full": _storage(lambda world, on: world.server.faults.full(on)),
+    r"the storage is over quota": _storage(lambda world, on: world.server.faults.quota(on)),
+    r"the storage is read-only": _storage(lambda world, on: world.server.faults.read_only(on)),
+    r"the storage is away": _storage(lambda world, on: world.server.faults.away(on, errno.EIO)),
+    r"the storage hangs": _storage(lambda world, on: world.server.faults.away(on, hang=True)),
+    r"the storage is slow": _storage(lambda world, on: world.server.faults.slow(0.2 if on else 0.0)),
+    r"the storage has stale handles": lambda world, fault, words: world.server.faults.stale_handles(),
     r"the storage is cut off on node (\d+)": _cut,
     r"the set is submitted twice": _user("submit"),
     r"the set is resumed": _user("resume"),

@@ -25,6 +25,7 @@ from .work import Work
 LET_GO_S = 20.0
 PULL_GRACE_S = 60.0
 MAX_GARBLED = 100
+MAX_PONG_BYTES = 400
 MAX_WORDS = 5000
 """Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
 BEHIND_S = 0.5
@@ -34,6 +35,8 @@ OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=...
 
 class Listener(Protocol):
     def take(self, event: Event) -> None: ...
+
+    def take_pong(self, node: str, parts: Sequence[str]) -> None: ...
 
 
 class Group:
@@ -99,15 +102,13 @@ class Group:
 
     def take(self, line: bytes) -> None:
         """Take in one line of a node."""
+        if line.startswith(b"pong\t") and len(line) < MAX_PONG_BYTES:
+            return self._take_pong(line)
         said = parse_word(line, self.known)
         if said is None:
             return self._keep_garbled(line)
         word, node, detail = said
         self.heard[node] = self.now()
-        if word == "pong":
-            if self.attempt is not None:
-                self.attempt.take(Event(0, "node", word, node, detail))
-            return
         self.said[node] = self.said.get(node, 0) + 1
         if self.said[node] > MAX_WORDS:
             self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
@@ -122,6 +123,15 @@ class Group:
             self._look_at_clock(event)
         elif self.attempt is not None:
             self.attempt.take(event)
+
+    def _take_pong(self, line: bytes) -> None:
+        """Take in the answer to a ping: by far the most frequent line, and no event."""
+        _, node, detail = [*line.decode("utf-8", "replace").split("\t", 2), ""][:3]
+        if node not in self.known:
+            return self._keep_garbled(line)
+        self.heard[node] = self.now()
+        if self.attempt is not None:
+            self.attempt.take_pong(node, detail.split(UNIT))
 
     def send(self, message: dict[str, Any]) -> None:
         """Give all nodes of the step one line; none when it is gone, which shows elsewhere."""
