@@ -28,6 +28,10 @@ class Going:
         self.lasted: dict[str, int] = {}
         """Milliseconds from start to end, by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
+        self.stage: tuple[int, ...] | None = None
+        """Of the run's silence, as recorded last."""
+        self.pulse_due = 0.0
+        """When the next `pulse` is to be recorded (time.monotonic())."""
         self.transports: dict[str, NetworkUse] = {}
         self.doing: dict[str, str] = {}
         """What the processes of a node do in a run that hangs, "" where nothing tells."""

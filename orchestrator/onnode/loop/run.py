@@ -139,7 +139,7 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
             grace = now + job.settings.end_grace_s
         timed_out = now >= deadline
         if not (failed or timed_out or job.ending):
-            going.ended = yield from why_end(group, going, left)
+            going.ended = yield from why_end(group, going, left, now)
         is_late, alive = grace and now >= grace, group.step is not None and group.step.alive
         if failed or timed_out or going.ended or job.ending or is_late or not alive:
             yield from _stop(group, going, left)
