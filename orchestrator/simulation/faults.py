@@ -19,6 +19,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.simulation.play import Simulation
+    from orchestrator.simulation.slurm import SimJob
 
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = r"[0-9]+(?:\.[0-9]+)? ?(?:s|min|h|d)\b"
@@ -124,7 +125,7 @@ def _back(world: Simulation, node: str) -> None:
 
 
 def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for job in world.cluster.live():
+    for job in world.live():
         if job.nodes:
             _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
 
@@ -219,34 +220,32 @@ def _hangs(*, deaf: bool) -> Happens:
 
 
 def _loop_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for job in world.cluster.live():
+    for job in world.live():
         if loop := world.jobs.loops.get(job.id):
             loop.process.kill()
 
 
 def _loop_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for job in world.cluster.live():
+    for job in world.live():
         if loop := world.jobs.loops.get(job.id):
             loop.process.stopped = True
             world.engine.after(fault.for_s or 60.0, loop.process.resume)
 
 
-def _each_job(act: Callable[[Simulation, str, Fault], object]) -> Happens:
+def _each_job(act: Callable[[Simulation, SimJob, Fault], object]) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
-        for job in world.cluster.live():
-            act(world, job.id, fault)
+        for job in world.live():
+            act(world, job, fault)
 
     return does
 
 
-def _scancel(world: Simulation, job_id: str, fault: Fault) -> None:
-    world.cluster.command(["scancel", job_id], {}, "/", host="login")
+def _scancel(world: Simulation, job: SimJob, fault: Fault) -> None:
+    world.cluster.command(["scancel", job.id], {}, "/", host="login")
 
 
-def _user_signal(world: Simulation, job_id: str, fault: Fault) -> None:
-    for job in world.cluster.live():
-        if job.id == job_id:
-            world.jobs.signal(job, signal.SIGUSR1, batch_only=True)
+def _user_signal(world: Simulation, job: SimJob, fault: Fault) -> None:
+    world.jobs.signal(job, signal.SIGUSR1, batch_only=True)
 
 
 def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0) -> Happens:

@@ -206,6 +206,8 @@ class SimStep:
         self.agents: dict[str, Agent] = {}
         self._over: dict[str, str] = {}
         self._reported: set[str] = set()
+        self._arrivals: dict[str, float] = {}
+        """Pipe -> when its last content arrives."""
         loop.steps.append(self)
         down = [node for node in nodes if not jobs.machines[node].up]
         for node in nodes:
@@ -215,12 +217,21 @@ class SimStep:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
 
     def _line(self, node: str) -> Callable[[bytes], None]:
+        """Return what takes the lines of a node: they arrive in the order in which they were written."""
+
         def write(line: bytes) -> None:
             if self.alive:
-                delay = self.engine.between(*self._jobs.pace.line)
+                delay = self._in_order(f"from {node}")
                 self._loop.post(delay, lambda: self._take(line) if self.alive else None)
 
         return write
+
+    def _in_order(self, pipe: str) -> float:
+        """Return in how many seconds something that is written into a pipe now arrives."""
+        now = self.engine.now
+        at = max(now + self.engine.between(*self._jobs.pace.line), self._arrivals.get(pipe, 0.0))
+        self._arrivals[pipe] = at
+        return at - now
 
     def _say(self, text: str, delay_s: float = 0.05) -> None:
         """Write a line to srun's standard error."""
@@ -280,7 +291,7 @@ class SimStep:
                 self._order(agent, message)
 
     def _order(self, agent: Agent, message: Mapping[str, Any]) -> None:
-        agent.process.after(self.engine.between(*self._jobs.pace.line), lambda: agent.hear(message))
+        agent.process.after(self._in_order(f"to {agent.name}"), lambda: agent.hear(message))
 
     def _ping(self, message: Mapping[str, Any]) -> None:
         """All answers to a ping come in together: there are a great many of them."""
@@ -292,7 +303,7 @@ class SimStep:
         if self._input:
             self._input = False
             for agent in self.agents.values():
-                agent.process.after(self.engine.between(*self._jobs.pace.line), agent.end_input)
+                agent.process.after(self._in_order(f"to {agent.name}"), agent.end_input)
 
     def orphan(self) -> None:
         """The loop is gone: srun's input ends, and with it that of the agents."""
@@ -407,7 +418,10 @@ class Jobs:
             if machine.up:
                 self.engine.after(0.2, lambda: self.cluster.ended(job.id, status))
 
-        loop = self.loops[job.id] = Loop(process, ended)
+        loop = Loop(process, ended)
+        if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
+            loop.steps.extend(self.loops[job.id].steps)
+        self.loops[job.id] = loop
         world = SimHost(self, loop, self.files_of(process), job, machine.clock_ms)
         bundle = Path(job.script).parent
         loop.start(work(world, bundle, "slurm"))
@@ -433,21 +447,30 @@ class Jobs:
         loop = self.loops.get(job.id)
         if loop is None:
             return
-        loop.signal(number)
+        if loop.process.host in job.nodes:
+            loop.signal(number)
         if not batch_only and number == signal.SIGTERM:
-            for step in loop.steps:
-                for agent in step.agents.values():
-                    agent.process.after(0.001, agent.terminate)
+            for agent in self._agents(job):
+                agent.process.after(0.001, agent.terminate)
 
     def kill(self, job: SimJob) -> None:
-        """SIGKILL to all that is left of a job on its nodes."""
+        """SIGKILL to all that is left of a job on `job.nodes`."""
         loop = self.loops.get(job.id)
-        if loop is None:
-            return
-        loop.process.kill()
-        for step in loop.steps:
-            for agent in step.agents.values():
-                agent.process.kill()
+        if loop is not None and loop.process.host in job.nodes:
+            loop.process.kill()
+        for agent in self._agents(job):
+            agent.process.kill()
+
+    def left(self, job: SimJob) -> set[str]:
+        """Return the nodes on which a job still has processes."""
+        loop = self.loops.get(job.id)
+        own = {loop.process.host} if loop is not None and loop.process.alive else set()
+        return own | {agent.name for agent in self._agents(job)}
+
+    def _agents(self, job: SimJob) -> list[Agent]:
+        steps = self.loops[job.id].steps if job.id in self.loops else ()
+        agents = (agent for step in steps for agent in step.agents.values())
+        return [agent for agent in agents if agent.process.alive and agent.name in job.nodes]
 
     def power_off(self, node: str) -> None:
         """A node loses its power: all that ran there is gone, and nobody says so."""

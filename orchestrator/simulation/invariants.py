@@ -116,7 +116,7 @@ def score_violations(root: Path) -> Iterator[str]:
     from orchestrator.mllog.score import score_dir
 
     times = sorted(filter(None, (_minutes(path) for path in root.glob("runs/*/result_*.txt"))))
-    score = score_dir(str(root)).olympic_mean_minutes
+    score = score_dir(str(root)).olympic_mean
     if len(times) > 2 and score is not None and abs(sum(times[1:-1]) / len(times[1:-1]) - score) > 1e-9:
         yield f"score {score} of {times}"
 

@@ -25,7 +25,7 @@ from orchestrator.scheduler.slurm import Slurm
 from orchestrator.simulation.engine import NEVER, Engine, Process, Stuck
 from orchestrator.simulation.host import Jobs, Surroundings
 from orchestrator.simulation.nodes import Machine, Pace, Part, TrainingRun
-from orchestrator.simulation.slurm import Cluster
+from orchestrator.simulation.slurm import Cluster, SimJob
 from orchestrator.simulation.storage import Server, SimFiles
 from orchestrator.simulation.training import Script, Trainings, facts_of
 
@@ -114,7 +114,9 @@ class Simulation:
         *,
         pace: Pace | None = None,
         user: User | None = None,
+        run_seconds: float | None = None,
     ) -> None:
+        """`run_seconds`: how long a run takes, instead of the time that published results suggest."""
         self.engine = Engine(seed)
         self.bundle, self.folder, self.user = bundle, folder, user or User()
         self.log_dir = folder / "sets"
@@ -132,7 +134,7 @@ class Simulation:
             pace or Pace(),
         )
         self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs)
-        self.trainings = Trainings(bundle.facts)
+        self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
         self.misses: set[int] = set()
         """Runs that do not reach their target."""
         self.happened: list[tuple[float, Fault]] = []
@@ -232,7 +234,11 @@ class Simulation:
     def idle(self) -> bool:
         """Whether no job of the set is in Slurm's hands, and no command is running."""
         busy = any(process.alive for process in self.commands)
-        return not busy and not self.cluster.live()
+        return not busy and not self.live()
+
+    def live(self) -> list[SimJob]:
+        """Return the jobs of the set that Slurm has not finished with."""
+        return [job for job in self.cluster.jobs.values() if not job.other and (job.alive or job.completing)]
 
     def play(self, limit_s: float = 90 * 86400.0) -> None:
         """Submit, and resume until all runs have a result, or the user gives up. Raises Stuck."""

@@ -29,7 +29,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 20
-_PROBE = 1 << 16
+_FOLDER_BYTES = 4096
+_PROBE = bytes(1 << 16)
 
 
 class Server:
@@ -229,8 +230,10 @@ class SimFiles(Files):
             about = os.stat(path)
         except FileNotFoundError:
             return None
-        folder = (about.st_mode & 0o170000) == 0o040000
-        return FileState(about.st_size, about.st_mtime, self.server.inode(about), folder)
+        inode = self.server.inode(about)
+        if (about.st_mode & 0o170000) == 0o040000:
+            return FileState(_FOLDER_BYTES, about.st_mtime, inode, True)
+        return FileState(about.st_size, about.st_mtime, inode, False)
 
     def exists(self, path: PathLike) -> bool:
         try:
@@ -431,13 +434,8 @@ class SimFiles(Files):
         fd = self.opened(path, _WRITE)
         try:
             self.remove(path)
-            self.enter(path, "change", handle=True)
-            faults = self.server.faults
-            if faults.active:
-                done = 0
-                while done < _PROBE:
-                    done += faults.fit(_PROBE - done)
-                faults.freed(_PROBE)
+            self._fill(fd, path, _PROBE)
+            self.server.faults.freed(len(_PROBE))
             self.enter(path, "read", handle=True)
         finally:
             os.close(fd)

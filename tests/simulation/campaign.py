@@ -28,6 +28,7 @@ from orchestrator.simulation.faults import Fault
 from orchestrator.simulation.play import Bundle, Simulation, User
 
 NODES, SPARES, RUNS = 3, 1, 3
+RUN_S = 600.0
 LIMIT_S = 40 * 86400.0
 """No set may take longer in virtual time once its faults are over."""
 SYSTEM = """kind: system
@@ -59,7 +60,7 @@ def bundle(place: Path) -> Bundle:
             "log_dir": str(place / "sets"),
             "container": {"engine": "docker"},
             "spares": SPARES,
-            "limits": {"attempts": 3},
+            "limits": {"attempts": 3, "run_timeout_minutes": 40},
         }
     )
     return Bundle(load_entry("three_nodes", "builtin", site=site, systems_dirs=[place / "systems"]), RUNS)
@@ -105,7 +106,7 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     place = place or memory() / f"orchestrator-sim-{os.getpid()}"
     trial = Trial(seed, planned(seed), only)
     world = Simulation(
-        bundle(place), place, seed, [f"n{k}" for k in range(1, NODES + SPARES + 1)], user=User(resumes=30)
+        bundle(place), place, seed, [f"n{k}" for k in range(1, NODES + SPARES + 1)], user=User(resumes=30), run_seconds=RUN_S
     )
     for fault in trial.faults:
         faults.plant(world, fault)
