@@ -6,6 +6,7 @@ has a storage of its own with these methods (orchestrator/simulation/storage.py)
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _ROOM = bytes(1 << 16)
 
 
@@ -57,7 +59,10 @@ class Appender:
 
 
 class Files:
-    """The real storage. All methods raise OSError; a relative link is followed only if the method's text says so."""
+    """The real storage. All methods raise OSError; a relative link is followed only if the method's text says so.
+
+    What cannot be reached (a stale handle, an I/O error) is not taken for missing, unless the method's text says so.
+    """
 
     # ---- reading ----
 
@@ -80,20 +85,26 @@ class Files:
         return os.listdir(folder)
 
     def state(self, path: PathLike) -> FileState | None:
-        """Return the state of a file or folder, through a link; None if it is missing."""
+        """Return the state of a file or folder, through a link; None if there is none: no such name, a broken link."""
         try:
             about = os.stat(path)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in _MISSING:
+                raise
             return None
         return FileState(about.st_size, about.st_mtime, about.st_ino, (about.st_mode & 0o170000) == 0o040000)
 
     def exists(self, path: PathLike) -> bool:
-        """Whether there is something, through a link. Raises nothing."""
-        return os.path.exists(path)
+        """Whether there is something, through a link. Raises OSError if that cannot be found out."""
+        return self.state(path) is not None
 
     def has_name(self, path: PathLike) -> bool:
         """Whether there is something, be it a broken link. Raises nothing."""
         return os.path.lexists(path)
+
+    def real_path(self, path: PathLike) -> str:
+        """Return the absolute path without links."""
+        return os.path.realpath(path)
 
     def is_folder(self, path: PathLike) -> bool:
         """Whether there is a folder. Raises nothing."""
@@ -183,8 +194,11 @@ class Files:
         shutil.rmtree(path, ignore_errors=True)
 
     def copy_tree(self, source: PathLike, target: PathLike) -> None:
-        """Copy a folder without byte code; nobody but its owner can write in the copy. Raises shutil.Error, too."""
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        """Copy a folder without byte code; nobody but its owner can write in the copy."""
+        try:
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        except shutil.Error as error:  # the reasons of all files
+            raise OSError(0, str(error.args[0][0][-1]), os.fspath(target)) from error
         for path in (Path(target), *Path(target).rglob("*")):
             path.chmod(path.stat().st_mode & 0o755)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from .files import HERE, Files
 from .system import ask, first_line, process_start
@@ -27,6 +28,8 @@ class World:
     """Return seconds that only rise; limits are counted in them."""
     pause = staticmethod(time.sleep)
     """Wait so many seconds, whatever happens."""
+    umask = staticmethod(os.umask)
+    """Set the rights that new files lack; return those before."""
     ask = staticmethod(ask)
     """Run a program with nothing to read; return (exit status, output). See system.ask."""
 
@@ -98,6 +101,13 @@ class World:
 def stamp(wall_ms: int, form: str, *, utc: bool = False) -> str:
     """Return a time in the words of time.strftime."""
     return time.strftime(form, (time.gmtime if utc else time.localtime)(wall_ms / 1000))
+
+
+def log(wall_ms: int, text: str) -> None:
+    """Write one line with a time stamp to standard error. If that cannot be written (a full disk), nothing stops."""
+    line = f"{stamp(wall_ms, '%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
+    with suppress(OSError):
+        os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
 THIS = World()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,15 +85,15 @@ def create(
     """
     final = log_dir / record.set_id
     files, temporary = world.files, log_dir / f".{record.set_id}.tmp.{world.pid}"
-    umask = os.umask(0o022)
+    umask = world.umask(0o022)
     try:
-        os.umask(umask_for("", umask))
+        world.umask(umask_for("", umask))
         files.make_folder(temporary)
         write_bundle(bundle, Layout(temporary).bundle)
         if group:
             give(temporary, group)
             show(Layout(temporary).bundle, group)
-        os.umask(umask_for(group, umask))
+        world.umask(umask_for(group, umask))
         _make(temporary, record, final, world)
         if files.exists(final):
             raise FileExistsError(errno.EEXIST, "there is a set of this name", str(final))
@@ -112,7 +111,7 @@ def create(
             raise _explained(error.__cause__, log_dir) from error
         raise
     finally:
-        os.umask(umask)
+        world.umask(umask)
         files.remove_tree(temporary)
     return Layout(final)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -83,7 +82,7 @@ def submit(
     with ControllerLock(run_set.layout.lock, me.cluster, world) as lock:
         _tidy(run_set.layout, world)
         state = world.files.state(run_set.layout.set_file)
-        if state is None or not state.size:
+        if state is None or state.is_folder or not state.size:
             write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration
         _refuse_finished(run_set)
         live = settle(run_set, scheduler, world)
@@ -98,7 +97,7 @@ def submit(
             state="intended",
             argv=scheduler.command(request),
             by=_signature(me),
-            ledger=ledger.head(ledger.read(run_set.layout.root)[0]),
+            ledger=ledger.head(ledger.read(run_set.layout.root, world.files)[0]),
         )
         _record(run_set, record, world)
         lock.confirm()
@@ -122,7 +121,7 @@ def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
         return
     try:
         now = bundle.changed(bundle.hashes(layout.bundle), layout.bundle, sha256)
-        wrong = bundle.unexpected(now, bundle.accepted(ledger.read(layout.root)[0]))
+        wrong = bundle.unexpected(now, bundle.accepted(ledger.read(layout.root, world.files)[0]))
         if wrong and edited:
             ledger.append(layout.root, ("edit", {"files": now}), world=world)
     except HeldError as held:
@@ -139,7 +138,11 @@ def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
 
 def _tidy(layout: Layout, world: World) -> None:
     """Remove the files that a killed controller was writing: only the holder of the lock writes here."""
-    for name in world.files.names(layout.submissions) if world.files.is_folder(layout.submissions) else ():
+    try:
+        names = world.files.names(layout.submissions)
+    except OSError:  # what does not allow to be written to either says so then
+        return
+    for name in names:
         if name.startswith(".") and ".tmp." in name:
             world.files.remove(layout.submissions / name)
 
@@ -176,7 +179,7 @@ def _submit(scheduler: Scheduler, request: JobRequest, world: World) -> str:
         try:
             return scheduler.submit(request)
         except SchedulerBusy:
-            world.pause(pause_s * random.uniform(0.8, 1.2))
+            world.pause(pause_s * (0.8 + 0.4 * int(world.token(4), 16) / 2**32))  # not all controllers at once
     return scheduler.submit(request)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from bundle_parts import LIMIT_S, Bundles, Set, kill_in, processes_in, until
 
-from orchestrator.onnode.lease import this_process
+from orchestrator.onnode.world import THIS
 
 HANG_IN_RUN_2 = "[[ $me != 2.1.* ]] || hang"
 
@@ -60,7 +60,7 @@ def test_a_signal_just_before_the_loop_waits(bundles: Bundles) -> None:
     script = bundles.bundle / "lib/loop/run.py"
     go = "        timed_out = yield from _until_over(job, group, going)\n"
     assert go in script.read_text()
-    script.write_text(script.read_text().replace(go, f"        time.sleep(2 * (run == 2))\n{go}"))
+    script.write_text(script.read_text().replace(go, f"        __import__('time').sleep(2 * (run == 2))\n{go}"))
     loop = bundles.start()
     one = bundles.running(2, 1, "hanging")
     loop.signal(signal.SIGTERM)
@@ -250,7 +250,7 @@ def test_two_loops_on_one_set(bundles: Bundles) -> None:
 
 def dead(job: str = "local-999999999-1", **changes: Any) -> str:
     """The lock of a loop whose process is over."""
-    return json.dumps({**asdict(this_process(job)), "pid": 999_999_999, "start": "1", **changes})
+    return json.dumps({**asdict(THIS.holder(job)), "pid": 999_999_999, "start": "1", **changes})
 
 
 @pytest.mark.parametrize("content", ["", dead(), dead(pid=os.getpid())], ids=["empty", "gone", "another process now"])

@@ -22,6 +22,7 @@ from orchestrator.cli import main
 from orchestrator.evidence.ledger import Mismatch, verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode import ledger
+from orchestrator.onnode.world import THIS
 from orchestrator.runset.submit import _record, mark_cancelled
 
 TOP = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert code == 0, out
     run_set = open_set(bundles.set.root)
     job = bundles.set.job["job_id"]
-    _record(run_set, SubmissionRecord(number=1, job_name="x", requested_ms=1, state="submitted", job_id=job))
+    _record(run_set, SubmissionRecord(number=1, job_name="x", requested_ms=1, state="submitted", job_id=job), THIS)
     mark_cancelled(run_set, job)
     yield bundles.set.root
     next(with_bundles, None)

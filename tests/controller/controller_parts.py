@@ -19,6 +19,7 @@ from orchestrator.onnode.records import (
     SetRecord,
     write,
 )
+from orchestrator.onnode.world import World
 
 SITE = """kind: site
 scheduler: local
@@ -38,6 +39,16 @@ gpus_per_node: 1
 workloads:
   builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
 """
+
+
+class Hasty(World):
+    """This machine, but every pause is over at once."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> None:  # type: ignore[override]
+        self.pauses.append(seconds)
 
 
 class Clock:

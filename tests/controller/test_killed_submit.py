@@ -86,7 +86,7 @@ from orchestrator.cli import main
 from orchestrator.runset import submit
 
 record = submit._record
-submit._record = lambda run_set, asked: os.kill(os.getpid(), 9) if asked.state == "submitted" else record(run_set, asked)
+submit._record = lambda *args: os.kill(os.getpid(), 9) if args[1].state == "submitted" else record(*args)
 main(sys.argv[1:])
 """
 

@@ -17,11 +17,12 @@ from policy_parts import settings
 
 from orchestrator.onnode import records
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.lease import this_process
 from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
+from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord
 from orchestrator.onnode.system import process_start
+from orchestrator.onnode.world import THIS
 
 DAMAGE = {
     "gone": lambda path: path.unlink(),
@@ -46,9 +47,11 @@ def job(root: Path, name: str = "") -> Folder:
     bundle = root.parent / "bundle"
     bundle.mkdir(exist_ok=True)
     root.mkdir(exist_ok=True)
-    scheduler = LocalNodes({"ORCH_JOB_ID": name} if name else {}, 1)
-    mine = open_folder(bundle, settings(nexp=2, logdir=str(root.parent)), scheduler, {"ORCH_SET_DIR": str(root)})
-    mine.take(scheduler)
+    world = BatchHost()
+    world.environment = {"ORCH_SET_DIR": str(root), **({"ORCH_JOB_ID": name} if name else {})}
+    scheduler = LocalNodes(world.environment, 1, world)
+    mine = open_folder(bundle, settings(nexp=2, logdir=str(root.parent)), scheduler, world)
+    world.run(mine.taking(scheduler))
     return mine
 
 
@@ -216,7 +219,7 @@ def locked(folder: Folder, **changes: object) -> str:
     """Make the set another job's, which lives elsewhere; the content of its lock."""
     folder.let_go()
     elsewhere: dict[str, Any] = {"boot": "another boot", "host": "elsewhere", **changes}
-    other = replace(this_process("77", "other"), **elsewhere)
+    other = replace(THIS.holder("77", "other"), **elsewhere)
     folder.layout.loop_lock.write_text(json.dumps(asdict(other)))
     return folder.layout.loop_lock.read_text()
 
@@ -232,7 +235,7 @@ def test_a_lock_that_says_nothing_is_nobodys_when_it_is_old(folder: Folder, cont
 
 
 def test_a_lock_of_a_process_that_is_over(folder: Folder) -> None:
-    locked(folder, boot=this_process().boot, pid=999_999_999, start="5")
+    locked(folder, boot=THIS.holder().boot, pid=999_999_999, start="5")
     assert job(folder.layout.root).is_mine
 
 
@@ -254,14 +257,15 @@ def test_a_job_of_another_cluster_is_never_gone(folder: Folder) -> None:
 
 
 def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
-    locked(folder, boot=this_process().boot, pid=999_999_999, start="5")
+    locked(folder, boot=THIS.holder().boot, pid=999_999_999, start="5")
     took: list[Folder] = []
 
     def take(name: str) -> None:
-        scheduler = LocalNodes({"ORCH_JOB_ID": name}, 1)
+        world = BatchHost()
+        scheduler = LocalNodes({"ORCH_JOB_ID": name}, 1, world)
         try:
-            one = Folder(folder.layout, folder.record, name)
-            one.take(scheduler)
+            one = Folder(folder.layout, folder.record, name, world)
+            world.run(one.taking(scheduler))
             took.append(one)
         except FolderError:
             pass
@@ -278,7 +282,7 @@ def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
 def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Folder) -> None:
     state = attempt(folder, 1, 1, "", "success")
     before = {path: path.read_bytes() for path in folder.layout.root.rglob("*") if path.is_file()}
-    other = json.dumps(asdict(this_process("next")))
+    other = json.dumps(asdict(THIS.holder("next")))
     folder.layout.loop_lock.write_text(other)
     for write in (
         lambda: folder.close(replace(state, state="failed", outcome="infrastructure"), None),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -229,7 +228,8 @@ class Folder:
                 if isinstance(state, RunRecord):
                     missing += [] if ("attempt", run, attempt) in known else [_began(state)]
                     missing += [] if ("end", run, attempt) in known or state.state == "running" else [_ended(state)]
-            if self.files.exists(self.layout.result(run)) and ("result", run, 0) not in known:
+            result = self.files.state(self.layout.result(run))
+            if result is not None and not result.is_folder and ("result", run, 0) not in known:
                 last = self.run_state(run)
                 missing.append(_result(self.layout.result(run), run, last.attempt if last else 0, -1, self.files))
         if missing:
@@ -402,7 +402,7 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, world: Batch
             sharing.give(root, settings.shared_group)
         for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
             files.make_folder(folder, parents=True, exist_ok=True)
-        layout = Layout(root.resolve())
+        layout = Layout(Path(files.real_path(root)))
         said = ledger.read(layout.root, files)[0]
         record, before = records.read(SetRecord, layout.set_file, files), ledger.declared(said)
         if record is None and before is None:
@@ -436,7 +436,7 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, world: Batch
     except LookupError as error:
         raise FolderError(f"{error} (`shared_group` of the site file)") from error
     except OSError as error:
-        raise FolderError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
+        raise FolderError(f"cannot write to {root}: {error.strerror or error} (LOGDIR={settings.logdir})") from error
     return Folder(layout, record, scheduler.job_id, world)
 
 
@@ -451,13 +451,6 @@ def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
     except OSError:
         world.files.remove_tree(temporary)
         raise
-
-
-def _first_reason(error: OSError) -> str:
-    """Return why a file could not be written; of a whole folder the first of the reasons."""
-    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
-        return str(error.args[0][0][-1])
-    return str(error.strerror or error)
 
 
 def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout, world: BatchHost) -> None:

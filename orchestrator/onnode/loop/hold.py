@@ -18,7 +18,7 @@ from ..policy.pull import lacking, next_to_pull
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from ..records import replace as replace_file
-from .host import Step
+from .host import JobStep
 from .nodes import Flow, node_command
 from .work import Work
 
@@ -51,7 +51,7 @@ class Group:
         self.at = 0, 0
         """The last run and attempt that began."""
         self.known = frozenset(allocated)
-        self.step: Step | None = None
+        self.step: JobStep | None = None
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
         self.said: dict[str, int] = {}

@@ -19,7 +19,7 @@ from .. import settings as settings_file
 from ..settings import Settings
 from ..sharing import umask_for
 from ..waiting import Lines, Waiting
-from ..world import World, stamp
+from ..world import World, log
 
 Take = Callable[[bytes], object]
 T = TypeVar("T")
@@ -44,18 +44,8 @@ class Reactor(Waiting):
         if self.signals:
             self._signalled()
 
-    def run(self, flow: Generator[float, None, T]) -> T:
-        """Resume `flow` until it returns; its value."""
-        try:
-            until = next(flow)
-            while True:
-                self.pump(until)
-                until = flow.send(None)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
-
-class Step(Protocol):
+class JobStep(Protocol):
     """One process on each of `nodes`, for as long as its input is open."""
 
     nodes: tuple[str, ...]
@@ -83,7 +73,7 @@ class Step(Protocol):
 
 
 class NodeStep:
-    """A Step of real processes: one srun, or one process for each node.
+    """A JobStep of real processes: one srun, or one process for each node.
 
     `take(line)` gets each line that a node writes, `complain(line)` each that the step itself writes to standard error.
     """
@@ -208,17 +198,27 @@ class BatchHost(World):
         return self._reactor
 
     def run(self, flow: Generator[float, None, T]) -> T:
-        """Resume `flow` until it returns; its value. Before there is a reactor nothing but time can resume it."""
+        """Resume `flow` until it returns; its value. Before there is a reactor nothing but time can resume it.
+
+        What is raised while it waits is raised in it: it has a set to close.
+        """
         try:
             until = next(flow)
             while True:
-                if self._reactor is not None:
-                    self._reactor.pump(until)
+                try:
+                    self._wait(until)
+                except BaseException as error:
+                    until = flow.throw(error)
                 else:
-                    self.pause(max(0.0, until - self.now()))
-                until = flow.send(None)
+                    until = flow.send(None)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+    def _wait(self, until: float) -> None:
+        if self._reactor is not None:
+            self._reactor.pump(until)
+        else:
+            self.pause(max(0.0, until - self.now()))
 
     def start(
         self,
@@ -228,7 +228,7 @@ class BatchHost(World):
         environment: Mapping[str, str],
         take: Take,
         complain: Take,
-    ) -> Step:
+    ) -> JobStep:
         """Start one process on each of `nodes`; see NodeStep. Raises OSError."""
         return NodeStep(reactor, nodes, commands, environment, take, complain)
 
@@ -246,7 +246,7 @@ class BatchHost(World):
 
     def share(self, group: str) -> None:
         """Have all that is written from now on be readable, or writable, as a set of `group` wants it."""
-        os.umask(umask_for(group, os.umask(0o077)))
+        self.umask(umask_for(group, self.umask(0o077)))
 
     def forget(self, name: str) -> str:
         """Take a variable out of the environment of this process and of all that it starts; its value, or ""."""
@@ -258,7 +258,5 @@ class BatchHost(World):
         os.kill(os.getpid(), signal.SIGTERM)
 
     def log(self, text: str) -> None:
-        """Write one line with a time stamp to standard error. If that cannot be written (a full disk), nothing stops."""
-        line = f"{stamp(self.wall_ms(), '%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
-        with suppress(OSError):
-            os.write(2, line.encode("utf-8", "backslashreplace"))
+        """Write one line with a time stamp to standard error; see world.log."""
+        log(self.wall_ms(), text)

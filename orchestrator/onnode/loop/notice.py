@@ -1,16 +1,12 @@
 """Telling people how a set goes: a command, a mail, a webhook (docs/notify.md).
 
-Each of them is a process of its own that gets the message and, where there is one, the secret address on its standard input:
-neither is on a command line or in a file. The loop goes on meanwhile; at its end it waits for what is left, for a time.
+Each of them is a process of its own (../notify.py), which gets the message and the secret address on its standard input. The
+loop continues meanwhile; at its end it waits for the rest, for a time.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -132,76 +128,3 @@ def _required(bundle: Path, settings: Settings, nexp: int, files: Files) -> int:
         told = None
     required = told if isinstance(told, int) else 1
     return max(required, nexp) if settings.ruleset == "own" else required
-
-
-# ---- the process that tells ----
-
-
-class NotTold(Exception):
-    """Nobody was told; the message says why, without an address."""
-
-
-def main(_: Path, channel: str) -> int:
-    """Tell what standard input says, through one channel, within its time; the exit status."""
-    order = json.loads(sys.stdin.buffer.read())
-    signal.signal(signal.SIGALRM, lambda *_: _late(channel, order["seconds"]))
-    signal.alarm(order["seconds"])
-    try:
-        {"command": _run, "mail": _mail, "webhook": _post}[channel](order)
-    except NotTold as error:
-        BatchHost().log(f"notify: {channel}: {error}")
-        return 1
-    return 0
-
-
-def _late(channel: str, seconds: int) -> None:
-    BatchHost().log(f"notify: {channel}: not done within {seconds} s")
-    os.killpg(0, signal.SIGKILL)  # with what it has started: this session is ours alone
-
-
-def _run(order: dict[str, Any]) -> None:
-    _feed(order["command"], json.dumps(order["message"]).encode() + b"\n")
-
-
-def _mail(order: dict[str, Any]) -> None:
-    from email.message import EmailMessage
-
-    message = order["message"]
-    mail = EmailMessage()
-    mail["Subject"] = f"{message['set_id']}: {message['event']}"
-    mail["To"] = ", ".join(order["mail"])
-    mail.set_content(f"{message['text']}\n\n{message['set']}\n")
-    path = next(
-        filter(None, (shutil.which(one) for one in ("sendmail", "/usr/sbin/sendmail", "/usr/lib/sendmail"))), ""
-    )
-    if not path:
-        raise NotTold("this host has no sendmail")
-    _feed([path, "-i", "-t"], mail.as_bytes())  # the addresses are read from the mail
-
-
-def _feed(argv: list[str], text: bytes) -> None:
-    try:
-        status = subprocess.run(argv, input=text, stdout=subprocess.DEVNULL).returncode
-    except OSError as error:
-        raise NotTold(f"{argv[0]}: {error.strerror}") from error
-    if status:
-        raise NotTold(f"{argv[0]} ended with {status}")
-
-
-def _post(order: dict[str, Any]) -> None:
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
-
-    if not order["address"].startswith(("https://", "http://")):
-        raise NotTold("the address is neither https:// nor http://")
-    headers = {"Content-Type": "application/json", "User-Agent": "orchestrator"}
-    try:
-        request = Request(order["address"], json.dumps(order["message"]).encode(), headers, method="POST")
-        with urlopen(request, timeout=order["seconds"]):
-            pass
-    except HTTPError as error:
-        raise NotTold(f"the server answered {error.code}") from None
-    except URLError as error:
-        raise NotTold(getattr(error.reason, "strerror", "") or type(error.reason).__name__) from None
-    except Exception as error:  # whatever it is: its words may hold the address
-        raise NotTold(type(error).__name__) from None

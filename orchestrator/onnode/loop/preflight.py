@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -104,10 +103,11 @@ class Preflight(Work):
 
     def work(self) -> int:
         """Ask, judge, print; the exit status. Raises NotRun, OSError, SettingsError, LookupError."""
+        files = self.world.files
         try:
             try:
-                self.layout.nodes.mkdir(parents=True, exist_ok=True)
-                self.layout.preflight.mkdir(exist_ok=True)
+                files.make_folder(self.layout.nodes, parents=True, exist_ok=True)
+                files.make_folder(self.layout.preflight, exist_ok=True)
             except OSError as error:
                 words = f"cannot write to {self.layout.root}; is the log directory there, and on shared storage?"
                 raise NotRun(NOT_RUN, words) from error
@@ -122,7 +122,7 @@ class Preflight(Work):
             return FIT if verdicts.fit and verdicts.nodes else UNFIT
         finally:
             if self.made:
-                shutil.rmtree(self.layout.root, ignore_errors=True)
+                files.remove_tree(self.layout.root)
 
     def _write(self, verdicts: Verdicts) -> None:
         if self.words.tsv:
@@ -148,7 +148,7 @@ class Preflight(Work):
         return (yield from self._judged(group))
 
     def _group(self, nodes: Sequence[str]) -> Group:
-        self.events = EventLog(self.layout.events(self.job_id))
+        self.events = EventLog(self.layout.events(self.job_id), self.world)
         group = Group(self, nodes)
         group.note("hold", detail={"generation": 1, "nodes": list(nodes)})
         return group
@@ -171,11 +171,10 @@ class Preflight(Work):
         return [node for node in self.given if node not in self.untried]
 
     def _ask(self, group: Group, nodes: Sequence[str]) -> Flow:
-        if not self.layout.environment.exists():
-            nexp = self.settings.nexp
-            records.write_bytes(
-                self.layout.environment, self.world.config(self.bundle, self.settings, nexp), sync=False
-            )
+        files = self.world.files
+        if not files.exists(self.layout.environment):
+            text = self.world.config(self.bundle, self.settings, self.settings.nexp)
+            records.replace(self.layout.environment, text, sync=False, files=files)
         group.start(nodes, node_command(self.settings.python, self.bundle, "check"))
         yield from group.hear("waits", nodes)
         yield from group.release()
