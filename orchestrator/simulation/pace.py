@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
-from orchestrator.mllog.rcp import Point, RcpTable, table
+from orchestrator.mllog.rcp import Point, table
 from orchestrator.published import PublishedResult, find
 from orchestrator.published.startup import PublishedStartup
 from orchestrator.published.startup import load as all_startups
@@ -94,16 +94,16 @@ def _most(facts: TrainingFacts, behaviour: Behaviour, mean: float, every: int) -
 
 def _mean(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float]:
     """Return mean and standard deviation of the samples that runs need, by the reference if there is one."""
-    spread = behaviour.number("spread")
+    spread, needs = behaviour.number("spread"), behaviour.number("needs", 1.0)
     reference = table(facts.ruleset, facts.benchmark)
     if reference is None:
         mean = _mean_of_steps(facts, behaviour)
         return mean, spread * mean
     point, _ = reference.point(facts.global_batch)
     if point is None:
-        mean = _beyond(reference.pruned, facts.global_batch)
+        mean = needs * _beyond(reference.pruned, facts.global_batch)
         return mean, spread * mean
-    return point.mean, min(spread * point.mean, REFERENCE_SPREAD * point.stdev)
+    return needs * point.mean, min(spread * point.mean, REFERENCE_SPREAD * point.stdev)
 
 
 def _mean_of_steps(facts: TrainingFacts, behaviour: Behaviour) -> float:
@@ -148,13 +148,18 @@ def _run(facts: TrainingFacts, behaviour: Behaviour, samples: Samples) -> tuple[
     same = [result for result in results if result.system == facts.system]
     if same:
         best = min(same, key=lambda result: (result.round != facts.round, -float(result.round)))
-        return best.minutes * 60, f"published: {_label(best)}"
+        return _raw(best, behaviour) * 60, f"published: {_label(best)}"
     if results:
         near = min(results, key=lambda result: _distance(facts, result))
         speed = _speed(facts.accelerator) / _speed(near.accelerator)
-        minutes = near.minutes * (near.gpus / facts.gpus) ** SCALING / speed
+        minutes = _raw(near, behaviour) * (near.gpus / facts.gpus) ** SCALING / speed
         return min(minutes, LIMIT_SHARE * facts.minutes_per_run) * 60, f"estimated from {_label(near)}"
     return facts.minutes_per_run * 60 * SHARE_OF_LIMIT, f"assumed: half of minutes_per_run ({facts.minutes_per_run})"
+
+
+def _raw(result: PublishedResult, behaviour: Behaviour) -> float:
+    """Return the mean of a published set as it ran: its score is more if it needed fewer samples than the reference."""
+    return result.minutes * min(1.0, behaviour.number("needs", 1.0))
 
 
 def _label(result: PublishedResult) -> str:

@@ -171,7 +171,7 @@ class Trainings:
 
     def _evaluation(self, count: int, crossing: float) -> float:
         height, power = self._curve
-        above = height * ((crossing / count) ** power - 1)
+        above: float = height * ((crossing / count) ** power - 1)
         return self._target + (above if self.facts.target_is_upper_bound else -above)
 
 
