@@ -26,20 +26,20 @@ class World:
 
     now = staticmethod(time.monotonic)
     """Return seconds that only rise; limits are counted in them."""
-    pause = staticmethod(time.sleep)
-    """Wait so many seconds, whatever happens."""
     umask = staticmethod(os.umask)
     """Set the rights that new files lack; return those before."""
     ask = staticmethod(ask)
     """Run a program with nothing to read; return (exit status, output). See system.ask."""
 
-    @staticmethod
-    def wall_ms() -> int:
+    def pause(self, seconds: float) -> None:
+        """Wait so many seconds, whatever happens."""
+        time.sleep(seconds)
+
+    def wall_ms(self) -> int:
         """Return Unix milliseconds, for records."""
         return time.time_ns() // 1_000_000
 
-    @staticmethod
-    def token(size: int = 8) -> str:
+    def token(self, size: int = 8) -> str:
         """Return `size` random bytes in hexadecimal: what nobody else has."""
         return os.urandom(size).hex()
 
@@ -63,8 +63,7 @@ class World:
         start = process_start(self.pid)
         return Holder(cluster, os.getuid(), self.host, boot, pids, self.pid, start, job, restart, self.token())
 
-    @staticmethod
-    def lives(pid: int, start: str) -> bool:
+    def lives(self, pid: int, start: str) -> bool:
         """Whether a process of this kernel lives. One that /proc does not show may be another user's (hidepid)."""
         found = process_start(pid)
         if found:

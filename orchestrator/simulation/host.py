@@ -36,17 +36,17 @@ class Surroundings(World):
         self.process, self.files, self.clock_ms = process, files, clock_ms
         self.engine = process.engine
 
-    def now(self) -> float:  # type: ignore[override]
+    def now(self) -> float:
         return self.engine.now
 
-    def wall_ms(self) -> int:  # type: ignore[override]
+    def wall_ms(self) -> int:
         return self.engine.wall_ms + self.clock_ms
 
-    def pause(self, seconds: float) -> None:  # type: ignore[override]
+    def pause(self, seconds: float) -> None:
         self.process.step()
         self.engine.pause(self.process, seconds)
 
-    def token(self, size: int = 8) -> str:  # type: ignore[override]
+    def token(self, size: int = 8) -> str:
         return self.engine.random.randbytes(size).hex()
 
     @property
@@ -62,7 +62,7 @@ class Surroundings(World):
         boot = BOOT.format(me.host)
         return Holder(cluster, 1000, me.host, boot, PIDS, me.pid, str(me.pid), job, restart, self.token())
 
-    def lives(self, pid: int, start: str) -> bool:  # type: ignore[override]
+    def lives(self, pid: int, start: str) -> bool:
         return any(one.pid == pid and one.alive for one in self.engine.processes)
 
     def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
@@ -340,7 +340,7 @@ class SimHost(Surroundings, host.BatchHost):
         self.environment = dict(job.env)
         self._jobs, self._loop, self._job = jobs, loop, job
 
-    def ask(self, argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:  # type: ignore[override]
+    def ask(self, argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
         self.process.step()
         reply = self._jobs.cluster.command(argv, self.environment, "/", host=self.host)
         self.engine.pause(self.process, min(reply.delay_s, seconds))
@@ -488,7 +488,9 @@ class Jobs:
     def stall(self, lost: Agent) -> None:
         """Have the other nodes of a run wait for ever for the one whose agent is gone."""
         run = lost.run
-        for other in self.runs() if run is not None and run.begun else ():
+        if run is None or not run.begun:
+            return
+        for other in self.runs():
             if other is not run and other.log.parent == run.log.parent:
                 other.stall()
 

@@ -163,8 +163,9 @@ class Simulation:
             self.overlaps.append(f"attempt {run.id} was started by the jobs {self._owners[run.seed]} and {job}")
         if run.seed not in self._scripts:
             chance = random.Random(f"{self.engine.seed}/{run.seed}")
-            script = self.trainings.script(seed=run.seed, start_ms=run.start_ms, chance=chance)
-            self._scripts[run.seed] = script.missing_target() if run.number in self.misses else script
+            misses = run.number in self.misses
+            script = self.trainings.script(seed=run.seed, start_ms=run.start_ms, chance=chance, misses=misses)
+            self._scripts[run.seed] = script
             for action in self._waiting.pop(run.number, ()):
                 action(script.seconds)
         script = self._scripts[run.seed]

@@ -54,14 +54,12 @@ def bundle(place: Path) -> Bundle:
     (place / "systems").mkdir(parents=True, exist_ok=True)
     (place / "systems/three_nodes.yaml").write_text(SYSTEM)
     site = Site(
-        **{
-            "scheduler": "slurm",
-            "partition": "batch",
-            "log_dir": str(place / "sets"),
-            "container": {"engine": "docker"},
-            "spares": SPARES,
-            "limits": {"attempts": 3, "run_timeout_minutes": 40},
-        }
+        scheduler="slurm",
+        partition="batch",
+        log_dir=str(place / "sets"),
+        container={"engine": "docker"},
+        spares=SPARES,
+        limits={"attempts": 3, "run_timeout_minutes": 40},
     )
     return Bundle(load_entry("three_nodes", "builtin", site=site, systems_dirs=[place / "systems"]), RUNS)
 
@@ -106,7 +104,12 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     place = place or memory() / f"orchestrator-sim-{os.getpid()}"
     trial = Trial(seed, planned(seed), only)
     world = Simulation(
-        bundle(place), place, seed, [f"n{k}" for k in range(1, NODES + SPARES + 1)], user=User(resumes=30), run_seconds=RUN_S
+        bundle(place),
+        place,
+        seed,
+        [f"n{k}" for k in range(1, NODES + SPARES + 1)],
+        user=User(resumes=30),
+        run_seconds=RUN_S,
     )
     for fault in trial.faults:
         faults.plant(world, fault)
@@ -188,7 +191,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for _ in pool.map(_clean, range(4 * args.jobs)):
             pass
     took = time.perf_counter() - began
-    print(f"{args.seeds} sets, {sum(kinds.values())} faults of {len(kinds)} kinds, {turns} events: {len(failed)} failed")
+    print(
+        f"{args.seeds} sets, {sum(kinds.values())} faults of {len(kinds)} kinds, {turns} events: {len(failed)} failed"
+    )
     print(f"{took:.1f} s: {args.seeds / took:.1f} sets/s; {virtual / took:.0f} virtual seconds a second")
     _clean(0)
     return 1 if failed else 0
