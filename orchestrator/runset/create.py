@@ -14,6 +14,7 @@ from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import SetRecord, sync_folder, write
+from orchestrator.onnode.seeds import draw_root
 from orchestrator.onnode.sharing import give, show, umask_for
 from orchestrator.render import write_bundle
 
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.model import Entry
-
-SEED_LIMIT = 2**31 - 2_000_001
-"""Seeds are root + 1000 x (run - 1) + attempt and have to stay below 2^31 for NumPy's and torch's 32-bit users."""
-
 
 _SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env")
 """What makes two sets the same before anything has run: the bundle holds all the rest."""
@@ -34,11 +31,6 @@ BEING_MADE_MS = 500
 def new_set_id(system: str, workload: str, now_s: float) -> str:
     """`<system>-<workload>-<UTC time>-<4 hex digits>`."""
     return f"{system}-{workload}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_s))}-{os.urandom(2).hex()}"
-
-
-def new_root_seed() -> int:
-    """1 .. SEED_LIMIT from the system's randomness. (The modulus favours no value by more than 2^-33.)"""
-    return int.from_bytes(os.urandom(8)) % SEED_LIMIT + 1
 
 
 def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
@@ -53,7 +45,7 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
         round=entry.round,
         ruleset=entry.ruleset,
         nexp=nexp,
-        root_seed=new_root_seed(),
+        root_seed=draw_root(nexp),
         created_ms=int(now_s * 1000),
         created_by="controller",
         job_name=f"orch-{set_id}",

@@ -322,13 +322,33 @@ def test_a_set_that_was_changed_since_it_was_declared_is_refused(folder: Folder,
         job(folder.layout.root)
 
 
-@pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0), ("root_seed", 2**40)])
+@pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0)])
 def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, value: int) -> None:
     folder.let_go()
     (folder.layout.root / "ledger.jsonl").unlink()
     records.write(replace(folder.record, **{member: value}), folder.layout.set_file)  # type: ignore[arg-type]
     with pytest.raises(FolderError, match="it is damaged"):
         job(folder.layout.root)
+
+
+def with_seed(folder: Folder, nexp: int, root_seed: int) -> Folder:
+    """A set as a controller declared it, opened by its next job."""
+    folder.let_go()
+    (folder.layout.root / "ledger.jsonl").unlink()
+    records.write(replace(folder.record, nexp=nexp, root_seed=root_seed), folder.layout.set_file)
+    return job(folder.layout.root)
+
+
+@pytest.mark.parametrize(("nexp", "root"), [(2, 2**31 - 2000), (2, 2**31 - 2_000_001), (2000, 2**31 - 2_000_000)])
+def test_a_root_seed_whose_seeds_fit_is_taken(folder: Folder, nexp: int, root: int) -> None:
+    assert with_seed(folder, nexp, root).record.root_seed == root
+
+
+@pytest.mark.parametrize(("nexp", "root"), [(2, 2**31 - 1999), (2001, 2**31 - 2_000_002), (9999, 2**31 - 2_000_002)])
+def test_a_root_seed_whose_seeds_overflow_is_refused(folder: Folder, nexp: int, root: int) -> None:
+    message = f"`root_seed` is {root}; seeds of {nexp} runs stay below 2.31 only up to {2**31 - 1000 * nexp}; start"
+    with pytest.raises(FolderError, match=message):
+        with_seed(folder, nexp, root)
 
 
 def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) -> None:

@@ -22,10 +22,10 @@ from ..layout import Layout
 from ..lease import HeldError, Lease, this_process
 from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
+from ..seeds import draw_root, largest_root, seed_of
 from ..settings import Settings
 from .nodes import Nodes
 
-MAX_SEED = 2_145_483_646
 NO_ROOM = "disk full, quota, or the folder is gone"
 
 
@@ -342,11 +342,6 @@ def _key(one: ledger.LedgerRecord) -> tuple[str, object, object]:
     return one.kind, one.data.get("run"), 0 if one.kind == "result" else one.data.get("attempt")
 
 
-def seed_of(root: int, run: int, attempt: int) -> int:
-    """Return the seed of an attempt: distinct for every run and attempt by construction; two sets differ by their root."""
-    return root + 1000 * (run - 1) + attempt
-
-
 def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment: dict[str, str]) -> Folder:
     """Find or make the set folder. The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
 
@@ -385,8 +380,7 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
                 f"{layout.set_file} says {record.nexp} runs with root seed {record.root_seed}, and {before.nexp} with "
                 f"{before.root_seed} were declared ({ledger.NAME}); put it back, or start a new set"
             )
-        if not (0 < record.root_seed <= MAX_SEED and 0 < record.nexp < 10_000):
-            raise FolderError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
+        _check_range(record, layout.set_file)
         if not layout.bundle.is_dir():
             _copy(bundle, layout, settings.shared_group)
         if before is None:
@@ -402,6 +396,17 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
     except OSError as error:
         raise FolderError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
     return Folder(layout, record, scheduler.job_id)
+
+
+def _check_range(record: SetRecord, path: Path) -> None:
+    """Raise FolderError for a set whose runs cannot all have a seed."""
+    if not 0 < record.nexp < 10_000 or record.root_seed < 1:
+        raise FolderError(f"{path}: `root_seed` or `nexp` is out of its range; it is damaged")
+    if record.root_seed > (largest := largest_root(record.nexp)):
+        raise FolderError(
+            f"{path}: `root_seed` is {record.root_seed}; seeds of {record.nexp} runs stay below 2^31 only up to "
+            f"{largest}; start a new set, or put the file back if it is damaged"
+        )
 
 
 def _copy(bundle: Path, layout: Layout, group: str) -> None:
@@ -428,9 +433,11 @@ def _first_reason(error: OSError) -> str:
 
 def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout, environment: dict[str, str]) -> None:
     given = environment.get("ROOT_SEED", "")
-    seed = number(given, 10) if given else int.from_bytes(os.urandom(8), "big") % MAX_SEED + 1
-    if seed is None or not 1 <= seed <= MAX_SEED:
-        raise FolderError(f"ROOT_SEED={given} must be a number from 1 to {MAX_SEED}")
+    seed, largest = number(given, 10) if given else draw_root(settings.nexp), largest_root(settings.nexp)
+    if seed is None or not 1 <= seed <= largest:
+        raise FolderError(
+            f"ROOT_SEED={given} must be a number from 1 to {largest}: seeds of {settings.nexp} runs stay below 2^31"
+        )
     try:
         sha = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
     except OSError:

@@ -15,9 +15,9 @@ from ..policy.explain import Ended, cause_of, symptoms
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..records import RunRecord, write_bytes
+from ..seeds import seed_of
 from . import storage
 from .during import look_s, why_end
-from .folder import seed_of
 from .going import Going
 from .hold import Group
 from .nodes import Flow
