@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,6 +15,7 @@ from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..records import RunRecord, write_bytes
 from ..seeds import seed_of
+from ..settings import fingerprint
 from . import storage
 from .during import look_s, why_end
 from .going import Going
@@ -230,7 +230,7 @@ _CACHE_CLEAR = (
 def _record_start(group: Group, going: Going) -> None:
     """Write what every node was when the attempt began, and the event that all caches were dropped. Raises OSError."""
     job, layout = group.job, group.job.layout
-    sha = hashlib.sha256(layout.environment.read_bytes()).hexdigest()
+    sha = fingerprint(layout.environment.read_bytes(), job.unique)
     rows = [("node", "field", "value"), ("*", "environment", sha), *group.facts_now(going.ranks)]
     for node in going.ranks:
         ready, before, after = going.prepared[node]

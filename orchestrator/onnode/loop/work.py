@@ -18,7 +18,7 @@ from ..policy.ending import ending
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
 from ..records import JobRecord
-from ..settings import Settings, evaluate_config
+from ..settings import Settings, evaluate_config, unique_names
 from .folder import Folder
 from .nodes import Flow, Nodes, Reactor
 
@@ -52,6 +52,8 @@ class Work:
     """What is going on; 0 before the first."""
     image = ""
     """The identity of the image that the nodes have."""
+    unique: frozenset[str] = frozenset()
+    """Variables of the runs that have another value in each job."""
     ending = ""
     """Why nothing more is begun; "" as long as it is."""
     log = staticmethod(log)
@@ -117,7 +119,9 @@ class SetWork(Work):
 
     def environment_file(self) -> None:
         """Write the environment of the runs. Raises SettingsError, OSError."""
-        text = evaluate_config(self.bundle, self.settings, self.folder.record.nexp)
+        config = self.bundle, self.settings, self.folder.record.nexp
+        text = evaluate_config(*config)
+        self.unique = unique_names(text, evaluate_config(*config, timeless=True))
         records.write_bytes(self.layout.environment, text)
         # Of each job, and small: values that are unique make each of them another one.
         records.write_bytes(self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0))
