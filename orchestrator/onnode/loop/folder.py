@@ -27,6 +27,16 @@ from ..settings import Settings
 from .nodes import Nodes
 
 NO_ROOM = "disk full, quota, or the folder is gone"
+_WRITTEN = (
+    ".environment.sh",
+    "jobs/.*",
+    "preflight/.*",
+    "nodes/*/.*",
+    "runs/*/.*",
+    "runs/*/attempt_*/.*",
+    "runs/*/attempt_*/hang/.*",
+)
+"""Beginnings of the temporary names of all that nodes and jobs write through one (records.write)."""
 
 
 class FolderError(Exception):
@@ -176,7 +186,16 @@ class Folder:
 
     def let_go(self) -> None:
         if self.lease is not None:
+            if self.is_mine:
+                self._sweep()
             self.lease.release()
+
+    def _sweep(self) -> None:
+        """Remove the unfinished files of nodes and jobs that were killed while they wrote."""
+        for place in _WRITTEN:
+            for path in self.layout.root.glob(f"{place}.tmp.*"):
+                with suppress(OSError):
+                    path.unlink()
 
     # ---- what a killed job left ----
 
@@ -187,6 +206,7 @@ class Folder:
             if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != self.job_id:
                 words = job.reason or "the job ended without a word"
                 records.write(replace(job, state="failed", reason=words, ended_ms=now_ms()), path)
+        self._sweep()
         self._known = {_key(one): one for one in ledger.read(self.layout.root)[0]}
         for run in range(1, self.record.nexp + 1):
             self.layout.run(run).mkdir(parents=True, exist_ok=True)
@@ -224,8 +244,6 @@ class Folder:
                 last = self._rebuilt(run, last)
         elif last.done:
             last = self._published_again(last)
-        for path in (*folder.glob(".*.tmp.*"), *folder.glob("attempt_*/.*.tmp.*")):
-            path.unlink(missing_ok=True)
         if self.run_state(run) != last:
             records.write(last, self.layout.run_state(run), sync=last.state != "queued")
 
