@@ -24,6 +24,7 @@ from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.lease import HeldError, this_process
 from orchestrator.onnode.policy.lease import Holder, unseen
 from orchestrator.onnode.records import JobRecord, numbered, write
+from orchestrator.onnode.submissions import record as write_submission
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.scheduler import Job, JobRequest, Scheduler
@@ -318,6 +319,9 @@ def missing_runs(run_set: RunSet) -> list[int]:
 
 def _refuse_finished(run_set: RunSet) -> None:
     if not missing_runs(run_set):
+        for record in submissions(run_set.layout):  # the job left its record: no scheduler needs to answer
+            if not record.settled and (job_id := _job_of(run_set, record, {})):
+                _record(run_set, replace(record, state="submitted", job_id=job_id))
         raise SetError(
             f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
             hint=f"orchestrator score {run_set.layout.root}",
@@ -350,12 +354,9 @@ def _next_number(layout: Layout) -> int:
 
 def _record(run_set: RunSet, record: SubmissionRecord) -> SubmissionRecord:
     """Write a submission, the ledger first where it is settled or cancelled; the record as it was written."""
-    path, layout = run_set.layout.submission(record.number), run_set.layout
+    path = run_set.layout.submission(record.number)
     try:
-        path.parent.mkdir(exist_ok=True)
-        if record.settled:
-            record = replace(record, ledger=_on_ledger(layout, record))
-        write(record, path)
+        return write_submission(run_set.layout, record)
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
@@ -364,15 +365,6 @@ def _record(run_set: RunSet, record: SubmissionRecord) -> SubmissionRecord:
             f"{path} cannot be written: {error.strerror or error}",
             hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}",
         ) from error
-    return record
-
-
-def _on_ledger(layout: Layout, record: SubmissionRecord) -> str:
-    """Put what became of a submission on record, once; the head of the ledger."""
-    said: ledger.Said = ("submit", {"number": record.number, "state": record.state, "job_id": record.job_id})
-    if record.cancelled_ms:
-        said = ("cancel", {"number": record.number, "job_id": record.job_id})
-    return ledger.append(layout.root, said, cluster=str(record.by.get("cluster", "")), once=True)
 
 
 def mark_cancelled(run_set: RunSet, job_id: str) -> None:

@@ -261,7 +261,7 @@ def test_a_full_disk_before_the_submission_submits_nothing(run_set: RunSet, monk
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(submission, "write", full)
+    monkeypatch.setattr(submission, "write_submission", full)
     cluster = Cluster()
     with pytest.raises(SetError, match="1.json cannot be written: No space left") as caught:
         submit(run_set, cluster)

@@ -24,6 +24,7 @@ from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..seeds import draw_root, largest_root, seed_of
 from ..settings import Settings
+from ..submissions import settle_own
 from .nodes import Nodes
 
 NO_ROOM = "disk full, quota, or the folder is gone"
@@ -188,6 +189,8 @@ class Folder:
         if self.lease is not None:
             if self.is_mine:
                 self._sweep()
+                with suppress(OSError):
+                    settle_own(self.layout, self.job_id, self.lease.me.cluster)
             self.lease.release()
 
     def _sweep(self) -> None:
