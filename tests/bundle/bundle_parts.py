@@ -7,19 +7,18 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
+
+from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
 from orchestrator.evidence.replay import replay
 from orchestrator.model import Site, load_entry
 from orchestrator.render import render_bundle, write_bundle
-
-LIMIT_S = 120
-"""Seconds after which something will never happen, also on a loaded machine. What a test expects it waits for."""
 
 # What every program can use. `ok` is a good end; `plan` is where each test says what goes wrong, and where.
 PROGRAM = r"""
@@ -42,15 +41,6 @@ gpus_per_node: 1
 workloads:
   builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
 """
-
-
-def until(done: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
-    """Poll `done` until it gives something true; fail after `limit_s`."""
-    deadline = time.monotonic() + limit_s
-    while not (result := done()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-    return result
 
 
 def processes_in(folder: Path) -> dict[int, str]:
@@ -139,11 +129,27 @@ class Loop:
     """One start of run_with_docker.sh, in a session of its own."""
 
     process: subprocess.Popen[str]
+    folder: Path
     out: str = ""
 
-    def end(self, limit_s: float = LIMIT_S) -> int:
-        self.out += self.process.communicate(timeout=limit_s)[0]
-        return self.process.returncode
+    def __post_init__(self) -> None:
+        self._reader = Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self.out += line
+
+    def end(self) -> int:
+        """Wait until it and all that writes to its output have ended."""
+        self._reader.join(LIMIT_S)
+        assert not self._reader.is_alive(), self.out
+        return self.process.wait(LIMIT_S)
+
+    def hear(self, text: str) -> None:
+        until(lambda: text in self.out, lambda: self.out)
 
     def signal(self, number: int) -> None:
         """To the loop alone, as scancel --batch and `orchestrator cancel` do."""
@@ -153,9 +159,7 @@ class Loop:
         """SIGKILL to the loop and to all that it started: what a node that loses power leaves."""
         os.kill(self.process.pid, signal.SIGSTOP)
         kill_in(self.folder)
-        self.process.communicate()
-
-    folder: Path = field(default=Path("/nowhere"))
+        self.end()
 
 
 class Bundles:
@@ -218,7 +222,7 @@ class Bundles:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self.loops.append(Loop(process, folder=self.folder))
+        self.loops.append(Loop(process, self.folder))
         return self.loops[-1]
 
     def run(self, **env: str) -> tuple[int, str]:
@@ -250,10 +254,11 @@ class Bundles:
 
     def close(self) -> None:
         for loop in self.loops:
-            if loop.process.returncode is None:
+            if loop.process.poll() is None:
                 loop.process.kill()
-                loop.process.communicate()
         kill_in(self.folder)
+        for loop in self.loops:
+            loop.end()
 
     def decisions_again(self) -> list[str]:
         """Every decision on record that the same events do not give again."""

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundle_parts import Bundles, Set, processes_in, until
+from bundle_parts import Bundles, Set, processes_in
+from until import until
 
 from orchestrator.evidence.events import read_events
 
@@ -134,8 +135,7 @@ def test_the_loop_waits_for_a_disk_that_is_full(bundles: Bundles, mount: Callabl
     one = bundles.set
     until(lambda: (one.root / "fill").exists() and os.statvfs(one.root).f_bavail == 0)
     before = hashes(one)
-    time.sleep(3)
-    assert loop.process.poll() is None
+    loop.hear("waiting for storage")
     (one.root / "fill").unlink()
     assert loop.end() == 0, loop.out
     assert f"waiting for storage: {one.root}" in loop.out and "No space left on device: gone after" in loop.out
@@ -166,8 +166,7 @@ def test_the_loop_waits_for_a_log_folder_that_is_away(bundles: Bundles) -> None:
     away = bundles.folder / "away"
     bundles.log_dir.rename(away)
     go.touch()
-    time.sleep(3)
-    assert started.process.poll() is None
+    started.hear("waiting for storage")
     away.rename(bundles.log_dir)
     assert started.end() == 0, started.out
     assert f"waiting for storage: {one.root}" in started.out
@@ -189,8 +188,7 @@ def test_the_loop_waits_for_a_log_folder_that_is_read_only(bundles: Bundles) -> 
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", bundles.log_dir], check=True)
         go.touch()
-        time.sleep(3)
-        assert loop.process.poll() is None
+        loop.hear("waiting for storage")
     finally:
         subprocess.run(["umount", "--lazy", bundles.log_dir], check=True)
     assert loop.end() == 0, loop.out
@@ -207,12 +205,9 @@ def test_a_signal_ends_the_wait_for_storage(bundles: Bundles) -> None:
     away = bundles.folder / "away"
     bundles.log_dir.rename(away)
     go.touch()
-    time.sleep(2)
-    assert loop.process.poll() is None
-    begin = time.monotonic()
+    loop.hear("waiting for storage")
     loop.signal(signal.SIGTERM)
     assert loop.end() == 1
-    assert time.monotonic() - begin < 10
     assert processes_in(bundles.folder) == {}
     away.rename(bundles.log_dir)
     code, out = bundles.again(bundles.set)
@@ -244,10 +239,8 @@ def test_a_holder_that_is_killed_in_the_gate_is_noticed_at_once(bundles: Bundles
     bundles.make(system="local_2x2x8", nexp=1, clear_caches=True, sudo=[str(slow)])
     loop = bundles.start(MAX_ATTEMPTS="1")
     until(lambda: list(bundles.log_dir.glob("*/runs/1/attempt_1/state.json")) and (bundles.folder / "asked").exists())
-    begin = time.monotonic()
     os.kill(agent_of(bundles, "local1"), signal.SIGKILL)
     assert loop.end() == 1
-    assert time.monotonic() - begin < 25
     assert bundles.set.outcomes(1) == ["infrastructure"]
     assert bundles.set.attempt(1, 1)["reason"].startswith("node local1 (rank 1): its step ended")
     # What stands for sudo here was the killed holder's own child.
@@ -266,11 +259,9 @@ def test_a_holder_that_is_killed_before_it_is_ready_is_noticed_at_once(bundles: 
     )
     loop = bundles.start()
     until(lambda: any(path.read_bytes().count(b"starting") == 2 for path in bundles.log_dir.glob("*/events-*.tsv")))
-    begin = time.monotonic()
     os.kill(agent_of(bundles, "local1"), signal.SIGKILL)
-    until(lambda: any(b"silent\tlocal1" in path.read_bytes() for path in bundles.log_dir.glob("*/events-*.tsv")), 25)
+    until(lambda: any(b"silent\tlocal1" in path.read_bytes() for path in bundles.log_dir.glob("*/events-*.tsv")))
     assert loop.end() == 1
-    assert time.monotonic() - begin < 60
     assert (bundles.set.job["state"], bundles.set.attempts(1)) == ("failed", [])
     assert "local1" in bundles.set.job["reason"]
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_parts import LIMIT_S, Bundles, Set, kill_in, processes_in, until
+from bundle_parts import Bundles, Set, kill_in, processes_in
+from until import LIMIT_S, until
 
 from orchestrator.onnode.lease import this_process
 

@@ -9,17 +9,17 @@ import select
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from until import LIMIT_S
 
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
 
 TOP = Path(__file__).resolve().parents[2]
-LIMIT_S = 60
 SYSTEM = """kind: system
 name: one_node
 accelerator: cpu
@@ -29,15 +29,6 @@ workloads:
   builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
 """
 STOP = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "metadata": {"status": "success", "lineno": 1}}'
-
-
-def until(done: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
-    """Poll `done` until it gives something true; fail after `limit_s`."""
-    deadline = time.monotonic() + limit_s
-    while not (result := done()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-    return result
 
 
 def processes_in(folder: Path) -> dict[int, str]:
@@ -81,6 +72,13 @@ class Bench:
 
     def plan(self, text: str) -> None:
         (self.code / "run_and_time.sh").write_text(text + "\n")
+
+    def change(self, program: str, old: str, new: str) -> None:
+        """Replace `old` in a file of the package, for agents that start from now on."""
+        path = self.bundle / "lib" / program
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
 
     def agent(self, *, name: str = "n1", action: str = "hold", **environment: str) -> Agent:
         self.agents.append(Agent(self, name, action, environment))
@@ -145,18 +143,14 @@ class Agent:
         self.say("go", id=f"{run}.{attempt}")
         return f"{run}.{attempt}"
 
-    def hear(self, word: str, limit_s: float = LIMIT_S) -> list[str]:
+    def hear(self, word: str) -> list[str]:
         """Return the fields of the next `word`; those before it are passed over. Fails when it ends without."""
-        deadline = time.monotonic() + limit_s
         while True:
             while self._heard < len(self.words):
                 self._heard += 1
                 if self.words[self._heard - 1][0] == word:
                     return self.words[self._heard - 1][1]
-            assert select.select([self._output], [], [], max(deadline - time.monotonic(), 0))[0], (
-                f"no {word}: {self.words}"
-            )
-            piece = os.read(self._output, 65536)
+            piece = self._read()
             assert piece, f"it ended without {word}: {self.words}"
             *lines, self._rest = (self._rest + piece).split(b"\n")
             assert all(len(line) < 1000 for line in lines)
@@ -165,9 +159,13 @@ class Agent:
                 assert node == self.name
                 self.words.append((said, detail.split("\x1f")))
 
+    def _read(self) -> bytes:
+        assert select.select([self._output], [], [], LIMIT_S)[0], f"silent after {self.words}"
+        return os.read(self._output, 65536)
+
     def end(self) -> int:
         """Read all that it still says, wait for its end, and return its exit status."""
-        while piece := os.read(self._output, 65536):
+        while piece := self._read():
             self._rest += piece
         for line in self._rest.decode().splitlines():
             said, _, detail = line.split("\t")
