@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,3 +25,14 @@ def lines_run(work: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def bytes_read(work: Callable[[], object]) -> int:
+    """Return how many bytes `work` reads from files, pipes and sockets (it must not map files into memory)."""
+
+    def so_far() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = so_far()
+    work()
+    return so_far() - before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from processes import kill_all, processes_of
 from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
@@ -41,38 +41,6 @@ gpus_per_node: 1
 workloads:
   builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
 """
-
-
-def processes_in(folder: Path) -> dict[int, str]:
-    """Processes that stand in `folder` or have it in their command line or environment: {pid: command line}."""
-    found, place = {}, os.fsencode(folder)
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes()
-            if (
-                place in words
-                or os.fsencode(os.readlink(entry / "cwd")).startswith(place)
-                or place in (entry / "environ").read_bytes()
-            ):
-                found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it ended meanwhile, or is somebody else's
-            continue
-    return found
-
-
-def kill_in(folder: Path) -> None:
-    """Kill everything that `processes_in` finds, and what it starts meanwhile."""
-
-    def none_left() -> bool:
-        found = processes_in(folder)
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return not found
-
-    until(none_left)
 
 
 @dataclass(frozen=True)
@@ -121,7 +89,7 @@ class Set:
     def left_behind(self) -> list[str]:
         """Temporary and lock files, and processes: nothing of it may outlive the loop."""
         names = [str(path) for path in self.root.rglob("*") if path.name.startswith(".") or path.name == "loop.lock"]
-        return names + list(processes_in(self.root.parent.parent).values())
+        return names + list(processes_of(self.root.parent.parent).values())
 
 
 @dataclass
@@ -158,7 +126,7 @@ class Loop:
     def kill_all(self) -> None:
         """SIGKILL to the loop and to all that it started: what a node that loses power leaves."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        kill_in(self.folder)
+        kill_all(self.folder)
         self.end()
 
 
@@ -256,7 +224,7 @@ class Bundles:
         for loop in self.loops:
             if loop.process.poll() is None:
                 loop.process.kill()
-        kill_in(self.folder)
+        kill_all(self.folder)
         for loop in self.loops:
             loop.end()
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundle_parts import Bundles, Set, processes_in
-from until import until
+from bundle_parts import Bundles, Set
+from processes import processes_of
+from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
 
@@ -99,7 +100,7 @@ def test_a_node_whose_processes_are_stopped_stands_out(bundles: Bundles) -> None
     assert code == 0, out
     reason = bundles.set.attempt(1, 1)["reason"]
     assert "node local1 (rank 1) stands out: stopped: a process does not run (state T)" in reason, reason
-    assert processes_in(bundles.folder) == {}
+    assert processes_of(bundles.folder) == {}
 
 
 def test_a_suspended_job_has_not_hung(bundles: Bundles) -> None:
@@ -111,7 +112,7 @@ def test_a_suspended_job_has_not_hung(bundles: Bundles) -> None:
     script.write_text(script.read_text().replace("MOST_STEP_S = 120.0", "MOST_STEP_S = 0.5"))
     loop = bundles.start(**{**HANG_LIMITS, "HANG_S": "2"})
     one = bundles.running(1, 1, "waiting")
-    everybody = [*processes_in(bundles.folder)]
+    everybody = [*processes_of(bundles.folder)]
     for pid in everybody:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(5)
@@ -154,7 +155,7 @@ def test_the_wait_for_storage_is_bounded(bundles: Bundles, mount: Callable[..., 
     code, out = loop.run(STORAGE_WAIT_S="2")
     assert code == 1
     assert "disk full" in out.splitlines()[-1]
-    assert processes_in(bundles.folder) == {}
+    assert processes_of(bundles.folder) == {}
 
 
 def test_the_loop_waits_for_a_log_folder_that_is_away(bundles: Bundles) -> None:
@@ -208,7 +209,7 @@ def test_a_signal_ends_the_wait_for_storage(bundles: Bundles) -> None:
     loop.hear("waiting for storage")
     loop.signal(signal.SIGTERM)
     assert loop.end() == 1
-    assert processes_in(bundles.folder) == {}
+    assert processes_of(bundles.folder) == {}
     away.rename(bundles.log_dir)
     code, out = bundles.again(bundles.set)
     assert code == 0, out
@@ -223,7 +224,7 @@ def agent_of(bundles: Bundles, node: str) -> int:
     """The process that holds a node."""
     [pid] = [
         pid
-        for pid, words in processes_in(bundles.folder).items()
+        for pid, words in processes_of(bundles.folder).items()
         if words.rstrip().endswith("lib node hold")
         and f"ORCH_NODE={node}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(bundles.loops[-1].process.pid)
@@ -290,7 +291,7 @@ def test_no_run_begins_that_cannot_end_before_the_time_limit(bundles: Bundles) -
             environment.update(ORCH_SET_DIR=str(bundles.set.root), SLURM_JOB_ID="78")
         argv = ["bash", bundles.bundle / "run_with_docker_slurm.sh"]
         done = subprocess.run(
-            argv, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=100
+            argv, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S
         )
         return done.returncode, done.stdout + done.stderr
 

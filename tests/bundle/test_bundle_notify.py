@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from bundle_parts import Bundles
 from ports import free_port
-from until import until
+from until import LIMIT_S, until
 
 SECRET = "T0PSECRETPATH"
 
@@ -49,7 +49,7 @@ def server() -> Iterator[Server]:
             one.paths.append(self.path)
             one.got.append(json.loads(body))
             if one.answer is None:
-                one.let_go.wait(60)
+                one.let_go.wait(LIMIT_S)
                 return
             self.send_response(one.answer)
             self.end_headers()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bundle_parts import SYSTEM, Bundles, Set
-from until import until
+from until import LIMIT_S, until
 
 TWO = (
     SYSTEM.replace("name: one_node", "name: two_nodes")
@@ -261,7 +261,7 @@ def test_the_words_of_preflight_are_files_here(bundles: Bundles) -> None:
         env=bundles.environment(),
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -303,7 +303,7 @@ def test_what_a_node_says_is_not_evaluated(bundles: Bundles) -> None:
         input="\n".join(lines) + "\n",
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 1, done.stderr

@@ -7,12 +7,12 @@ import json
 import os
 import select
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from processes import kill_all
 from until import LIMIT_S
 
 from orchestrator.model import Site, load_entry
@@ -29,18 +29,6 @@ workloads:
   builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
 """
 STOP = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "metadata": {"status": "success", "lineno": 1}}'
-
-
-def processes_in(folder: Path) -> dict[int, str]:
-    """Return processes that have `folder` in their command line or environment: {pid: command line}."""
-    found, place = {}, os.fsencode(folder)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes()
-                if place in words or place in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
-    return found
 
 
 class Bench:
@@ -93,9 +81,7 @@ class Bench:
             agent.process.wait()
             assert agent.process.stdout is not None
             agent.process.stdout.close()
-        for pid in processes_in(self.folder):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(self.folder)
 
 
 class Agent:

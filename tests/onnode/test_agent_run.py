@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from agent_parts import STOP, Agent, Bench, bench, processes_in
+from agent_parts import STOP, Agent, Bench, bench
+from processes import processes_of
 from until import until
 
 from orchestrator.onnode.agent.launch import Order
@@ -115,7 +114,7 @@ def test_leaked_processes_end_with_the_run(one) -> None:
     plan = f"(setsid sh -c 'sleep 10000; : {mark}' >/dev/null 2>&1 </dev/null &) ; echo '{STOP}'"
     fields, _ = run(one, plan, 10)
     assert fields[1] == "0" and fields[4] == "success"
-    assert processes_in(Path(mark)) == {}
+    assert processes_of(mark) == {}
 
 
 def test_output_after_the_end_of_the_main_process_counts(one) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_parts import STOP, Agent, Bench, processes_in
+from agent_parts import STOP, Agent, Bench
+from processes import processes_of
 from until import until
 
 from orchestrator.onnode.agent.launch import Order, host_entries, look_up_master
@@ -59,7 +60,7 @@ def test_one_that_does_not_end_is_not_waited_for(bench: Bench) -> None:
     agent = bench.agent()
     agent.begin(1)
     assert ended(agent) == ("9", "")
-    assert not [words for words in processes_in(bench.folder).values() if "run_and_time" in words]
+    assert not [words for words in processes_of(bench.folder).values() if "run_and_time" in words]
 
 
 def test_the_loops_word_ends_them_all(bench: Bench) -> None:

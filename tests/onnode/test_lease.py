@@ -111,7 +111,7 @@ def test_of_many_that_find_an_old_one_at_once_one_goes_on(path: Path) -> None:
     for _ in range(20):
         someone(path, boot="another")
         make_older(path, STALE_S + 1)
-        start, done = threading.Barrier(8, timeout=60), threading.Barrier(8, timeout=60)
+        start, done = threading.Barrier(8, timeout=LIMIT_S), threading.Barrier(8, timeout=LIMIT_S)
 
         def go(start: threading.Barrier = start, done: threading.Barrier = done) -> bool:
             start.wait()
@@ -197,7 +197,9 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest
             make_older(lock, STALE_S + 1000)
             hide = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=54321 --regid=54321 --clear-groups -- "$@"'
             argv = ["unshare", "--mount", "sh", "-c", hide, "sh", "/usr/bin/python3", "-I", "-c", HIDDEN]
-            done = subprocess.run([*argv, str(TOP), str(lock)], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                [*argv, str(TOP), str(lock)], capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
             assert f"process {os.getpid()} on " in done.stdout and "is at work" in done.stdout, done.stderr
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from until import LIMIT_S, until
+from until import LIMIT_S, bounded, until
 
 from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow, LocalNodes, NodeStep, Reactor, together
 from orchestrator.onnode.waiting import MAX_LINE
@@ -238,9 +238,8 @@ def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Node
         done.append("first")
         nodes.reactor.wake()
 
-    signal.alarm(LIMIT_S)  # a flow that nobody resumes waits for an hour
-    nodes.reactor.run(together([waits("third", "second"), waits("second", "first"), begins()]))
-    signal.alarm(0)
+    with bounded():  # a flow that nobody resumes waits for an hour
+        nodes.reactor.run(together([waits("third", "second"), waits("second", "first"), begins()]))
     assert done == ["first", "second", "third"]
 
 
