@@ -17,6 +17,7 @@ from typing import Any
 import outputs
 import pytest
 from bundle_parts import Bundles, made
+from until import LIMIT_S
 
 from orchestrator.cli import main
 from orchestrator.evidence.ledger import Mismatch, verify
@@ -62,7 +63,7 @@ def test_cancels_at_once_are_one_on_record(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(TOP)}) for _ in range(5)
     ]
-    assert [one.wait(60) for one in writers] == [0] * 5
+    assert [one.wait(LIMIT_S) for one in writers] == [0] * 5
     assert kinds(tmp_path) == ["cancel"]
 
 

@@ -109,7 +109,6 @@ def test_a_node_dies(bundles: Bundles) -> None:
     # The other node was ended with it.
     assert died["exit_codes"] == {"local0": 143, "local1": 9}
     assert died["reason"] == "no run_stop; node local0 (rank 0) exited 143, node local1 (rank 1) exited 9"
-    assert died["end_ms"] - died["start_ms"] < 5_000
     assert b"run_start" in one.log(2, 1)
     assert "run 2 attempt 1 failed: no run_stop" in out
     assert one.results() == [1, 2, 3]

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, one_node, until, write_set
+from controller_parts import Commands, one_node, write_set
+from until import now_ms, until
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
@@ -76,7 +76,7 @@ def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake
     path = root / "submissions/1.json"
     asked = read(SubmissionRecord, path)
     assert isinstance(asked, SubmissionRecord)
-    write(replace(asked, requested_ms=int(1000 * (time.time() - GRACE_S - 1))), path)
+    write(replace(asked, requested_ms=int(now_ms() - 1000 * (GRACE_S + 1))), path)
     told = cli.json("status", root)
     assert told["state"] == "refused" and "no job of this name ever appeared; resume submits it again" in told["reason"]
     told = cli("explain", root)
