@@ -507,7 +507,7 @@ def test_a_folder_that_never_had_a_holder_is_removed_after_a_day(node: Node) -> 
     """Its agent was killed before it wrote hold_pid. Until then it may be about to."""
     for job, age_s in {"5": 2 * 86400, "6": 0, "7": 2 * 86400}.items():
         node.write(f"tmp/{node.channel(job).name}/results/file", "x")
-        os.utime(node.channel(job), (time.time() - age_s,) * 2)
+        make_older(node.channel(job), age_s)
     row = node.check().rows["leftovers"]
     assert (row.verdict, row.text) == ("pass", f"removed what an ended job left: {node.channel('5').name}")
     assert [node.channel(job).exists() for job in "567"] == [False, True, True]
