@@ -31,16 +31,16 @@ ABORT_S = 2.0
 class Surroundings(World):
     """What the world of a simulated process has in common: the engine's clock, the server's files, its own tokens."""
 
-    def __init__(self, process: Process, files: Files, clock_ms: int = 0) -> None:
-        """`clock_ms`: by how much the clock of this host is ahead."""
-        self.process, self.files, self.clock_ms = process, files, clock_ms
+    def __init__(self, process: Process, files: Files, ahead_ms: Callable[[], int] = lambda: 0) -> None:
+        """`ahead_ms` gives by how much the clock of this host is ahead now."""
+        self.process, self.files, self.ahead_ms = process, files, ahead_ms
         self.engine = process.engine
 
     def now(self) -> float:
         return self.engine.now
 
     def wall_ms(self) -> int:
-        return self.engine.wall_ms + self.clock_ms
+        return self.engine.wall_ms + self.ahead_ms()
 
     def pause(self, seconds: float) -> None:
         self.process.step()
@@ -335,8 +335,8 @@ class SimProgram:
 class SimHost(Surroundings, host.BatchHost):
     """The batch host as the world of a simulated loop."""
 
-    def __init__(self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, clock_ms: int) -> None:
-        Surroundings.__init__(self, loop.process, files, clock_ms)
+    def __init__(self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, ahead_ms: Callable[[], int]) -> None:
+        Surroundings.__init__(self, loop.process, files, ahead_ms)
         self.environment = dict(job.env)
         self._jobs, self._loop, self._job = jobs, loop, job
 
@@ -422,7 +422,7 @@ class Jobs:
         if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
-        world = SimHost(self, loop, self.files_of(process), job, machine.clock_ms)
+        world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
         bundle = Path(job.script).parent
         loop.start(work(world, bundle, "slurm"))
 
@@ -447,11 +447,16 @@ class Jobs:
         loop = self.loops.get(job.id)
         if loop is None:
             return
-        if loop.process.host in job.nodes:
+        agents = [] if batch_only else self._agents(job)
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            for process in (loop.process, *(agent.process for agent in agents)):
+                process.stopped = number == signal.SIGSTOP
+                self.engine.deliver(process)
+            return
+        if loop.process.host in job.nodes and job.batch_host:
             loop.signal(number)
-        if not batch_only and number == signal.SIGTERM:
-            for agent in self._agents(job):
-                agent.process.after(0.001, agent.terminate)
+        for agent in agents if number == signal.SIGTERM else ():
+            agent.process.after(0.001, agent.terminate)
 
     def kill(self, job: SimJob) -> None:
         """SIGKILL to all that is left of a job on `job.nodes`."""
