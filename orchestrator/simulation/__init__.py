@@ -4,7 +4,7 @@ The loop, the decisions and the commands that run in it are the real ones; what 
 (orchestrator/onnode/world.py) is answered here. Nothing in here waits: time is a number that rises from event to event.
 
     engine      the heap of events, processes and how they are killed
-    storage     the file server as each host sees it; storage_faults: how it fails
+    storage     the file server as each host sees it; storage_server and storage_faults switch its faults
     slurm       a cluster that answers Slurm's commands in Slurm's words
     nodes       what an agent answers to the loop's orders (orchestrator/onnode/agent)
     training    the output of a training, drawn from published results
