@@ -155,6 +155,14 @@ class Engine:
             self.now = max(self.now, until)
         process.step()
 
+    def skip(self, seconds: float) -> None:
+        """Let time pass in which nothing happens: whatever is due meanwhile is late.
+
+        For short delays. While a process waits in `pause`, events of others run on top of its stack, and it continues only
+        after the last of those that wait, too: two processes that wait for one another would not meet as they really do.
+        """
+        self.now += max(0.0, seconds)
+
     # ---- running ----
 
     def turn(self, until: float = NEVER) -> bool:

@@ -237,6 +237,11 @@ class Simulation:
         busy = any(process.alive for process in self.commands)
         return not busy and not self.live()
 
+    def killed_last(self) -> bool:
+        """Whether a command was killed after the last job had ended: only the next one can tidy up after it."""
+        last = max((job.end_ms for job in self.cluster.jobs.values()), default=0)
+        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - 60_000 for one in self.done)
+
     def live(self) -> list[SimJob]:
         """Return the jobs of the set that Slurm has not finished with."""
         return [job for job in self.cluster.jobs.values() if not job.other and (job.alive or job.completing)]

@@ -119,7 +119,7 @@ class Faults:
         if not (name == self.root or name.startswith(self.root + os.sep)):
             return
         if self._slow[1]:
-            self.engine.pause(process, self.engine.between(*self._slow))
+            self.engine.skip(self.engine.between(*self._slow))
         while away := self._cut.get(host) or self._away:
             if not away.hang:
                 if away.error == errno.ENOENT and name == self.root:
