@@ -5,7 +5,7 @@ The loop, the decisions and the commands that run in it are the real ones; what 
 
     engine      the heap of events, processes and how they are killed
     storage     the file server as each host sees it, and how it fails
-    slurm       a cluster that answers Slurm's commands in Slurm's words
+    slurm       a cluster that answers Slurm's commands in Slurm's words; its parts are slurm_*
     nodes       what an agent answers to the loop's orders (orchestrator/onnode/agent)
     training    the output of a training, drawn from published results
     host        the worlds of the loop and of a command
