@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,6 +64,9 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
     The status is negative when it did not end within `seconds`, and 127 when it cannot be started. It writes to memory, not to a
     pipe: a child that it leaves behind holds nobody up.
     """
+    import signal
+    import subprocess  # not at the top: `status` and `score` import this module and start nothing
+
     with os.fdopen(os.memfd_create("answer"), "rb") as answer:
         streams: dict[str, Any] = {"stdout": answer, "stderr": answer if errors else subprocess.DEVNULL}
         try:

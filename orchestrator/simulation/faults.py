@@ -158,18 +158,13 @@ def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
     if not world.machines[node].up:
         return
     world.jobs.power_off(node)
-    world.engine.after(world.engine.between(*world.jobs.pace.notices_death), lambda: _noticed(world, node))
+    world.cluster.node_down(node)
     world.engine.after(for_s, lambda: _back(world, node))
-
-
-def _noticed(world: Simulation, node: str) -> None:
-    if not world.machines[node].up:
-        world.cluster.node_down(node)
 
 
 def _back(world: Simulation, node: str) -> None:
     world.jobs.power_on(node)
-    world.cluster.node_up(node)
+    world.cluster.node_up(node, rebooted=True)
 
 
 def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -347,7 +342,7 @@ EVENTS: dict[str, Happens] = {
     r"the job is cancelled": _each_job(_scancel),
     r"the job is pre-empted": _each_job(lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)),
     r"the job is requeued": _each_job(lambda world, job, fault: world.cluster.requeue(job)),
-    r"the job reaches its time limit": _each_job(lambda world, job, fault: world.cluster.expire(job)),
+    r"the job reaches its time limit": _each_job(lambda world, job, fault: world.cluster.shorten(job, 30.0)),
     r"the reservation ends": _each_job(_reservation_ends),
     r"the job gets USR1": _each_job(_user_signal),
     r"Slurm does not answer": lambda world, fault, words: world.cluster.slurmctld_down(fault.for_s or 120.0),

@@ -153,8 +153,16 @@ def _run(facts: TrainingFacts, behaviour: Behaviour, samples: Samples) -> tuple[
         near = min(results, key=lambda result: _distance(facts, result))
         speed = _speed(facts.accelerator) / _speed(near.accelerator)
         minutes = _raw(near, behaviour) * (near.gpus / facts.gpus) ** SCALING / speed
-        return min(minutes, LIMIT_SHARE * facts.minutes_per_run) * 60, f"estimated from {_label(near)}"
+        return _limited(minutes, facts, f"estimated from {_label(near)}")
     return facts.minutes_per_run * 60 * SHARE_OF_LIMIT, f"assumed: half of minutes_per_run ({facts.minutes_per_run})"
+
+
+def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, str]:
+    """Return seconds and the source of an estimate that leaves some of the limit of a run."""
+    most = LIMIT_SHARE * facts.minutes_per_run
+    if minutes <= most:
+        return minutes * 60, source
+    return most * 60, f"{source}, shortened from {minutes:.0f} min to {LIMIT_SHARE} x minutes_per_run"
 
 
 def _raw(result: PublishedResult, behaviour: Behaviour) -> float:

@@ -14,7 +14,8 @@ from orchestrator.errors import UsageError
 from orchestrator.nodes.names import expand, expand_all, fold
 from orchestrator.scheduler.slurm_nodes import minutes_of
 from orchestrator.simulation import slurm_words as words
-from orchestrator.simulation.slurm_controller import ON_NODES, Controller, SimJob
+from orchestrator.simulation.slurm_controller import Controller
+from orchestrator.simulation.slurm_job import ON_NODES, SimJob
 
 Options = dict[str, str]
 Read = Callable[[str, Path], str]
@@ -42,6 +43,16 @@ class Call:
     @property
     def program(self) -> str:
         return Path(self.argv[0]).name
+
+    @property
+    def operands(self) -> list[str]:
+        return [word for word in self.argv[1:] if not word.startswith("-")]
+
+    @property
+    def attempts(self) -> int:
+        """How often it asks slurmctld before it gives up."""
+        of_jobs = self.operands[:2] == ["show", "job"] or any(word.startswith("--signal") for word in self.argv)
+        return 2 if self.program == "squeue" or of_jobs else 1
 
     @property
     def user(self) -> str:
@@ -79,48 +90,31 @@ SBATCH = {
     "test-only": 0, "time": 1,
 }  # fmt: skip
 """Options and whether they have a value."""
-SBATCH_SHORT = {
-    "A": "account", "C": "constraint", "D": "chdir", "H": "hold", "J": "job-name", "N": "nodes", "b": "begin",
-    "c": "cpus-per-task", "d": "dependency", "k": "no-kill", "n": "ntasks", "o": "output", "p": "partition",
-    "q": "qos", "t": "time", "w": "nodelist", "x": "exclude",
-}  # fmt: skip
 SQUEUE = {"all": 0, "format": 1, "jobs": 1, "me": 0, "name": 1, "noheader": 0, "states": 1, "user": 1}
-SQUEUE_SHORT = {"a": "all", "h": "noheader", "j": "jobs", "n": "name", "o": "format", "t": "states", "u": "user"}
 SINFO = {"Node": 0, "all": 0, "format": 1, "noheader": 0, "nodes": 1, "partition": 1}
-SINFO_SHORT = {"N": "Node", "a": "all", "h": "noheader", "n": "nodes", "o": "format", "p": "partition"}
 SCANCEL = {"batch": 0, "full": 0, "signal": 1}
-SCANCEL_SHORT = {"b": "batch", "f": "full", "s": "signal"}
 SCONTROL = {"all": 0, "oneliner": 0}
-SCONTROL_SHORT = {"a": "all", "o": "oneliner"}
 
 
 def parsed(
-    program: str, args: Sequence[str], known: Mapping[str, int], short: Mapping[str, str], *, mixed: bool = True
+    program: str, args: Sequence[str], known: Mapping[str, int], *, mixed: bool = True
 ) -> tuple[Options, list[str]]:
-    """Return options by their long names, and operands; with `mixed` options may stand behind these. Raises Refused."""
+    """Return options and operands; with `mixed` options may stand behind these. Raises Refused."""
     options, operands, rest = Options(), list[str](), list(args)
-    while rest:
+    while rest and (mixed or not operands):
         word = rest.pop(0)
-        if not word.startswith("-") or word == "-":
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("-"):
             operands.append(word)
-            if not mixed:
-                return options, operands + rest
-            continue
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            if name not in known:
-                raise _unrecognized(program, f"unrecognized option '--{name}'")
+        elif not word.startswith("--"):
+            raise Unsupported(f"{program} {word}: a short option")
+        elif name not in known:
+            raise _unrecognized(program, f"unrecognized option '--{name}'")
+        elif known[name] and not equals and not rest:
+            raise _unrecognized(program, f"option '{word}' requires an argument")
         else:
-            name, value = short.get(word[1], ""), word[2:]
-            equals = value
-            if not name:
-                raise _unrecognized(program, f"invalid option -- '{word[1]}'")
-        if known[name] and not equals:
-            if not rest:
-                raise _unrecognized(program, f"option '{word}' requires an argument")
-            value = rest.pop(0)
-        options[name] = value
-    return options, operands
+            options[name] = rest.pop(0) if known[name] and not equals else value
+    return options, operands + rest
 
 
 def _unrecognized(program: str, problem: str) -> Refused:
@@ -136,7 +130,7 @@ def listed(text: str) -> list[str]:
 
 
 def sbatch(cluster: Controller, call: Call) -> Reply:
-    options, operands = parsed("sbatch", call.argv[1:], SBATCH, SBATCH_SHORT, mixed=False)
+    options, operands = parsed("sbatch", call.argv[1:], SBATCH, mixed=False)
     if not operands:
         raise Unsupported("sbatch reads no script from its standard input here")
     script = Path(call.cwd, operands[0])
@@ -144,11 +138,14 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
         text = call.read(call.host, script)
     except OSError:
         raise Refused(1, f"sbatch: error: Unable to open file {operands[0]}\n") from None
-    given, _ = parsed("sbatch", script_options(text), SBATCH, SBATCH_SHORT)
+    given, _ = parsed("sbatch", script_options(text), SBATCH)
     job = wanted_job(cluster, call, given | options)
     job.script, job.text, job.argv = script, text, (str(script), *operands[1:])
-    if problem := _not_available(cluster, job):
-        raise Refused(1, f"sbatch: error: Batch job submission failed: {problem}\n")
+    if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
+        raise Refused(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n")
+    if not _available(cluster, job):
+        cluster.reject(job)
+        raise Refused(1, "sbatch: error: Batch job submission failed: Requested node configuration is not available\n")
     if "test-only" in options:
         return _tested(cluster, job)
     cluster.submit(job)
@@ -204,13 +201,11 @@ def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
             raise Refused(1, f"sbatch: error: Batch job submission failed: {problem}\n")
 
 
-def _not_available(cluster: Controller, job: SimJob) -> str:
-    if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
-        return "Invalid node name specified"
+def _available(cluster: Controller, job: SimJob) -> bool:
+    """Whether the cluster could ever start the job. One for more nodes than there are waits all the same."""
     usable = cluster.usable(job)
-    if not set(job.nodelist) <= set(usable) or len(usable) < job.nodes_wanted <= len(cluster.nodes):
-        return "Requested node configuration is not available"
-    return ""
+    enough = job.nodes_wanted <= len(usable) or job.nodes_wanted > len(cluster.nodes)
+    return enough and set(job.nodelist) <= set(usable)
 
 
 def _tested(cluster: Controller, job: SimJob) -> Reply:
@@ -307,7 +302,7 @@ def signal_number(text: str) -> int:
 
 
 def squeue(cluster: Controller, call: Call) -> Reply:
-    options, _ = parsed("squeue", call.argv[1:], SQUEUE, SQUEUE_SHORT)
+    options, _ = parsed("squeue", call.argv[1:], SQUEUE)
     form = options.get("format", words.QUEUE_FORMAT)
     if wrong := words.unknown_cells(form, words.QUEUE_CELLS):
         raise Unsupported(f"squeue --format: %{wrong[0]}")
@@ -348,7 +343,7 @@ def _matches(job: SimJob, options: Options, call: Call) -> bool:
 
 
 def scontrol(cluster: Controller, call: Call) -> Reply:
-    options, operands = parsed("scontrol", call.argv[1:], SCONTROL, SCONTROL_SHORT)
+    options, operands = parsed("scontrol", call.argv[1:], SCONTROL)
     keyword, *rest = operands or [""]
     if keyword == "show":
         return _show(cluster, call, options, rest)
@@ -442,7 +437,7 @@ def host_names(call: Call) -> Reply:
 
 
 def scancel(cluster: Controller, call: Call) -> Reply:
-    options, job_ids = parsed("scancel", call.argv[1:], SCANCEL, SCANCEL_SHORT)
+    options, job_ids = parsed("scancel", call.argv[1:], SCANCEL)
     if not job_ids:
         raise Refused(1, "scancel: error: No job identification provided\n")
     replies = [_cancelled(cluster, call, options, job_id) for job_id in job_ids]
@@ -471,9 +466,7 @@ def _signalled(cluster: Controller, options: Options, job_id: str, job: SimJob |
         return _kill_error(job_id, "Invalid job id specified", 1)
     if job.state not in ON_NODES:
         return replace(_kill_error(job_id, "Job can not be altered now, try again later", 228), delay_s=UNANSWERED_S)
-    if not {"batch", "full"} & set(options):
-        raise Unsupported("scancel --signal without --batch and --full, which spares the batch script")
-    cluster.signal(job, number, batch_only="batch" in options)
+    cluster.signal(job, number, to="batch" if "batch" in options else "all" if "full" in options else "steps")
     return Reply(0)
 
 
@@ -485,7 +478,7 @@ def _kill_error(job_id: str, problem: str, status: int) -> Reply:
 
 
 def sinfo(cluster: Controller, call: Call) -> Reply:
-    options, _ = parsed("sinfo", call.argv[1:], SINFO, SINFO_SHORT)
+    options, _ = parsed("sinfo", call.argv[1:], SINFO)
     form = options.get("format", words.SINFO_NODES_FORMAT if "Node" in options else words.SINFO_FORMAT)
     if wrong := words.unknown_cells(form, words.SINFO_HEADS):
         raise Unsupported(f"sinfo --format: %{wrong[0]}")
@@ -509,7 +502,31 @@ def _groups(cluster: Controller, options: Options, form: str) -> list[dict[str, 
     return [words.sinfo_cells(group, cluster) for group in alike.values()]
 
 
-PROGRAMS: dict[str, Callable[[Controller, Call], Reply]] = {
+# ---- without slurmctld ----
+
+NO_CONTACT = "Unable to contact slurm controller (connect failure)"
+TIMED_OUT = "Socket timed out on send/recv operation"
+ERRNO = {NO_CONTACT: 1800 & 255, TIMED_OUT: 5004 & 255}
+
+
+def unreached(call: Call, problem: str, delay_s: float) -> Reply:
+    """Return what a command prints that cannot talk to slurmctld."""
+    keyword, entity = (*call.operands, "", "")[:2]
+    loads = {"config": "slurm_load_ctl_conf error", "reservation": "slurm_load_reservations error"}
+    text, status = f"{loads.get(entity, 'slurm_load_jobs error')}: {problem}\n", 1
+    if call.program == "sinfo":
+        text = f"slurm_load_partitions: {problem}\n"
+    elif call.program == "sbatch":
+        text = f"sbatch: error: Batch job submission failed: {problem}\n"
+    elif call.program == "scontrol" and keyword != "show":
+        text = f"Unexpected message received for job {entity}\n"
+    elif call.program == "scancel" and call.attempts == 1:
+        text, status = _kill_error(keyword, problem, 0).err, ERRNO[problem]
+    return Reply(status, "", text, delay_s)
+
+
+Program = Callable[[Controller, Call], Reply]
+PROGRAMS: dict[str, Program] = {
     "sbatch": sbatch,
     "squeue": squeue,
     "scontrol": scontrol,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
 
 from orchestrator.nodes.names import fold
 from orchestrator.simulation.engine import Engine, Timer
+from orchestrator.simulation.slurm_job import ON_NODES, Runner, SimJob, SimNode, variables
 
 TICK_S = 30.0
 """How often slurmctld compares jobs with their time limits (PERIODIC_TIMEOUT of controller.c)."""
@@ -17,124 +17,7 @@ REQUEUED_AFTER_S = 121.0
 """A requeued job is not started before the credentials of its first start have expired (job_mgr.c)."""
 PURGE_S = 60.0
 """How often ended jobs are purged (PURGE_JOB_INTERVAL)."""
-ON_NODES = ("RUNNING", "SUSPENDED")
-QUEUED = ("PENDING", *ON_NODES)
-
-
-@dataclass(eq=False)
-class SimJob:
-    """A job. Times are Unix milliseconds, 0 if unknown."""
-
-    id: str
-    name: str
-    argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    """The environment of the batch script, once it has started."""
-    script: Path = Path()
-    text: str = ""
-    """The script as it was at the submission: Slurm runs that copy."""
-    workdir: str = ""
-    submit_dir: str = ""
-    """Where sbatch was called."""
-    output: str = ""
-    append: bool = False
-    partition: str = ""
-    nodes_wanted: int = 1
-    time_limit_s: float | None = None
-    exclude: tuple[str, ...] = ()
-    nodelist: tuple[str, ...] = ()
-    dependency: tuple[tuple[str, str], ...] = ()
-    """Pairs such as ("afterok", "17")."""
-    any_dependency: bool = False
-    begin_ms: int = 0
-    no_kill: bool = False
-    requeue: bool = True
-    warning: tuple[bool, int, float] | None = None
-    """Of --signal: to the batch script alone, number, seconds before the limit."""
-    user: str = "root"
-    uid: int = 0
-    host: str = ""
-    """Where it was submitted."""
-    other: bool = False
-    """A job of somebody else, which only occupies nodes."""
-    priority: int = 0
-    held: str = ""
-    """The reason that a held job shows."""
-
-    state: str = "PENDING"
-    """Without COMPLETING, which is `completing`."""
-    reason: str = "None"
-    exit_code: tuple[int, int] = (0, 0)
-    """Exit status and signal."""
-    nodes: list[str] = field(default_factory=list)
-    """Those that it has, or had when it ended; the first one at its start is `batch_host`."""
-    batch_host: str = ""
-    completing: list[str] = field(default_factory=list)
-    """Nodes on which it is still being ended."""
-    restarts: int = 0
-    submit_ms: int = 0
-    start_ms: int = 0
-    end_ms: int = 0
-    preempt_ms: int = 0
-    suspend_ms: int = 0
-    ran_s: float = 0.0
-    """How long it ran before it was suspended last."""
-    began_s: float = 0.0
-    """When it started or was resumed last, in seconds of the engine."""
-    life: int = 0
-    """Changes whenever what was planned for the job no longer holds."""
-
-    @property
-    def alive(self) -> bool:
-        return self.state in QUEUED
-
-    @property
-    def shown(self) -> str:
-        """The state as Slurm's commands show it."""
-        return "COMPLETING" if self.completing else self.state
-
-    def run_s(self, now: float) -> float:
-        """Return for how many seconds it has run, without those in which it was suspended."""
-        return self.ran_s + (now - self.began_s if self.state == "RUNNING" else 0.0)
-
-
-@dataclass(eq=False)
-class SimNode:
-    """A node as slurmctld sees it."""
-
-    name: str
-    silent: bool = False
-    """Its slurmd does not answer, though slurmctld may not have noticed."""
-    unanswered: bool = False
-    """slurmctld has noticed: the asterisk."""
-    down: bool = False
-    drained: bool = False
-    reason: str = ""
-    life: int = 0
-    unheard: list[Callable[[], object]] = field(default_factory=list)
-    """What its slurmd will report when it answers again."""
-    orphans: list[SimJob] = field(default_factory=list)
-    """Jobs that are no longer on it by the books, and whose processes may be."""
-
-
-class Runner(Protocol):
-    """What starts and ends processes on nodes. It calls `Cluster.ended` when a batch script has ended.
-
-    A job whose `nodes` are fewer than it had is passed if only those can be reached, or are meant.
-    """
-
-    def start(self, job: SimJob) -> None:
-        """Start the batch script on `job.batch_host`, with `job.env`."""
-
-    def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
-        """Send a signal to the batch script alone, or to every process of the job on `job.nodes`."""
-
-    def kill(self, job: SimJob) -> None:
-        """Kill everything that is left of the job on `job.nodes`."""
-
-    def left(self, job: SimJob) -> Collection[str]:
-        """Return the nodes on which the job still has processes."""
-        return ()
+UNUSABLE = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 
 
 class Controller:
@@ -161,6 +44,8 @@ class Controller:
         self.nodes = {node: SimNode(node) for node in nodes}
         self.jobs: dict[str, SimJob] = {}
         self.next_id = first_job_id
+        self.planned: Collection[str] = ()
+        """Free nodes that are kept for the first job of the queue."""
         self._absent_until = 0.0
         self._to_schedule = False
 
@@ -171,9 +56,8 @@ class Controller:
         return self.engine.after(seconds, lambda: self._when_present(action))
 
     def _when_present(self, action: Callable[[], object]) -> None:
-        if self.engine.now < self._absent_until:
-            back = self._absent_until - self.engine.now
-            self.engine.after(back + self.engine.between(0.0, 1.0), lambda: self._when_present(action))
+        if self.absent_s:
+            self.engine.after(self.absent_s + self.engine.between(0.0, 1.0), lambda: self._when_present(action))
         else:
             action()
 
@@ -186,6 +70,11 @@ class Controller:
         """Have slurmctld not answer and do nothing for so many seconds."""
         self._absent_until = max(self._absent_until, self.engine.now + seconds)
 
+    @property
+    def absent_s(self) -> float:
+        """For how many more seconds slurmctld is down."""
+        return max(0.0, self._absent_until - self.engine.now)
+
     # ---- queue ----
 
     def submit(self, job: SimJob) -> None:
@@ -196,6 +85,13 @@ class Controller:
         self._schedule_soon()
         if job.begin_ms:
             self._later((job.begin_ms - self.engine.wall_ms) / 1000, self._schedule_soon)
+
+    def reject(self, job: SimJob) -> None:
+        """Keep a job that can never start, as one that has failed."""
+        self.next_id = max(self.next_id, int(job.id)) + 1
+        job.submit_ms = job.start_ms = job.end_ms = self.engine.wall_ms
+        job.state, job.reason, self.jobs[job.id] = "FAILED", "BadConstraints", job
+        self._forget_later(job)
 
     def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
         """Have a job of somebody else take these nodes for so long, as soon as they are free."""
@@ -214,7 +110,7 @@ class Controller:
 
     def _schedule(self) -> None:
         """Start the first jobs of the queue; others wait behind the first one that finds no nodes."""
-        self._to_schedule, full = False, False
+        self._to_schedule, self.planned, full = False, (), False
         queue = [job for job in self.jobs.values() if job.state == "PENDING" and not job.completing]
         for job in sorted(queue, key=lambda job: (-job.priority, int(job.id))):
             job.reason = self._obstacle(job) or ("Priority" if full else "None")
@@ -223,7 +119,7 @@ class Controller:
                 if nodes:
                     self._start(job, nodes)
                 else:
-                    full, job.reason = True, self._shortage(job)
+                    full, job.reason, self.planned = True, self._shortage(job), self._free(job)
 
     def _obstacle(self, job: SimJob) -> str:
         """Return the reason why a job may not start whatever is free; "" if it may."""
@@ -261,19 +157,23 @@ class Controller:
         """Return the nodes that the job may have, free or not, in the cluster's order."""
         return [name for name in self.nodes if name not in job.exclude]
 
+    def _free(self, job: SimJob) -> list[str]:
+        taken = {name for other in self.jobs.values() for name in self.held_by(other)}
+        return [name for name in self.usable(job) if name not in taken and self.nodes[name].sound]
+
     def _pick(self, job: SimJob) -> list[str]:
         """Return the nodes that a job gets; none if there are too few."""
-        taken = {name for other in self.jobs.values() for name in self.held_by(other)}
-        bad = {node.name for node in self.nodes.values() if node.down or node.drained or node.unanswered}
-        free = [name for name in self.usable(job) if name not in taken | bad]
-        if not set(job.nodelist) <= set(free):
-            return []
+        free = self._free(job)
         chosen = [*job.nodelist, *(name for name in free if name not in job.nodelist)][: job.nodes_wanted]
-        return [name for name in self.nodes if name in chosen] if len(chosen) == job.nodes_wanted else []
+        enough = len(chosen) == job.nodes_wanted and set(chosen) <= set(free)
+        return [name for name in self.nodes if name in chosen] if enough else []
 
     def _shortage(self, job: SimJob) -> str:
-        bad = [name for name in job.nodelist if self.nodes[name].down or self.nodes[name].drained]
-        return f"ReqNodeNotAvail, UnavailableNodes:{fold(bad)}" if bad else "Resources"
+        bad = [name for name in job.nodelist if not self.nodes[name].sound]
+        if bad:
+            return f"ReqNodeNotAvail, UnavailableNodes:{fold(bad)}"
+        sound = [name for name in self.usable(job) if self.nodes[name].sound]
+        return "Resources" if len(sound) >= job.nodes_wanted else UNUSABLE
 
     def held_by(self, job: SimJob) -> Sequence[str]:
         """Return the nodes that a job keeps from others."""
@@ -299,19 +199,28 @@ class Controller:
         left_s = job.time_limit_s - job.run_s(self.engine.now)
         if job.warning is not None:
             batch_only, number, lead_s = job.warning
+            send = self._signal_batch if batch_only else self._signal_steps
             early_s = self.engine.between(0.0, TICK_S)  # slurmctld would rather be early than late
-            self._later_for(job, max(0.0, left_s - lead_s - early_s), lambda: self._signal(job, number, batch_only))
+            self._later_for(job, max(0.0, left_s - lead_s - early_s), lambda: send(job, number))
         late_s = self.engine.between(0.0, TICK_S)
-        self._later_for(job, left_s + late_s, lambda: self._end(job, "TIMEOUT", "TimeLimit"))
+        self._later_for(job, left_s + late_s, lambda: self._end(job, "TIMEOUT", "TimeLimit", terms=2))
 
     def _reached(self, job: SimJob, nodes: Collection[str] | None = None) -> SimJob:
         """Return the job with those of its nodes whose slurmd answers."""
         wanted = job.nodes if nodes is None else nodes
         return replace(job, nodes=[name for name in wanted if not self.nodes[name].silent])
 
-    def _signal(self, job: SimJob, number: int, batch_only: bool = False) -> None:
-        reached = self._reached(job)
-        if not job.other and (job.batch_host in reached.nodes if batch_only else reached.nodes):
+    def _signal(self, job: SimJob, number: int) -> None:
+        self._send(self._reached(job), number)
+
+    def _signal_batch(self, job: SimJob, number: int) -> None:
+        self._send(self._reached(job, [job.batch_host]), number, batch_only=True)
+
+    def _signal_steps(self, job: SimJob, number: int) -> None:
+        self._send(replace(self._reached(job), batch_host=""), number)
+
+    def _send(self, reached: SimJob, number: int, *, batch_only: bool = False) -> None:
+        if reached.nodes and not reached.other:
             self.runner.signal(reached, number, batch_only=batch_only)
 
     def ended(self, job_id: str, status: int) -> None:
@@ -334,29 +243,39 @@ class Controller:
             if job.state in ON_NODES:
                 self._end(job, "FAILED" if status else "COMPLETED", "NonZeroExitCode" if status else "None")
 
-    def _end(self, job: SimJob, state: str, reason: str = "None") -> None:
-        """End a job that has nodes: TERM to what is left of it, KILL after KillWait."""
+    def _end(self, job: SimJob, state: str, reason: str = "None", *, terms: int = 1) -> None:
+        """End a job that has nodes: TERM, so many times, to what is left of it, and KILL after KillWait."""
         job.ran_s = job.run_s(self.engine.now)
         job.state, job.reason, job.end_ms = state, reason, self.engine.wall_ms
-        self._release(job)
+        self._release(job, terms)
 
-    def _release(self, job: SimJob) -> None:
-        job.life, job.completing = job.life + 1, list(job.nodes)
+    def _release(self, job: SimJob, terms: int = 1) -> None:
+        job.life, job.completing = job.life + 1, [name for name in job.nodes if not self.nodes[name].down]
+        if job.stopped:
+            job.stopped = False
+            self._signal(job, signal.SIGCONT)
         self._signal(job, signal.SIGTERM)
-        self._later_for(job, self.kill_wait_s + self.engine.between(0.0, 2.5), lambda: self._kill(job))
-        self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job, 0.1))
+        for _ in range(1, terms):
+            self._later_for(job, self.engine.between(0.0, 0.05), lambda: self._signal(job, signal.SIGTERM))
+        self._later_for(job, self.kill_wait_s + self.engine.between(0.0, 2.5), lambda: self._kill(job, job.completing))
+        self._settle_soon(job)
 
-    def _kill(self, job: SimJob) -> None:
-        if job.completing and not job.other:
-            self.runner.kill(self._reached(job, job.completing))
+    def _kill(self, job: SimJob, nodes: Collection[str]) -> None:
+        reached = self._reached(job, nodes)
+        if reached.nodes and not job.other:
+            self.runner.kill(reached)
+
+    def _settle_soon(self, job: SimJob) -> None:
+        self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job, 0.1))
 
     def _settle(self, job: SimJob, again_s: float) -> None:
         """Give back the nodes on which nothing of an ended job is left; look again soon if something is."""
         left = set() if job.other else set(self.runner.left(job))
-        job.completing = [name for name in job.completing if name in left or self.nodes[name].silent]
+        silent = {name for name in job.completing if self.nodes[name].silent}
+        job.completing = [name for name in job.completing if name in left | silent]
         if not job.completing:
             self._completed(job)
-        elif any(not self.nodes[name].silent for name in job.completing):
+        elif set(job.completing) - silent:
             self._later_for(job, again_s, lambda: self._settle(job, min(2 * again_s, 2.0)))
 
     def _completed(self, job: SimJob) -> None:
@@ -388,15 +307,16 @@ class Controller:
             if not job.completing:  # of its life before a requeue
                 self._completed(job)
 
-    def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
-        """Send a signal to a job's batch script, or to all its processes."""
-        self._later(self.engine.between(0.0, 0.05), lambda: self._signal(job, number, batch_only))
+    def signal(self, job: SimJob, number: int, *, to: str) -> None:
+        """Send a signal to "batch", the batch script alone, to "steps", or to "all"."""
+        send = self._signal_steps if to == "steps" else self._signal_batch if to == "batch" else self._signal
+        self._later(self.engine.between(0.0, 0.05), lambda: send(job, number))
 
-    def requeue(self, job: SimJob) -> None:
-        """End a job and put it back into the queue, as an operator does."""
+    def requeue(self, job: SimJob, reason: str = "None", *, terms: int = 1) -> None:
+        """End a job that has nodes and put it back into the queue, whether it was submitted with --requeue or not."""
         if job.state in ON_NODES:
-            job.state, job.reason, job.restarts = "PENDING", "None", job.restarts + 1
-            self._release(job)
+            job.state, job.reason, job.restarts = "PENDING", reason, job.restarts + 1
+            self._release(job, terms)
 
     def hold(self, job: SimJob, reason: str = "JobHeldAdmin") -> str:
         """Keep a job from being started; return what speaks against it."""
@@ -418,7 +338,7 @@ class Controller:
         if job.state != "RUNNING":
             return False
         job.ran_s, job.state, job.life = job.run_s(self.engine.now), "SUSPENDED", job.life + 1
-        job.suspend_ms = self.engine.wall_ms
+        job.suspend_ms, job.stopped = self.engine.wall_ms, True
         self._signal(job, signal.SIGSTOP)
         return True
 
@@ -426,37 +346,113 @@ class Controller:
         """Have a suspended job continue; False if it is not suspended. Its time limit did not run meanwhile."""
         if job.state != "SUSPENDED":
             return False
-        job.state, job.began_s, job.suspend_ms = "RUNNING", self.engine.now, self.engine.wall_ms
+        job.state, job.stopped = "RUNNING", False
+        job.began_s, job.suspend_ms = self.engine.now, self.engine.wall_ms
         self._watch_limit(job)
         self._signal(job, signal.SIGCONT)
         return True
 
+    def preempt(self, job: SimJob, grace_s: float = 0.0, *, requeue: bool = False) -> None:
+        """Have a job of higher priority claim a job's nodes: TERM two or three times, and the end after `grace_s`.
 
-def variables(job: SimJob, cluster: str) -> dict[str, str]:
-    """Return the environment that Slurm gives a batch script, beside that of the submission."""
-    count, nodes = str(len(job.nodes)), fold(job.nodes)
-    restarts = {"SLURM_RESTART_COUNT": str(job.restarts)} if job.restarts else {}
-    return restarts | {
-        "SLURM_CLUSTER_NAME": cluster,
-        "SLURM_CPUS_ON_NODE": "16",
-        "SLURM_GTIDS": "0",
-        "SLURM_JOBID": job.id,
-        "SLURM_JOB_CPUS_PER_NODE": f"16(x{count})" if len(job.nodes) > 1 else "16",
-        "SLURM_JOB_GID": str(job.uid),
-        "SLURM_JOB_ID": job.id,
-        "SLURM_JOB_NAME": job.name,
-        "SLURM_JOB_NODELIST": nodes,
-        "SLURM_JOB_NUM_NODES": count,
-        "SLURM_JOB_PARTITION": job.partition,
-        "SLURM_JOB_UID": str(job.uid),
-        "SLURM_JOB_USER": job.user,
-        "SLURM_LOCALID": "0",
-        "SLURM_NNODES": count,
-        "SLURM_NODEID": "0",
-        "SLURM_NODELIST": nodes,
-        "SLURM_PROCID": "0",
-        "SLURM_SUBMIT_DIR": job.submit_dir,
-        "SLURM_SUBMIT_HOST": job.host,
-        "SLURM_TASKS_PER_NODE": f"1(x{count})" if len(job.nodes) > 1 else "1",
-        "SLURMD_NODENAME": job.batch_host,
-    }
+        TERM at the beginning of a grace time reaches the steps alone. Let `occupy` take the nodes, or they are free then.
+        """
+        if job.state not in ON_NODES:
+            return
+        job.preempt_ms = self.engine.wall_ms
+        if grace_s:
+            self._signal_steps(job, signal.SIGTERM)
+            grace_s += self.engine.between(0.0, TICK_S)
+            self._later_for(job, grace_s, lambda: self._preempted(job, requeue))
+        else:
+            self._preempted(job, requeue)
+
+    def _preempted(self, job: SimJob, requeue: bool) -> None:
+        job.preempt_ms, terms = self.engine.wall_ms, self.engine.random.randint(2, 3)
+        if requeue and job.requeue:
+            self.requeue(job, terms=terms)
+        else:
+            self._end(job, "PREEMPTED", terms=terms)
+
+    def shorten(self, job: SimJob, left_s: float) -> None:
+        """Change a job's time limit so that so many seconds are left of it."""
+        if job.state == "RUNNING":
+            job.time_limit_s, job.life = job.run_s(self.engine.now) + left_s, job.life + 1
+            self._watch_limit(job)
+
+    def purge(self) -> None:
+        """Have slurmctld forget ended jobs at once, from now on (MinJobAge 0)."""
+        self.min_job_age_s = 0.0
+        self.jobs = {name: job for name, job in self.jobs.items() if job.alive or job.completing}
+
+    # ---- nodes ----
+
+    def node_down(self, name: str) -> None:
+        """Cut a node off, or have it die. slurmctld notices after a while: allocated*, and down* after SlurmdTimeout."""
+        node, ping_s = self.nodes[name], self.slurmd_timeout_s / 3
+        node.silent, node.life = True, node.life + 1
+        missed_s = self.engine.between(0.0, ping_s) + self.engine.between(2.0, 15.0)
+        self._later_on(node, missed_s, lambda: setattr(node, "unanswered", True))
+        self._later_on(node, self.slurmd_timeout_s + missed_s, lambda: self._lost(node, "Not responding"))
+
+    def set_down(self, name: str, reason: str = "fault") -> None:
+        """Take a node that answers out of service, as an operator does: its jobs lose it."""
+        self._lost(self.nodes[name], reason)
+        self._kill_orphans(self.nodes[name])
+
+    def drain(self, name: str, reason: str = "fault") -> None:
+        """Have a node get no more jobs."""
+        self.nodes[name].drained, self.nodes[name].reason = True, reason
+
+    def undrain(self, name: str) -> None:
+        """Have a drained node get jobs again."""
+        self.nodes[name].drained, self.nodes[name].reason = False, ""
+        self._schedule_soon()
+
+    def node_up(self, name: str, *, rebooted: bool = False) -> None:
+        """Have a node come back, with its processes unless it was `rebooted`; its slurmd registers after a moment."""
+        node = self.nodes[name]
+        node.life += 1
+        self._later_on(node, self.engine.between(0.5, 5.0), lambda: self._registered(node, rebooted))
+
+    def _later_on(self, node: SimNode, seconds: float, action: Callable[[], object]) -> None:
+        life = node.life
+        self._later(seconds, lambda: node.life == life and action())
+
+    def _lost(self, node: SimNode, reason: str) -> None:
+        node.down, node.unanswered, node.reason = True, node.silent, reason
+        for job in [job for job in self.jobs.values() if node.name in self.held_by(job)]:
+            node.orphans.append(job)
+            self._lose_node(job, node)
+
+    def _lose_node(self, job: SimJob, node: SimNode) -> None:
+        """Take a node that is down from a job; that ends, unless it was submitted with --no-kill."""
+        if job.completing:
+            job.completing.remove(node.name)
+            self._settle_soon(job)
+        elif job.no_kill and len(job.nodes) > 1 and node.name != job.batch_host:
+            job.nodes.remove(node.name)
+        elif job.requeue:
+            self.requeue(job, "NodeDown")
+        else:
+            self._end(job, "NODE_FAIL", "NodeDown")
+
+    def _registered(self, node: SimNode, rebooted: bool) -> None:
+        node.silent = node.unanswered = node.down = False
+        node.reason = node.reason if node.drained else ""
+        reports, node.unheard = node.unheard, []
+        for report in () if rebooted else reports:
+            report()
+        self._kill_orphans(node)
+        for job in [job for job in self.jobs.values() if node.name in self.held_by(job)]:
+            if job.completing:
+                self._later_for(job, self.engine.between(1.0, 10.0), partial(self._kill, job, [node.name]))
+                self._settle_soon(job)
+            elif rebooted and job.batch_host == node.name:
+                self._lose_node(job, node)
+        self._schedule_soon()
+
+    def _kill_orphans(self, node: SimNode) -> None:
+        orphans, node.orphans = node.orphans, []
+        for job in orphans:
+            self._later(self.engine.between(0.1, 2.0), partial(self._kill, job, [node.name]))

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.nodes.names import fold
-from orchestrator.simulation.slurm_controller import ON_NODES, Controller, SimJob, SimNode
+from orchestrator.simulation.slurm_controller import Controller
+from orchestrator.simulation.slurm_job import ON_NODES, SimJob, SimNode
 
 Row = Sequence[tuple[str, object]]
 CODES = {
@@ -185,6 +186,8 @@ def node_state(node: SimNode, cluster: Controller) -> str:
     """Return the state as sinfo's %T has it."""
     jobs = [job for job in cluster.jobs.values() if node.name in cluster.held_by(job)]
     state = "completing" if any(job.completing for job in jobs) else "allocated" if jobs else "idle"
+    if state == "idle" and node.name in cluster.planned:
+        state = "planned"
     if node.drained:
         state = "draining" if jobs else "drained"
     elif node.down:
@@ -215,6 +218,7 @@ SINFO_HEADS = {
 }  # fmt: skip
 SHORT = {
     "allocated": "alloc", "idle": "idle", "completing": "comp", "down": "down", "drained": "drain", "draining": "drng",
+    "planned": "plnd",
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from orchestrator.simulation.pace import Samples, Seconds, samples_of, seconds_of
 from orchestrator.simulation.training_facts import Behaviour, TrainingFacts, Value, facts_of
@@ -115,7 +116,6 @@ class Trainings:
         self._pace = self.seconds.run / (self.samples.mean + self.samples.usual * self._cost)
         self._target = behaviour.number("target", 1.0 if facts.target is None else facts.target)
         keys = logged_keys(facts, behaviour, self._target)
-        self._counts_at_end = "train_samples" not in keys
         self._mark = MARK + f": no training ran; times are {self.seconds.source}\n".encode()
         self._records = _Records(facts.benchmark, keys)
 
@@ -148,26 +148,24 @@ class Trainings:
         crossing = 1.3 * at.last if missed else max(crossing, at.first / 2)
         status = "aborted" if missed else "success"
         init = startup - min(self.seconds.init, startup)
-        lines = [(0.0, self._mark), (init, self._records.init(start_ms + _ms(init), seed))]
+        lines = [(0.0, self._mark), (init, _filled(self._records.init, start_ms, init, b"%d" % seed))]
         lines += self._run(start_ms, startup, rate, crossing, at.last if missed else at.stop(crossing), status)
         script = Script(tuple(lines), lines[-1][0] + self.seconds.shutdown, status)
         return script.with_lines(_chatter(chance, chatter_lines, lines[-1][0])) if chatter_lines else script
 
     def _run(self, start_ms: int, now: float, rate: float, crossing: float, last: int, status: str) -> Iterator[Line]:
         """Yield the lines from init_stop on. `rate`: seconds per sample; the run ends at `last` samples."""
-        records, done = self._records, 0
-        yield now, records.start(start_ms + _ms(now))
+        records, done, evaluation_s = self._records, 0, self._cost * rate
+        throughput = b"%.4f" % (1 / max(rate, 1e-9))
+        yield now, _filled(records.start, start_ms, now)
         for count in range(self.samples.first, last + 1, self.samples.every):
-            block = (count - done) * rate
-            now += block
-            yield now, records.block(start_ms + _ms(now), count, (count - done) / max(block, 1e-3))
-            now += self._cost * rate
-            value = self._evaluation(count, crossing)
+            at = records.at(count)
+            now += (count - done) * rate
+            yield now, _filled(at.block, start_ms, now, throughput)
+            now += evaluation_s
             done = count
-            if count < last:
-                yield now, records.evaluation(start_ms + _ms(now), count, value)
-            else:
-                yield now, records.stop(start_ms + _ms(now), count, value, status, self._counts_at_end)
+            value = b"%.10f" % self._evaluation(count, crossing)
+            yield now, _filled(at.stop[status] if count == last else at.evaluation, start_ms, now, value)
 
     def _evaluation(self, count: int, crossing: float) -> float:
         height, power = self._curve
@@ -209,73 +207,72 @@ def is_rehearsal(log: bytes) -> bool:
     return log.startswith(MARK) or b"\n" + MARK in log
 
 
+_TIME, _VALUE = b"\0", b"\1"
+"""Places in records that are ready but for these; JSON has no such bytes."""
+
+
+class _Evaluation(NamedTuple):
+    """The records around one evaluation."""
+
+    block: bytes
+    """The end of the block before it, and its start."""
+    evaluation: bytes
+    """Its value, and the start of the next block."""
+    stop: dict[str, bytes]
+    """Status -> its value, and the end of the run."""
+
+
 class _Records:
-    """The records of one workload, ready but for their times and numbers."""
+    """The records of one workload, ready but for times and values."""
 
     def __init__(self, benchmark: str, keys: dict[str, Value]) -> None:
         # BERT's logs, and the referee, count samples as epochs.
-        self._twice = benchmark == "bert"
-        counted = '"samples_count": %d' + (', "epoch_num": %d' if self._twice else "")
-        points = [_point(key, json.dumps(value).replace("%", "%%")) for key, value in keys.items()]
-        self._init_times = 1 + len(points)
-        self._init = _start("init_start") + b"".join(points) + _point("seed", "%d")
-        self._start = _end("init_stop") + _start("run_start") + _start("block_start", '"samples_count": 0')
-        self._block = (
-            _point("tracked_stats", '{"throughput": %.4f}', '"step": %d')
-            + _end("block_stop", counted)
-            + _start("eval_start", counted)
-        )
-        self._evaluated = _point("eval_accuracy", "%.10f", counted) + _end("eval_stop", counted)
-        self._next = _start("block_start", counted)
-        self._stop = _end("run_stop", f'{counted}, "status": "%s"')
-        self._counted = _point("train_samples", "%d")
+        self._names = ("samples_count", "epoch_num") if benchmark == "bert" else ("samples_count",)
+        self._counts_at_end = "train_samples" not in keys
+        self._at: dict[int, _Evaluation] = {}
+        points = [_point(key, value) for key, value in keys.items()]
+        self.init = _start("init_start") + b"".join(points) + _point("seed", _VALUE)
+        self.start = _end("init_stop") + _start("run_start") + _start("block_start", samples_count=0)
 
-    def init(self, time_ms: int, seed: int) -> bytes:
-        return self._init % (*(time_ms,) * self._init_times, time_ms, seed)
+    def at(self, count: int) -> _Evaluation:
+        """Return the records around the evaluation at so many samples."""
+        if count not in self._at:
+            self._at[count] = self._made(count)
+        return self._at[count]
 
-    def start(self, time_ms: int) -> bytes:
-        return self._start % (time_ms, time_ms, time_ms)
-
-    def block(self, time_ms: int, count: int, throughput: float) -> bytes:
-        counted = self._counted_as(count)
-        return self._block % (time_ms, throughput, count, time_ms, *counted, time_ms, *counted)
-
-    def evaluation(self, time_ms: int, count: int, value: float) -> bytes:
-        return self._evaluation(time_ms, count, value) + self._next % (time_ms, *self._counted_as(count))
-
-    def stop(self, time_ms: int, count: int, value: float, status: str, counts: bool) -> bytes:
-        end = self._stop % (time_ms, *self._counted_as(count), status.encode())
-        return self._evaluation(time_ms, count, value) + end + (self._counted % (time_ms, count) if counts else b"")
-
-    def _evaluation(self, time_ms: int, count: int, value: float) -> bytes:
-        counted = self._counted_as(count)
-        return self._evaluated % (time_ms, value, *counted, time_ms, *counted)
-
-    def _counted_as(self, count: int) -> tuple[int, ...]:
-        return (count, count) if self._twice else (count,)
+    def _made(self, count: int) -> _Evaluation:
+        counted = dict.fromkeys(self._names, count)
+        block = _point("tracked_stats", b'{"throughput": ' + _VALUE + b"}", step=count) + _end("block_stop", **counted)
+        value = _point("eval_accuracy", _VALUE, **counted) + _end("eval_stop", **counted)
+        after = _point("train_samples", count) if self._counts_at_end else b""
+        stop = {status: value + _end("run_stop", **counted, status=status) + after for status in ("success", "aborted")}
+        return _Evaluation(block + _start("eval_start", **counted), value + _start("block_start", **counted), stop)
 
 
-# Templates for the operator %: first the time, then the places in value and metadata.
+def _filled(records: bytes, start_ms: int, seconds: float, value: bytes = b"") -> bytes:
+    return records.replace(_TIME, b"%d" % (start_ms + int(seconds * 1000))).replace(_VALUE, value)
 
 
-def _point(key: str, value: str, metadata: str = "") -> bytes:
-    return _record("POINT_IN_TIME", key, value, metadata)
+def _point(key: str, value: Value | bytes, **metadata: Value) -> bytes:
+    return _record("POINT_IN_TIME", key, value if isinstance(value, bytes) else json.dumps(value).encode(), metadata)
 
 
-def _start(key: str, metadata: str = "") -> bytes:
-    return _record("INTERVAL_START", key, "null", metadata)
+def _start(key: str, **metadata: Value) -> bytes:
+    return _record("INTERVAL_START", key, b"null", metadata)
 
 
-def _end(key: str, metadata: str = "") -> bytes:
-    return _record("INTERVAL_END", key, "null", metadata)
+def _end(key: str, **metadata: Value) -> bytes:
+    return _record("INTERVAL_END", key, b"null", metadata)
 
 
-def _record(event: str, key: str, value: str, metadata: str) -> bytes:
-    name = json.dumps(key).replace("%", "%%")
-    more = f", {metadata}" if metadata else ""
-    place = f'{{"file": "{FILE}", "lineno": 1{more}}}'
-    head = f':::MLLOG {{"namespace": "", "time_ms": %d, "event_type": "{event}", "key": {name}, '
-    return f'{head}"value": {value}, "metadata": {place}}}\n'.encode()
+def _record(event: str, key: str, value: bytes, metadata: dict[str, Value]) -> bytes:
+    place = json.dumps({"file": FILE, "lineno": 1, **metadata}).encode()
+    head = (
+        b':::MLLOG {"namespace": "", "time_ms": '
+        + _TIME
+        + f', "event_type": "{event}", "key": {json.dumps(key)}'.encode()
+    )
+    return head + b', "value": ' + value + b', "metadata": ' + place + b"}\n"
 
 
 # ---- chance ----
@@ -306,7 +303,3 @@ _GARBAGE = (
 
 def _garbage(chance: random.Random) -> bytes:
     return chance.choice((*_GARBAGE, chance.randbytes(40).replace(b"\n", b" ") + b"\n"))
-
-
-def _ms(seconds: float) -> int:
-    return int(seconds * 1000)

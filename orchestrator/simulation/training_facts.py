@@ -43,7 +43,7 @@ class TrainingFacts:
 
     @property
     def own(self) -> bool:
-        """Whether it is no MLPerf benchmark."""
+        """True for a workload that is no MLPerf benchmark."""
         return self.ruleset == OWN
 
     @property

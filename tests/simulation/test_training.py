@@ -36,6 +36,12 @@ def records(script: Script, key: str) -> list[dict[str, Any]]:
     return [record for record in lines(script.output) if record["key"] == key]
 
 
+def samples(script: Script) -> int:
+    """At which a run ended; reads its last lines alone."""
+    (stop,) = [record for record in lines(script.lines[-1][1]) if record["key"] == "run_stop"]
+    return int(stop["metadata"]["samples_count"])
+
+
 def minutes(script: Script) -> float:
     return (script.run_stop_s - script.run_start_s) / 60
 
@@ -148,11 +154,11 @@ def test_nearly_all_sets_pass_the_test_of_convergence(entry: tuple[str, str, str
     of = facts(*entry)
     reference, trainings = table(of.ruleset, of.benchmark), Trainings(of)
     assert reference is not None
-    samples = [records(script, "eval_accuracy")[-1]["metadata"]["samples_count"] for script in scripts(trainings, 500)]
-    passed = [reference.check(of.global_batch, samples[at : at + 10]).passed for at in range(0, 500, 10)]
+    counts = [samples(script) for script in scripts(trainings, 500)]
+    passed = [reference.check(of.global_batch, counts[at : at + 10]).passed for at in range(0, 500, 10)]
     assert sum(passed) >= 48
     point, _ = reference.point(of.global_batch)
-    assert point is not None and mean(samples) == pytest.approx(point.mean, rel=0.05)
+    assert point is not None and mean(counts) == pytest.approx(point.mean, rel=0.05)
 
 
 @pytest.mark.parametrize("entry", [FLUX1, LLAMA2, LLAMA31], ids=" ".join)
@@ -173,8 +179,7 @@ def test_the_rate_varies_little_between_runs() -> None:
     for entry, spread in ((LLAMA31, 0.001), (LLAMA2, 0.0037)):
         runs: dict[int, list[float]] = {}
         for script in scripts(Trainings(facts(*entry)), 500):
-            count = records(script, "run_stop")[0]["metadata"]["samples_count"]
-            runs.setdefault(count, []).append(minutes(script))
+            runs.setdefault(samples(script), []).append(minutes(script))
         alike = max(runs.values(), key=len)
         assert stdev(alike) / mean(alike) == pytest.approx(spread, rel=0.25)
 
@@ -192,6 +197,10 @@ def test_start_up_is_as_published() -> None:
     [
         (("MI325X_08x08x32_Dell", "flux1", "6.0"), "estimated from AMD MI325X_08x08x32"),
         (("MI350X_akash_4x8x1", "llama31_8b", "6.0"), "estimated from Cisco MI350X_2x8x1"),
+        (
+            ("MI300X_01x08x32", "flux1", "6.0"),
+            "estimated from AMD MI325X_08x08x32, round 6.0, 64 GPUs, 92.36 min, shortened from 529 min",
+        ),
         (("MI355X_2x8x1_tp1pp1ep1_gbs64", "gpt_oss_20b", "6.0"), "assumed: half of minutes_per_run (180)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -199,7 +208,7 @@ def test_start_up_is_as_published() -> None:
 def test_an_estimate_says_so(entry: tuple[str, str, str], source: str) -> None:
     trainings = Trainings(facts(*entry))
     assert trainings.source.startswith(source)
-    assert trainings.seconds.run <= trainings.facts.minutes_per_run * 60
+    assert trainings.seconds.run <= trainings.facts.minutes_per_run * 60 * 0.8
     assert source.encode() in trainings.script(seed=1, start_ms=0, chance=random.Random(1)).lines[0][1]
 
 
