@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from until import LIMIT_S
 
 OPTIONS = (
     "--headless",
@@ -144,7 +145,7 @@ class Browser:
             self.call("Browser.close")
         for end in (self._out, self._in):
             os.close(end)
-        self._process.wait(60)
+        self._process.wait(LIMIT_S)
 
 
 def found() -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from labs import Lab, lab_at, lab_state
-from machine import TUNABLES_STATE, knobs, settings_are_free
+from machine import await_free_settings, knobs
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -64,10 +64,10 @@ def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     if not needs_whole_machine(request.node):
         yield
         return
-    assert settings_are_free(), TUNABLES_STATE
+    await_free_settings()
     before = knobs()
     yield
-    assert settings_are_free(), TUNABLES_STATE
+    await_free_settings()
     assert knobs() == before
 
 

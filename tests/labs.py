@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from until import until
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,14 @@ class Lab:
         job = subprocess.run(
             words, env=env or self.env, cwd=cwd or self.shared, check=True, text=True, capture_output=True
         ).stdout.strip()
-        while True:
-            told = self.run("scontrol", "--oneliner", "show", "job", job).stdout
-            about = dict(word.split("=", 1) for word in told.split() if "=" in word)
-            if about["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"):
-                return int(about["ExitCode"].split(":")[0])
-            time.sleep(0.1)
+
+        def exit_code() -> str:
+            shown = self.run("scontrol", "--oneliner", "show", "job", job).stdout
+            about = dict(word.split("=", 1) for word in shown.split() if "=" in word)
+            over = about["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+            return about["ExitCode"] if over else ""
+
+        return int(until(exit_code).split(":")[0])
 
 
 def lab_state() -> Path:

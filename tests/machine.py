@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+
+from until import until
 
 TUNABLES_STATE = Path("/run/orchestrator-tunables")
 KNOBS = tuple(
@@ -42,9 +43,6 @@ def settings_watchdog() -> int:
         return 0
 
 
-def settings_are_free(seconds: float = 60) -> bool:
-    """Whether nobody holds the machine's settings any more, after so long at most."""
-    deadline = time.monotonic() + seconds
-    while TUNABLES_STATE.exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return not TUNABLES_STATE.exists()
+def await_free_settings() -> None:
+    """Return when nobody holds the machine's settings any more."""
+    until(lambda: not TUNABLES_STATE.exists(), settings_owners)

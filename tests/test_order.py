@@ -45,7 +45,7 @@ def test_bad():
 def suite(tmp_path: Path) -> Path:
     """A folder with tests of its own below this conftest.py, and the project's settings of pytest."""
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "labs.py", "machine.py"):
+    for name in ("conftest.py", "labs.py", "machine.py", "until.py"):
         shutil.copy(HERE / name, tmp_path / "tests")
     shutil.copy(HERE.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests/test_it.py").write_text(TESTS)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_wheel import has_network
+from until import LIMIT_S
 
 TOP = Path(__file__).resolve().parent.parent
 LOGS = TOP / "tests/data/mllog"
@@ -72,5 +73,7 @@ def test_another_python_is_told(pyz: Path, tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_told(pyz: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "file")}
-    done = subprocess.run([*bare_python(), str(pyz), "--version"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [*bare_python(), str(pyz), "--version"], env=env, capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert done.returncode == 2 and "cannot unpack" in done.stderr and "XDG_CACHE_HOME=" in done.stderr

@@ -79,6 +79,32 @@ class SetRecord(StateFile):
 
 
 @dataclass(frozen=True)
+class SubmissionRecord(StateFile):
+    """submissions/<k>.json: one request to the scheduler, written before it is made and again with its outcome."""
+
+    NEEDED = ("number", "state")
+
+    schema: int = SCHEMA
+    number: int = 0
+    job_name: str = ""
+    requested_ms: int = 0
+    state: str = ""
+    job_id: str = ""
+    argv: list[str] = field(default_factory=list)
+    error: str = ""
+    cancelled_ms: int = 0
+    by: dict[str, Any] = field(default_factory=dict)
+    """Who submitted: members of a lease (policy/lease.py)."""
+    ledger: str = ""
+    """The head of the set's ledger before this was asked."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known if the scheduler took it."""
+        return self.state in ("submitted", "refused")
+
+
+@dataclass(frozen=True)
 class JobRecord(StateFile):
     """jobs/<job id>.json: the loop's own word on one job."""
 

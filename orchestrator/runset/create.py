@@ -11,6 +11,7 @@ from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import SetRecord, write
+from orchestrator.onnode.seeds import draw_root
 from orchestrator.onnode.sharing import give, show, umask_for
 from orchestrator.onnode.world import THIS, World, stamp
 from orchestrator.render import write_bundle
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
     from orchestrator.model import Entry
 
-SEED_LIMIT = 2**31 - 2_000_001
-"""Seeds are root + 1000 x (run - 1) + attempt and have to stay below 2^31 for NumPy's and torch's 32-bit users."""
-
-
 _SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env")
 """What makes two sets the same before anything has run: the bundle holds all the rest."""
 BEING_MADE_MS = 500
@@ -32,11 +29,6 @@ BEING_MADE_MS = 500
 def new_set_id(system: str, workload: str, world: World = THIS) -> str:
     """`<system>-<workload>-<UTC time>-<4 hex digits>`."""
     return f"{system}-{workload}-{stamp(world.wall_ms(), '%Y%m%d-%H%M%S', utc=True)}-{world.token(2)}"
-
-
-def new_root_seed(world: World = THIS) -> int:
-    """1 .. SEED_LIMIT from the system's randomness. (The modulus favours no value by more than 2^-33.)"""
-    return int(world.token(), 16) % SEED_LIMIT + 1
 
 
 def describe(entry: Entry, *, nexp: int, bundle_sha256: str, world: World = THIS) -> SetRecord:
@@ -50,7 +42,7 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str, world: World = THIS
         round=entry.round,
         ruleset=entry.ruleset,
         nexp=nexp,
-        root_seed=new_root_seed(world),
+        root_seed=draw_root(nexp, world),
         created_ms=world.wall_ms(),
         created_by="controller",
         job_name=f"orch-{set_id}",

@@ -22,6 +22,7 @@ from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.lease import HeldError
 from orchestrator.onnode.policy.lease import Holder, unseen
 from orchestrator.onnode.records import JobRecord, numbered, write
+from orchestrator.onnode.submissions import record as write_submission
 from orchestrator.onnode.world import THIS, World
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
@@ -84,7 +85,7 @@ def submit(
         state = world.files.state(run_set.layout.set_file)
         if state is None or state.is_folder or not state.size:
             write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration
-        _refuse_finished(run_set)
+        _refuse_finished(run_set, world)
         live = settle(run_set, scheduler, world)
         if live is not None:
             raise _already(run_set, live)
@@ -313,8 +314,11 @@ def missing_runs(run_set: RunSet) -> list[int]:
     return [run for run, record in found if record is None or not record.done]
 
 
-def _refuse_finished(run_set: RunSet) -> None:
+def _refuse_finished(run_set: RunSet, world: World) -> None:
     if not missing_runs(run_set):
+        for record in submissions(run_set.layout):  # the job left its record: no scheduler needs to answer
+            if not record.settled and (job_id := _job_of(run_set, record, {})):
+                _record(run_set, replace(record, state="submitted", job_id=job_id), world)
         raise SetError(
             f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
             hint=f"orchestrator score {run_set.layout.root}",
@@ -347,12 +351,9 @@ def _next_number(layout: Layout, world: World) -> int:
 
 def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> SubmissionRecord:
     """Write a submission, the ledger first where it is settled or cancelled; the record as it was written."""
-    path, layout = run_set.layout.submission(record.number), run_set.layout
+    path = run_set.layout.submission(record.number)
     try:
-        world.files.make_folder(path.parent, exist_ok=True)
-        if record.settled:
-            record = replace(record, ledger=_on_ledger(layout, record, world))
-        write(record, path, files=world.files)
+        return write_submission(run_set.layout, record, world=world)
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
@@ -361,16 +362,6 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
             f"{path} cannot be written: {error.strerror or error}",
             hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}",
         ) from error
-    return record
-
-
-def _on_ledger(layout: Layout, record: SubmissionRecord, world: World) -> str:
-    """Put what became of a submission on record, once; the head of the ledger."""
-    said: ledger.Said = ("submit", {"number": record.number, "state": record.state, "job_id": record.job_id})
-    if record.cancelled_ms:
-        said = ("cancel", {"number": record.number, "job_id": record.job_id})
-    cluster = str(record.by.get("cluster", ""))
-    return ledger.append(layout.root, said, cluster=cluster, once=True, world=world)
 
 
 def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:

@@ -372,7 +372,7 @@ class SimHost(Surroundings, host.BatchHost):
     def settings(self, bundle: Path) -> Settings:
         return self._jobs.settings(bundle, self.environment)
 
-    def config(self, bundle: Path, settings: Settings, nexp: int) -> bytes:
+    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
         return self._jobs.config(bundle, settings, nexp)
 
     def share(self, group: str) -> None:
@@ -398,7 +398,7 @@ class Jobs:
     machines: dict[str, Machine]
     files_of: Callable[[Process], Files]
     settings: Callable[[Path, Mapping[str, str]], Settings]
-    config: Callable[[Path, Settings, int], bytes]
+    config: Callable[[Path, Settings, int], tuple[bytes, frozenset[str]]]
     training: Callable[[TrainingRun], Part]
     pace: Pace = field(default_factory=Pace)
     loops: dict[str, Loop] = field(default_factory=dict)

@@ -45,7 +45,7 @@ class Bundle:
         self.sha256 = manifest_hash(self.files)
         self.facts = facts_of(entry)
         self._settings: dict[tuple[str, ...], Settings] = {}
-        self._config = b""
+        self._config: tuple[bytes, frozenset[str]] | None = None
 
     def settings(self, bundle: Path, environment: Mapping[str, str]) -> Settings:
         names = ("SPARES", "SIDE_BY_SIDE", "NEXP", "MAX_ATTEMPTS")
@@ -55,8 +55,8 @@ class Bundle:
             self._settings[key] = settings_file.load(bundle, own)
         return self._settings[key]
 
-    def config(self, bundle: Path, settings: Settings, nexp: int) -> bytes:
-        self._config = self._config or settings_file.evaluate_config(bundle, settings, nexp)
+    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+        self._config = self._config or settings_file.config(bundle, settings, nexp)
         return self._config
 
 

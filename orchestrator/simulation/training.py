@@ -27,7 +27,7 @@ FILE = "rehearsal"
 """`metadata.file` of every record of a script."""
 NEVER = float("inf")
 _STARTUP_SPREAD = 0.03
-"""Relative: a published set's start-up times lie within 3 % of their median (published/startup.json, warm_range_s)."""
+"""Relative standard deviation, assumed: start-up times of a set lie 1 to 15 % around their median (startup.json, warm_range_s)."""
 
 Line = tuple[float, bytes]
 

@@ -6,17 +6,17 @@ import json
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ports import free_port
+from until import LIMIT_S, until
 
 CODE = Path(__file__).parents[2] / "workloads" / "builtin"
-LIMIT_S = 120
 HOST = ["unshare", "--uts", "bash", "-c", 'hostname "$1"; exec "${@:2}"', "_"]
 PIPE_BYTES = 1 << 20  # a whole log fits, so processes can be waited for before they are read
 
@@ -32,7 +32,6 @@ class Ended:
     codes: list[int]
     outputs: list[str]
     errors: list[str]
-    ended_s: list[float]  # when each process was seen to end, monotonic
     records: list[dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,13 +64,13 @@ class Launcher:
 
     def connect(self, port: int) -> socket.socket:
         """A connection to `port`, as soon as somebody listens there."""
-        until = time.monotonic() + LIMIT_S
-        while True:
-            try:
+
+        def connected() -> socket.socket | None:
+            with suppress(ConnectionRefusedError):
                 return socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)
-            except ConnectionRefusedError:
-                if time.monotonic() > until:
-                    raise
+            return None
+
+        return until(connected)  # type: ignore[return-value]
 
     def start(self, node: int, nodes: int, port: int, *, host: str = "", **variables: str) -> subprocess.Popen[str]:
         """Start a node; `host`: in a name space of its own, with this host name."""
@@ -96,12 +95,10 @@ class Launcher:
         return process
 
     def finish(self, processes: list[subprocess.Popen[str]]) -> Ended:
-        ended = []
         for process in processes:
             process.wait(LIMIT_S)
-            ended.append(time.monotonic())
         texts = [process.communicate() for process in processes]
-        return Ended([p.returncode for p in processes], [t[0] for t in texts], [t[1] for t in texts], ended)
+        return Ended([p.returncode for p in processes], [t[0] for t in texts], [t[1] for t in texts])
 
     def run(self, nodes: int, per_node: dict[int, dict[str, str]] | None = None, **variables: str) -> Ended:
         port = self.port()

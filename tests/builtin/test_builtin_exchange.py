@@ -5,24 +5,23 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from until import LIMIT_S
 
 CODE = Path(__file__).parents[2] / "workloads" / "builtin"
 
-SOON_S = 20.0
-"""Far below the time-outs of the exchange, and more than a loaded machine needs."""
 RANKS = {"BUILTIN_RANKS_PER_NODE": "2", "ORCH_RUN": "1", "ORCH_ATTEMPT": "1"}
+ENDLESS = {"BUILTIN_EXCHANGE_TIMEOUT_S": "1000000", "BUILTIN_CONNECT_TIMEOUT_S": "1000000"}
+"""A node that waits for a time-out hangs the test."""
 
 
 @pytest.mark.parametrize(("victim", "kind", "code"), [(2, "kill", -9), (1, "die", 9), (0, "kill", -9)])
 def test_a_lost_node_ends_all_the_others(run: Callable, victim: int, kind: str, code: int) -> None:
-    ended = run(4, BUILTIN_FAULT=f"{kind}:node={victim}:at=0.3", **RANKS)
+    ended = run(4, BUILTIN_FAULT=f"{kind}:node={victim}:at=0.3", **RANKS, **ENDLESS)
     assert ended.codes == [code if node == victim else 3 for node in range(4)]
-    assert max(ended.ended_s) - ended.ended_s[0] < SOON_S
     for node in set(range(4)) - {victim}:
         assert f"node {victim} (" in ended.errors[node] and "was lost at exchange" in ended.errors[node]
     assert not ended.of("run_stop")
@@ -31,11 +30,8 @@ def test_a_lost_node_ends_all_the_others(run: Callable, victim: int, kind: str, 
 def test_a_node_lost_while_another_hangs_is_noticed(launcher) -> None:
     port = launcher.port()
     faults = {1: "hang:at=0.2", 2: "die:at=0.2", 0: "", 3: ""}
-    nodes = [launcher.start(k, 4, port, BUILTIN_FAULT=faults[k], **RANKS) for k in range(4)]
-    assert nodes[2].wait(120) == 9
-    since = time.monotonic()
-    assert [nodes[0].wait(120), nodes[3].wait(120)] == [3, 3]
-    assert time.monotonic() - since < SOON_S
+    nodes = [launcher.start(k, 4, port, BUILTIN_FAULT=faults[k], **RANKS, **ENDLESS) for k in range(4)]
+    assert [nodes[k].wait(LIMIT_S) for k in (2, 0, 3)] == [9, 3, 3]
     assert nodes[1].poll() is None
 
 
@@ -44,12 +40,12 @@ def test_a_node_that_greets_and_dies_before_the_others_have_come(launcher) -> No
         node = launcher.start(1, 3, fake.getsockname()[1], **RANKS)
         with fake.accept()[0] as connection:
             greeting = connection.recv(1 << 16)
-    assert node.wait(120) == 3
+    assert node.wait(LIMIT_S) == 3
     port = launcher.port()
     root = launcher.start(0, 3, port, **RANKS)
     with launcher.connect(port) as connection:
         connection.sendall(greeting)
-    assert root.wait(120) == 3
+    assert root.wait(LIMIT_S) == 3
     assert "node 1 (" in root.stderr.read()
 
 
@@ -98,10 +94,9 @@ def test_an_unknown_master_is_a_clear_error(launcher) -> None:
     ],
 )
 def test_nodes_that_disagree_are_refused(run: Callable, odd: dict[str, str], message: str) -> None:
-    ended = run(3, per_node={1: odd}, **RANKS)
+    ended = run(3, per_node={1: odd}, **RANKS, **ENDLESS)
     assert ended.codes == [5, 5, 5]
     assert all(message in error for error in ended.errors)
-    assert max(ended.ended_s) - min(ended.ended_s) < SOON_S
 
 
 def test_strangers_at_the_port_do_not_disturb(launcher) -> None:
@@ -138,5 +133,5 @@ peer = Peer(ours)
 assert peer.receive() == (SUM, 7, b"sum")
 assert peer.receive() == (ABORT, 7, b"node 2 was lost")
 """
-    done = subprocess.run([sys.executable, "-c", script, str(CODE)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script, str(CODE)], capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from until import LIMIT_S
 
 CODE = Path(__file__).parents[2] / "workloads" / "builtin"
 ORDER = [
@@ -103,7 +104,7 @@ def test_the_entry_point_asks_for_a_seed(run: Callable) -> None:
 def test_a_closed_standard_output_is_an_error_without_a_traceback(launcher) -> None:
     process = launcher.start(0, 1, launcher.port(), BUILTIN_RANKS_PER_NODE="2")
     process.stdout.close()
-    assert process.wait(120) == 6
+    assert process.wait(LIMIT_S) == 6
     assert process.stderr.read().count("\n") == 1
 
 

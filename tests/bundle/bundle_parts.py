@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
+
+from processes import kill_all, processes_of
+from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
 from orchestrator.evidence.replay import replay
 from orchestrator.model import Site, load_entry
 from orchestrator.render import render_bundle, write_bundle
-
-LIMIT_S = 120
-"""Seconds after which something will never happen, also on a loaded machine. What a test expects it waits for."""
 
 # What every program can use. `ok` is a good end; `plan` is where each test says what goes wrong, and where.
 PROGRAM = r"""
@@ -42,47 +41,6 @@ gpus_per_node: 1
 workloads:
   builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
 """
-
-
-def until(done: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
-    """Poll `done` until it gives something true; fail after `limit_s`."""
-    deadline = time.monotonic() + limit_s
-    while not (result := done()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-    return result
-
-
-def processes_in(folder: Path) -> dict[int, str]:
-    """Processes that stand in `folder` or have it in their command line or environment: {pid: command line}."""
-    found, place = {}, os.fsencode(folder)
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes()
-            if (
-                place in words
-                or os.fsencode(os.readlink(entry / "cwd")).startswith(place)
-                or place in (entry / "environ").read_bytes()
-            ):
-                found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
-        except OSError:  # it ended meanwhile, or is somebody else's
-            continue
-    return found
-
-
-def kill_in(folder: Path) -> None:
-    """Kill everything that `processes_in` finds, and what it starts meanwhile."""
-
-    def none_left() -> bool:
-        found = processes_in(folder)
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return not found
-
-    until(none_left)
 
 
 @dataclass(frozen=True)
@@ -131,7 +89,7 @@ class Set:
     def left_behind(self) -> list[str]:
         """Temporary and lock files, and processes: nothing of it may outlive the loop."""
         names = [str(path) for path in self.root.rglob("*") if path.name.startswith(".") or path.name == "loop.lock"]
-        return names + list(processes_in(self.root.parent.parent).values())
+        return names + list(processes_of(self.root.parent.parent).values())
 
 
 @dataclass
@@ -139,11 +97,27 @@ class Loop:
     """One start of run_with_docker.sh, in a session of its own."""
 
     process: subprocess.Popen[str]
+    folder: Path
     out: str = ""
 
-    def end(self, limit_s: float = LIMIT_S) -> int:
-        self.out += self.process.communicate(timeout=limit_s)[0]
-        return self.process.returncode
+    def __post_init__(self) -> None:
+        self._reader = Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self.out += line
+
+    def end(self) -> int:
+        """Wait until it and all that writes to its output have ended."""
+        self._reader.join(LIMIT_S)
+        assert not self._reader.is_alive(), self.out
+        return self.process.wait(LIMIT_S)
+
+    def hear(self, text: str) -> None:
+        until(lambda: text in self.out, lambda: self.out)
 
     def signal(self, number: int) -> None:
         """To the loop alone, as scancel --batch and `orchestrator cancel` do."""
@@ -152,10 +126,8 @@ class Loop:
     def kill_all(self) -> None:
         """SIGKILL to the loop and to all that it started: what a node that loses power leaves."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        kill_in(self.folder)
-        self.process.communicate()
-
-    folder: Path = field(default=Path("/nowhere"))
+        kill_all(self.folder)
+        self.end()
 
 
 class Bundles:
@@ -218,7 +190,7 @@ class Bundles:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self.loops.append(Loop(process, folder=self.folder))
+        self.loops.append(Loop(process, self.folder))
         return self.loops[-1]
 
     def run(self, **env: str) -> tuple[int, str]:
@@ -250,10 +222,11 @@ class Bundles:
 
     def close(self) -> None:
         for loop in self.loops:
-            if loop.process.returncode is None:
+            if loop.process.poll() is None:
                 loop.process.kill()
-                loop.process.communicate()
-        kill_in(self.folder)
+        kill_all(self.folder)
+        for loop in self.loops:
+            loop.end()
 
     def decisions_again(self) -> list[str]:
         """Every decision on record that the same events do not give again."""

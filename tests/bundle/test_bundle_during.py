@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bundle_parts import Bundles, Set, processes_in, until
+from bundle_parts import Bundles, Set
+from processes import processes_of
+from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.policy.during import Silence, recorded
@@ -107,7 +109,7 @@ def test_a_node_whose_processes_are_stopped_stands_out(bundles: Bundles) -> None
     assert code == 0, out
     reason = bundles.set.attempt(1, 1)["reason"]
     assert "node local1 (rank 1) stands out: stopped: a process does not run (state T)" in reason, reason
-    assert processes_in(bundles.folder) == {}
+    assert processes_of(bundles.folder) == {}
 
 
 def test_a_suspended_job_has_not_hung(bundles: Bundles) -> None:
@@ -119,7 +121,7 @@ def test_a_suspended_job_has_not_hung(bundles: Bundles) -> None:
     script.write_text(script.read_text().replace("MOST_STEP_S = 120.0", "MOST_STEP_S = 0.5"))
     loop = bundles.start(**{**HANG_LIMITS, "HANG_S": "2"})
     one = bundles.running(1, 1, "waiting")
-    everybody = [*processes_in(bundles.folder)]
+    everybody = [*processes_of(bundles.folder)]
     for pid in everybody:
         os.kill(pid, signal.SIGSTOP)
     time.sleep(5)
@@ -143,8 +145,7 @@ def test_the_loop_waits_for_a_disk_that_is_full(bundles: Bundles, mount: Callabl
     one = bundles.set
     until(lambda: (one.root / "fill").exists() and os.statvfs(one.root).f_bavail == 0)
     before = hashes(one)
-    time.sleep(3)
-    assert loop.process.poll() is None
+    loop.hear("waiting for storage")
     (one.root / "fill").unlink()
     assert loop.end() == 0, loop.out
     assert f"waiting for storage: {one.root}" in loop.out and "No space left on device: gone after" in loop.out
@@ -163,7 +164,7 @@ def test_the_wait_for_storage_is_bounded(bundles: Bundles, mount: Callable[..., 
     code, out = loop.run(STORAGE_WAIT_S="2")
     assert code == 1
     assert "disk full" in out.splitlines()[-1]
-    assert processes_in(bundles.folder) == {}
+    assert processes_of(bundles.folder) == {}
 
 
 def test_the_loop_waits_for_a_log_folder_that_is_away(bundles: Bundles) -> None:
@@ -175,8 +176,7 @@ def test_the_loop_waits_for_a_log_folder_that_is_away(bundles: Bundles) -> None:
     away = bundles.folder / "away"
     bundles.log_dir.rename(away)
     go.touch()
-    time.sleep(3)
-    assert started.process.poll() is None
+    started.hear("waiting for storage")
     away.rename(bundles.log_dir)
     assert started.end() == 0, started.out
     assert f"waiting for storage: {one.root}" in started.out
@@ -198,8 +198,7 @@ def test_the_loop_waits_for_a_log_folder_that_is_read_only(bundles: Bundles) -> 
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", bundles.log_dir], check=True)
         go.touch()
-        time.sleep(3)
-        assert loop.process.poll() is None
+        loop.hear("waiting for storage")
     finally:
         subprocess.run(["umount", "--lazy", bundles.log_dir], check=True)
     assert loop.end() == 0, loop.out
@@ -216,13 +215,10 @@ def test_a_signal_ends_the_wait_for_storage(bundles: Bundles) -> None:
     away = bundles.folder / "away"
     bundles.log_dir.rename(away)
     go.touch()
-    time.sleep(2)
-    assert loop.process.poll() is None
-    begin = time.monotonic()
+    loop.hear("waiting for storage")
     loop.signal(signal.SIGTERM)
     assert loop.end() == 1
-    assert time.monotonic() - begin < 10
-    assert processes_in(bundles.folder) == {}
+    assert processes_of(bundles.folder) == {}
     away.rename(bundles.log_dir)
     code, out = bundles.again(bundles.set)
     assert code == 0, out
@@ -237,7 +233,7 @@ def agent_of(bundles: Bundles, node: str) -> int:
     """The process that holds a node."""
     [pid] = [
         pid
-        for pid, words in processes_in(bundles.folder).items()
+        for pid, words in processes_of(bundles.folder).items()
         if words.rstrip().endswith("lib node hold")
         and f"ORCH_NODE={node}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
         and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(bundles.loops[-1].process.pid)
@@ -253,10 +249,8 @@ def test_a_holder_that_is_killed_in_the_gate_is_noticed_at_once(bundles: Bundles
     bundles.make(system="local_2x2x8", nexp=1, clear_caches=True, sudo=[str(slow)])
     loop = bundles.start(MAX_ATTEMPTS="1")
     until(lambda: list(bundles.log_dir.glob("*/runs/1/attempt_1/state.json")) and (bundles.folder / "asked").exists())
-    begin = time.monotonic()
     os.kill(agent_of(bundles, "local1"), signal.SIGKILL)
     assert loop.end() == 1
-    assert time.monotonic() - begin < 25
     assert bundles.set.outcomes(1) == ["infrastructure"]
     assert bundles.set.attempt(1, 1)["reason"].startswith("node local1 (rank 1): its step ended")
     # What stands for sudo here was the killed holder's own child.
@@ -275,11 +269,9 @@ def test_a_holder_that_is_killed_before_it_is_ready_is_noticed_at_once(bundles: 
     )
     loop = bundles.start()
     until(lambda: any(path.read_bytes().count(b"starting") == 2 for path in bundles.log_dir.glob("*/events-*.tsv")))
-    begin = time.monotonic()
     os.kill(agent_of(bundles, "local1"), signal.SIGKILL)
-    until(lambda: any(b"silent\tlocal1" in path.read_bytes() for path in bundles.log_dir.glob("*/events-*.tsv")), 25)
+    until(lambda: any(b"silent\tlocal1" in path.read_bytes() for path in bundles.log_dir.glob("*/events-*.tsv")))
     assert loop.end() == 1
-    assert time.monotonic() - begin < 60
     assert (bundles.set.job["state"], bundles.set.attempts(1)) == ("failed", [])
     assert "local1" in bundles.set.job["reason"]
 
@@ -308,7 +300,7 @@ def test_no_run_begins_that_cannot_end_before_the_time_limit(bundles: Bundles) -
             environment.update(ORCH_SET_DIR=str(bundles.set.root), SLURM_JOB_ID="78")
         argv = ["bash", bundles.bundle / "run_with_docker_slurm.sh"]
         done = subprocess.run(
-            argv, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=100
+            argv, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S
         )
         return done.returncode, done.stdout + done.stderr
 

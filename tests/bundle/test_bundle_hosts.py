@@ -48,5 +48,6 @@ def test_a_clock_that_is_set_ends_no_run(bundles: Bundles, step_s: int) -> None:
     assert code == 0, out
     one = bundles.set
     assert [one.outcomes(run) for run in (1, 2)] == [["success"], ["success"]], one.attempt(1, 1)
-    assert abs(one.run(2)["start_ms"] - one.run(1)["start_ms"] - 1000 * step_s) < 100_000, "the loop saw it"
+    seen_s = (one.run(2)["start_ms"] - one.run(1)["start_ms"]) / 1000
+    assert seen_s / step_s > 0.5, "the loop saw it"
     assert one.left_behind() == []

@@ -17,6 +17,7 @@ from typing import Any
 import outputs
 import pytest
 from bundle_parts import Bundles, made
+from until import LIMIT_S
 
 from orchestrator.cli import main
 from orchestrator.evidence.ledger import Mismatch, verify
@@ -62,7 +63,7 @@ def test_cancels_at_once_are_one_on_record(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(TOP)}) for _ in range(5)
     ]
-    assert [one.wait(60) for one in writers] == [0] * 5
+    assert [one.wait(LIMIT_S) for one in writers] == [0] * 5
     assert kinds(tmp_path) == ["cancel"]
 
 
@@ -109,6 +110,23 @@ def test_many_writers_at_once(one: Path) -> None:
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     assert len(kinds(one)) == before + 40 and verify(one).problems == ()
+
+
+def test_a_clock_that_was_set_back_is_a_note(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The records of ten years ahead stay in the ledger for ever, and nobody has changed anything."""
+    text = (one / ledger.NAME).read_bytes()
+    prev, ahead = hashlib.sha256(text.splitlines()[-1]).hexdigest(), load(one)[-1]
+    for when_ms in (ahead["time_ms"] + 3650 * 86_400_000, ahead["time_ms"] + 3_600_000):
+        ahead = {**ahead, "n": ahead["n"] + 1, "prev": prev, "time_ms": when_ms, "kind": "note"}
+        line = json.dumps(ahead).encode()
+        text, prev = text + line + b"\n", hashlib.sha256(line).hexdigest()
+    (one / ledger.NAME).write_bytes(text)
+    assert main(["ledger", "verify", str(one)]) == 0
+    out = capsys.readouterr().out
+    assert f"note: clock: record {ahead['n']}: its time, 20" in out and f"of record {ahead['n'] - 1}, 20" in out
+    assert main(["ledger", "verify", str(one), "--json"]) == 0
+    told = outputs.checked(capsys.readouterr().out)
+    assert told["valid"] and [step["record"] for step in told["clock"]] == [ahead["n"]]
 
 
 # ---- attacks ----

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_parts import Bundles, until
+from bundle_parts import Bundles
 from ports import free_port
+from until import LIMIT_S, until
 
 SECRET = "T0PSECRETPATH"
 
@@ -49,7 +49,7 @@ def server() -> Iterator[Server]:
             one.paths.append(self.path)
             one.got.append(json.loads(body))
             if one.answer is None:
-                one.let_go.wait(60)
+                one.let_go.wait(LIMIT_S)
                 return
             self.send_response(one.answer)
             self.end_headers()
@@ -167,12 +167,11 @@ def test_an_address_that_does_not_work(bundles: Bundles, address: str, said: str
 def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -> None:
     server.answer = None
     tell = bundles.folder / "tell"
-    tell.write_text("#!/bin/bash\nexec sleep 600\n")
+    tell.write_text("#!/bin/bash\nexec sleep 10000\n")
     tell.chmod(0o755)
-    began = time.monotonic()
     site = {"webhook": "HOOK", "command": [str(tell)], "seconds": 1, "events": ["complete"]}
     code, out = bundles.make(notify=site, nexp=1).run(HOOK=server.address)
-    assert code == 0 and time.monotonic() - began < 30
+    assert code == 0
     command, webhook = sorted(notices(out))
     assert command == "notify: command: not done within 1 s"
     assert webhook in (

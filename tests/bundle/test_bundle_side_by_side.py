@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_parts import SYSTEM, Bundles, Set, until
+from bundle_parts import SYSTEM, Bundles, Set
 from test_bundle_spares import with_a_setting
+from until import until
 
 from orchestrator.evidence.events import read_events
 
@@ -84,13 +85,6 @@ def test_ten_runs_on_three_nodes_and_a_spare_one(bundles: Bundles) -> None:
     assert [(entry["node"], entry["run"]) for entry in one.job["set_aside"]] == [("local1", lost)]
     most = most_at_once(bundles.folder, without="local1")
     assert most.pop("all") == 3 and set(most.values()) == {1}, most
-    begins, ends = ([state[name] for state in states] for name in ("start_ms", "end_ms"))
-    wall = one.job["ended_ms"] - one.job["started_ms"]
-    one_by_one = wall - (max(ends) - min(begins)) + sum(ends) - sum(begins)
-    print(
-        f"wall time {wall / one_by_one:.3f} of one run after the other"
-    )  # pytest -s; 0.4 at best, and a busy machine adds to it
-    assert wall < 0.6 * one_by_one
     assert max(Counter(state["nodes"][0] for state in states).values()) <= 4, "as even as 10 runs on 3 nodes can be"
     assert ("joined", "local3") in words_of(one, 2)
     assert one.job["spares"] == [] and "groups" not in one.job
@@ -135,7 +129,7 @@ def test_groups_wait_a_while_for_one_another_and_who_comes_later_has_to_be_like_
     knob = str(bundles.folder / "ours.yaml")
     more = {"tunables": "apply", "tuning": {"profile": knob}, "limits": {"container_start_seconds": 10}}
     loop = bundles.start(**make(bundles, plan, nexp=3, side_by_side=3, **more), **env)
-    until(lambda: (bundles.folder / "ran").exists(), 60)  # although two groups are not there
+    until(lambda: (bundles.folder / "ran").exists())  # although two groups are not there
     until(lambda: len([text for text in bundles.set.job["warnings"] if "no more runs on local" in text]) == 2)
     (bundles.folder / "go").touch()
     assert loop.end() == 0, loop.out

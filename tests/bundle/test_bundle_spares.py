@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from typing import Any
 
 import pytest
-from bundle_parts import SYSTEM, Bundles, Set, until
+from bundle_parts import SYSTEM, Bundles, Set
+from until import LIMIT_S, until
 
 TWO = (
     SYSTEM.replace("name: one_node", "name: two_nodes")
@@ -238,18 +238,16 @@ def test_nodes_are_not_asked_for_again_when_every_run_is_done(bundles: Bundles) 
 
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_signal_during_the_checks(bundles: Bundles, spares: int) -> None:
-    make(bundles, nexp=1, spares=spares)
+    make(bundles, nexp=1, spares=spares, preflight={"check_seconds": 600})
     script = bundles.bundle / "lib/agent/host.py"
-    slow = f"def clock(*_):\n    open({str(bundles.folder / 'checking')!r}, 'w').close()\n    time.sleep(8)\n    yield from ()\n"
+    slow = f"def clock(*_):\n    open({str(bundles.folder / 'checking')!r}, 'w').close()\n    time.sleep(10000)\n    yield from ()\n"
     assert "\ndef clock(" in script.read_text()
     script.write_text(f"{script.read_text()}\n\n{slow}")
     loop = bundles.start()
     until((bundles.folder / "checking").exists)
     one = bundles.set
     loop.signal(signal.SIGTERM)
-    began = time.monotonic()
     assert loop.end() == 1
-    assert time.monotonic() - began < 6
     assert one.job["state"] == "cancelled"
     assert one.attempts(1) == [] and one.run(1)["state"] == "queued"
     assert list((one.root / "preflight").glob(".*")) == []
@@ -263,7 +261,7 @@ def test_the_words_of_preflight_are_files_here(bundles: Bundles) -> None:
         env=bundles.environment(),
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -305,7 +303,7 @@ def test_what_a_node_says_is_not_evaluated(bundles: Bundles) -> None:
         input="\n".join(lines) + "\n",
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert done.returncode == 1, done.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +57,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def until(done: Callable[[], Any], limit_s: float = 120.0) -> Any:
-    """Poll `done` until it gives something true; fail after `limit_s`."""
-    deadline = time.monotonic() + limit_s
-    while not (result := done()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-    return result
 
 
 class Commands:

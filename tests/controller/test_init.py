@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from controller_parts import Commands
+from until import LIMIT_S
 
 from orchestrator.errors import ExitCode
 from orchestrator.model import load_site
@@ -183,7 +184,7 @@ def test_it_asks_on_a_terminal(cluster: Fake, tmp_path: Path) -> None:
             break
         said += piece
     os.close(master)
-    assert asking.wait(60) == 0, said
+    assert asking.wait(LIMIT_S) == 0, said
     site = load_site("site.yaml")
     assert (site.partition, site.account, site.log_dir) == ("cpu", "other", f"{tmp_path}/asked")
     assert site.gpu_request == "none"

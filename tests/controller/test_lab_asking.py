@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,10 +18,7 @@ from orchestrator.scheduler.command import ask
 
 pytestmark = pytest.mark.lab
 
-TOP = Path(__file__).parents[2]
 SETS, JOBS = 1000, 200
-STATUS_S, HELP_S = 0.5, 0.025
-"""What `status` may take where `--help` takes so long; others who are at work slow down both."""
 
 
 def asked() -> int:
@@ -77,16 +71,3 @@ def test_one_question_for_a_thousand_sets_and_two_hundred_jobs(
     assert asked() - before == 1
     states = [one["state"] for one in shown]
     assert states.count("held") == JOBS and set(states) == {"held", "complete"}
-    best = {
-        words: min(processor_s(*words) for _ in range(3)) for words in (("--help",), ("status", "--site", lab_site))
-    }
-    assert best["status", "--site", lab_site] / STATUS_S < max(1.0, best["--help",] / HELP_S), best
-
-
-def processor_s(*words: str | Path) -> float:
-    """What a command takes of a processor, in seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    argv = [sys.executable, "-m", "orchestrator", *map(str, words)]
-    subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(TOP)}, capture_output=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

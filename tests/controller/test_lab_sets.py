@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from controller_parts import Commands, until, write_set
+from controller_parts import Commands, write_set
+from until import until
 
 from orchestrator.errors import ExitCode, SchedulerError
 from orchestrator.evidence.sets import SubmissionRecord, open_set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from controller_parts import until
+from until import until
 
 from orchestrator.errors import SchedulerError
 from orchestrator.scheduler import JobRequest

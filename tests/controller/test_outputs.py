@@ -11,7 +11,8 @@ from pathlib import Path
 
 import outputs
 import pytest
-from controller_parts import SITE, Commands, until
+from controller_parts import SITE, Commands
+from until import until
 
 from orchestrator.cli import COMMANDS, main
 from orchestrator.cli.output import SCHEMA

@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import outputs
 import pytest
-from controller_parts import Commands, until
+from controller_parts import Commands
+from processes import see_them_go
+from until import LIMIT_S, until
 
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.checks import judge, parse_table
@@ -150,16 +151,8 @@ def test_what_does_not_listen_is_ended_by_force(
     fake("salloc", 'setsid "$@" & trap : TERM; while :; do wait; done')
     with pytest.raises(SchedulerError, match="did not end within"):
         places._run(["salloc", "bash", str(script)], dict(os.environ), 1.0)
-    mine = str(script).encode()
     assert (script.parent / "up").exists()
-    until(lambda: not [entry for entry in os.listdir("/proc") if entry.isdecimal() and mine in _command(entry)], 5)
-
-
-def _command(pid: str) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
+    see_them_go(script)
 
 
 def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
@@ -269,7 +262,7 @@ class Hosts:
             word.replace("/sets/", "/nowhere/") if word.endswith("/lib") and node.name == "blind1" else word
             for word in argv
         ]
-        done = subprocess.run(words, capture_output=True, timeout=30)
+        done = subprocess.run(words, capture_output=True, timeout=LIMIT_S)
         return NodeAnswer(node.name, done.returncode, done.stdout, done.stderr)
 
 
@@ -326,7 +319,7 @@ def test_an_interruption_leaves_nothing(place: Path, by: signal.Signals) -> None
     )
     until(lambda: (place / "sets/calls").exists())
     process.send_signal(by)
-    assert process.wait(20) == 130 and left(place) == []
+    assert process.wait(LIMIT_S) == 130 and left(place) == []
 
 
 def test_what_a_killed_one_left_is_removed(cli: Commands, place: Path) -> None:
@@ -350,11 +343,11 @@ def test_verdicts() -> None:
 
 
 def test_a_start_is_lean(place: Path, cli: Commands, fake: Callable[[str, str], Path]) -> None:
-    sinfo(fake, *(f"n{index} idle" for index in range(64)))
-    fake("salloc", SALLOC)
-    began = time.monotonic()
+    """One question and one allocation, however many nodes there are."""
+    asked = [sinfo(fake, *(f"n{index} idle" for index in range(64))), fake("salloc", SALLOC)]
     preflight(cli, place)
-    assert cli.code == 0 and "tested 64 of 64 nodes: 64 fit" in cli.out and time.monotonic() - began < 5
+    assert cli.code == 0 and "tested 64 of 64 nodes: 64 fit" in cli.out
+    assert [len(log.read_text().splitlines()) for log in asked] == [1, 1] and len(calls(place)) == 1
 
 
 # ---- with the real bundle ----

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from controller_parts import SITE, Commands, until
+from controller_parts import SITE, Commands
+from until import until
 
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.records import JobRecord, RunRecord, numbered, read

@@ -6,13 +6,13 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from controller_parts import Hasty, write_set
+from until import LIMIT_S, make_older, now_ms
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
@@ -102,7 +102,7 @@ def test_a_refusal_that_was_none_is_found_by_name(run_set: RunSet) -> None:
 def test_a_job_that_started_and_ended_meanwhile_is_found_by_its_own_file(run_set: RunSet) -> None:
     class Quick(Cluster):
         def submit(self, request: JobRequest) -> str:
-            job = JobRecord(job_id="7", state="failed", started_ms=int(time.time() * 1000) + 5)
+            job = JobRecord(job_id="7", state="failed", started_ms=now_ms() + 5)
             write(job, run_set.layout.job("7"))
             raise SchedulerUnknown("no answer")
 
@@ -147,7 +147,7 @@ def test_a_job_that_appears_late_is_adopted(run_set: RunSet) -> None:
 def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> None:
     name = f"orch-{run_set.name}"
     write(
-        SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=int(time.time() * 1000)),
+        SubmissionRecord(number=1, job_name=name, state="intended", requested_ms=now_ms()),
         run_set.layout.submission(1),
     )
     cluster = Cluster()
@@ -176,14 +176,14 @@ def test_two_controllers_at_once_make_one_job(run_set: RunSet) -> None:
     class Slow(Cluster):
         def submit(self, request: JobRequest) -> str:
             inside.set()
-            assert leave.wait(120)
+            assert leave.wait(LIMIT_S)
             return super().submit(request)
 
     cluster = Slow()
     first = threading.Thread(target=submit, args=(run_set, cluster))
     first.start()
     try:
-        assert inside.wait(120)
+        assert inside.wait(LIMIT_S)
         with pytest.raises(SetError, match=f"another controller works on .*: process {os.getpid()} on"):
             submit(run_set, cluster)
     finally:
@@ -205,7 +205,7 @@ def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> 
     run_set.layout.lock.write_text(json.dumps(asdict(replace(THIS.holder(), host="login7", boot="7", pid=4))))
     with pytest.raises(SetError, match="process 4 on login7"):
         submit(run_set, Cluster())
-    os.utime(run_set.layout.lock, (time.time() - STALE_S - 1,) * 2)
+    make_older(run_set.layout.lock, STALE_S + 1)
     assert submit(run_set, Cluster()).state == "submitted"
 
 

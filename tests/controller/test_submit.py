@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from controller_parts import SITE, Commands
+from until import now_ms
 
 from orchestrator.errors import ExitCode, SchedulerUnknown
 from orchestrator.scheduler.command import ask, last_words
@@ -158,7 +158,7 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
     else:
         (made / "submissions/1.json").unlink()
         described = json.loads((made / "set.json").read_text())
-        (made / "set.json").write_text(json.dumps({**described, "created_ms": int(time.time() * 1000) + 60_000}))
+        (made / "set.json").write_text(json.dumps({**described, "created_ms": now_ms() + 60_000}))
     slurm("sbatch", "echo 18")
     assert cli("submit", *words).code == ExitCode.OK, cli.err
     assert len(set_names(sets)) == 2

@@ -10,7 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, one_node, until, write_set
+from controller_parts import Commands, one_node, write_set
+from until import until
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.onnode import bundle, ledger

@@ -12,14 +12,14 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, mllog, until, write_set
+from controller_parts import Commands, mllog, write_set
+from until import now_ms, until
 
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
 from orchestrator.cli.pictures import left_text
@@ -119,8 +119,8 @@ class Viewer:
         )
         self.theirs = theirs
 
-    def sees(self, text: str, limit_s: float = 60) -> None:
-        until(lambda: self.look() and any(text in line for line in self.terminal.lines), limit_s)
+    def sees(self, text: str) -> None:
+        until(lambda: self.look() and any(text in line for line in self.terminal.lines), self.terminal.lines)
 
     def look(self) -> bool:
         while select.select([self.ours], [], [], 0.01)[0]:
@@ -143,14 +143,14 @@ class Viewer:
 def growing(tmp_path: Path, name: str = "S-w-20261121-101500-9f3c") -> Iterator[Path]:
     """A set whose fourth run goes on: its job is this test, as its files say on another host."""
     job = JobRecord(
-        job_id="local-1", state="running", host="far", started_ms=int(time.time() * 1000) - 400_000, run=4, attempt=2,
+        job_id="local-1", state="running", host="far", started_ms=now_ms() - 400_000, run=4, attempt=2,
         nodes=["n1", "n2"], warnings=["clock: off (n1)", "limits: few files (n2)"],
     )  # fmt: skip
     sent = SubmissionRecord(number=1, state="submitted", job_id="local-1", requested_ms=1)
     root = write_set(tmp_path, name, nexp=30, done=3, scheduler="local", submission=sent, job=job)
     attempt = root / "runs/4/attempt_2"
     attempt.mkdir()
-    going = RunRecord(run=4, attempt=2, state="running", start_ms=int(time.time() * 1000) - 30_000, nodes=["n1", "n2"])
+    going = RunRecord(run=4, attempt=2, state="running", start_ms=now_ms() - 30_000, nodes=["n1", "n2"])
     write(going, attempt / "state.json")
     write(going, attempt.parent / "state.json")
     text = "".join(mllog("eval_error", k, 0.9 - k / 20, samples_count=k) for k in range(1, 7))
@@ -162,7 +162,7 @@ def growing(tmp_path: Path, name: str = "S-w-20261121-101500-9f3c") -> Iterator[
 def finish(root: Path, state: str = "complete") -> None:
     job = read(JobRecord, root / "jobs/local-1.json")
     assert isinstance(job, JobRecord)
-    write(replace(job, state=state, ended_ms=int(time.time() * 1000)), root / "jobs/local-1.json")
+    write(replace(job, state=state, ended_ms=now_ms()), root / "jobs/local-1.json")
 
 
 def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
@@ -185,8 +185,7 @@ def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
         viewer.press("w")
         viewer.sees("TIME TO TRAIN")
         fcntl.ioctl(viewer.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 12, WIDE, 0, 0))
-        viewer.sees("q detach")
-        time.sleep(0.5)
+        until(lambda: viewer.look() and len(shown.lines) <= 12, shown.lines)
         finish(root)
         assert viewer.end() == 0
     assert not shown.alternate and not shown.cursor_hidden

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -77,13 +76,3 @@ def limit(space: str, rate: str) -> None:
         check=True,
         capture_output=True,
     )
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Command lines of the processes that have the folder in theirs."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdecimal() and os.fsencode(folder) in (words := (entry / "cmdline").read_bytes()):
-                found.append(words.replace(b"\0", b" ").decode(errors="replace"))
-    return found

@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from until import until
 
 from orchestrator.model import load_entry
 from orchestrator.render import render_bundle, write_bundle
@@ -106,18 +106,16 @@ def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
 
 def test_a_cancelled_job_leaves_no_container(lab: Lab, folder: Path) -> None:
     job = lab.run("sbatch", "--parsable", *in_a_job(bundle_of(lab, folder), lab.nodes[:8])).stdout.strip()
-    deadline = time.monotonic() + 120
-    while len(containers(lab)) < 8 and lab.run("squeue", "--noheader", f"--jobs={job}", check=False).stdout:
-        assert time.monotonic() < deadline
+
+    def queued() -> str:
+        return lab.run("squeue", "--noheader", f"--jobs={job}", check=False).stdout
+
+    until(lambda: len(containers(lab)) == 8 or not queued())
     assert len(containers(lab)) == 8, (folder / "job.out").read_text()
 
     lab.run("scancel", job)
 
-    while containers(lab) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert containers(lab) == []
-    while lab.run("squeue", "--noheader", f"--jobs={job}", check=False).stdout:
-        assert time.monotonic() < deadline
+    until(lambda: not containers(lab) and not queued(), lambda: (containers(lab), queued()))
     assert not list(folder.glob(".preflight-*"))
 
 

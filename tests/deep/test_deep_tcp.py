@@ -7,13 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deep_networks import networks, processes_of, require_namespaces
+from deep_networks import networks, require_namespaces
 from deep_parts import TABLE, Bundle
+from processes import processes_of, see_them_go
+from until import LIMIT_S, until
 
 EIGHT = [f"n{number}" for number in range(1, 9)]
 
@@ -21,10 +22,7 @@ EIGHT = [f"n{number}" for number in range(1, 9)]
 @pytest.fixture(autouse=True)
 def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 5
-    while (left := processes_of(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not left
+    see_them_go(tmp_path)
     assert not list(tmp_path.glob("orch-*")), "the nodes remove their folders"
 
 
@@ -38,13 +36,12 @@ def test_slow_links_are_found(bundle: Bundle, slow: list[str]) -> None:
     assert sorted(found.slow) == slow
     [whole] = [line for line in found.table if line["round"] == "all"]
     limit = 0.0031 if slow else 0.025
-    # Never faster than the link; a busy machine is slower.
-    assert 0.4 * limit < float(whole["busbw_gbps"]) < 1.35 * limit
+    assert 0 < float(whole["busbw_gbps"]) < 1.35 * limit, "never faster than the link"
     assert {line["way"] for line in found.table} == {"tcp"}
     assert all(line["wrong"] == "0" for line in found.table)
     if slow:
         [rest] = [line for line in found.table if line["round"] == "rest"]
-        assert float(rest["busbw_gbps"]) > 3 * float(whole["busbw_gbps"])
+        assert set(rest["nodes"].split(",")) == set(EIGHT) - set(slow)
         assert "slow: pairs with it reach 0.00" in found.rows[slow[0]][1]
 
 
@@ -62,7 +59,7 @@ def test_the_order_of_the_nodes_is_the_order_of_the_ranks(bundle: Bundle) -> Non
 ENTRY = "deep/measure/__main__.py", 'if __name__ == "__main__":\n'
 # Each replaces the measuring process on one node; the others keep the real one.
 DEAD = (*ENTRY, 'print("it broke", file=sys.stderr)\nsys.exit(3)\n' + ENTRY[1])
-SILENT = (*ENTRY, "__import__('time').sleep(100)\n" + ENTRY[1])
+SILENT = (*ENTRY, "__import__('time').sleep(10000)\n" + ENTRY[1])
 DEAF = (
     *ENTRY,
     'print(\'["deep-ready", 0, 0, "127.0.0.1", 9, 9, ""]\', flush=True)\nsys.exit(sys.stdin.read())\n' + ENTRY[1],
@@ -132,16 +129,12 @@ def test_nothing_survives_a_killed_loop(bundle: Bundle, tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
     )
     table = tmp_path / "loop/set" / TABLE
-    deadline = time.monotonic() + 30
-    while not (table.exists() and "pairs1" in table.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: table.exists() and "pairs1" in table.read_text())
     assert loop.poll() is None
     loop.send_signal(signal.SIGKILL)
     loop.wait()
 
-    while processes_of(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not processes_of(tmp_path)
+    see_them_go(tmp_path)
     assert not list((tmp_path / "loop").glob("orch-*"))
 
 
@@ -159,11 +152,9 @@ def test_a_silent_measurement_ends_with_the_input(bundle: Bundle) -> None:
     bundle.spoil("n1", *SILENT)
     step = bundle.start(["n1"])
     try:
-        deadline = time.monotonic() + 20
-        while not processes_of(bundle.folder / "orch-0-test-n1-deep/measure") and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: processes_of(bundle.folder / "orch-0-test-n1-deep/measure"))
         step.close()
-        step.wait(20)
+        step.wait(LIMIT_S)
         assert not step.alive
     finally:
         step.kill()
@@ -172,10 +163,10 @@ def test_a_silent_measurement_ends_with_the_input(bundle: Bundle) -> None:
 def test_a_signal_ends_a_node(bundle: Bundle, tmp_path: Path) -> None:
     step = bundle.start(["n1"])
     try:
-        step.wait(30)
+        step.wait(LIMIT_S)
         assert [word for word, _, _ in step.words] == ["deep-ready"]
         step.agents["n1"].terminate()
-        step.wait(10)
+        step.wait(LIMIT_S)
         assert not step.alive
         assert [word for word, _, _ in step.words] == ["deep-ready"], "nobody has to be told"
     finally:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from deep_networks import processes_of
 from deep_parts import Bundle, Outcome
+from processes import see_them_go
 
 HERE = Path(__file__).parent
 FOUR = ("n1", "n2", "n3", "n4")
@@ -23,10 +22,7 @@ def measure(bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: 
     found = bundle.step(
         *nodes, ORCH_DEEP_RCCL_TESTS=tests, ORCH_DEEP_LIMIT_S=str(limit), ORCH_DEEP_BYTES=str(256 << 20)
     )
-    deadline = time.monotonic() + 5
-    while processes_of(bundle.folder) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not processes_of(bundle.folder)
+    see_them_go(bundle.folder)
     return found
 
 

@@ -5,23 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import signal
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FrameType
+
+from until import LIMIT_S, Endless, bounded
 
 from orchestrator.cli import main
 from orchestrator.errors import ExitCode
 
-WORK_S, LIMIT_S = 10, 90
-"""Of processor, and in all: what waits hangs, but a busy machine takes its time."""
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]|\r(?!\n)")
 DOCUMENTED = frozenset(ExitCode) - {ExitCode.INTERNAL, ExitCode.INTERRUPTED}
-
-
-class Hung(BaseException):
-    """Not an Exception: nothing that handles errors may swallow it."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +25,12 @@ class Answer:
     code: int | None
     out: str
     err: str
-    seconds: float
 
     @property
     def problem(self) -> str:
         """What is wrong with it, whatever was asked; "" when nothing is."""
         if self.code is None:
-            return f"no end within {WORK_S} s of processor, {LIMIT_S} s in all"
+            return f"no end within {LIMIT_S} s"
         if self.code not in DOCUMENTED:
             return f"exit code {self.code}"
         if "Traceback" in self.err or "Traceback" in self.out:
@@ -66,34 +58,16 @@ class Stream(io.TextIOWrapper):
         return found.getvalue().decode("utf-8", "backslashreplace")
 
 
-@contextlib.contextmanager
-def limited() -> Iterator[None]:
-    def over(number: int, frame: FrameType | None) -> None:
-        raise Hung
-
-    clocks = ((signal.ITIMER_REAL, signal.SIGALRM, LIMIT_S), (signal.ITIMER_PROF, signal.SIGPROF, WORK_S))
-    before = [signal.signal(number, over) for _, number, _ in clocks]
-    for clock, _, seconds in clocks:
-        signal.setitimer(clock, seconds)
-    try:
-        yield
-    finally:
-        for (clock, number, _), handler in zip(clocks, before, strict=True):
-            signal.setitimer(clock, 0)
-            signal.signal(number, handler)
-
-
 def call(words: Sequence[str]) -> Answer:
     """Run `orchestrator WORDS` in this process."""
     out, err = Stream(), Stream()
-    begin = time.monotonic()
     code: int | None
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            with limited():
+            with bounded():
                 code = main(list(words))
         except SystemExit as ended:  # argparse
             code = int(ended.code or 0)
-        except Hung:
+        except Endless:
             code = None
-    return Answer(tuple(words), code, out.text(), err.text(), time.monotonic() - begin)
+    return Answer(tuple(words), code, out.text(), err.text())

@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import outputs
 import pytest
+from effort import bytes_read
 from hostile_parts import CONTROL, call
+from until import LIMIT_S
 
 import orchestrator
 from orchestrator.cli import COMMANDS
@@ -32,7 +33,7 @@ def command(*words: str | bytes, **more: str) -> subprocess.CompletedProcess[byt
         capture_output=True,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(TOP), **more},
-        timeout=60,
+        timeout=LIMIT_S,
     )
 
 
@@ -138,7 +139,9 @@ def test_no_home_and_no_entry_of_the_user(place: Path) -> None:
         name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
     }
     python = shutil.which("python3", path="/usr/bin") or sys.executable
-    done = subprocess.run([python, "-I", "-c", program, str(TOP)], capture_output=True, cwd="/", env=env, timeout=60)
+    done = subprocess.run(
+        [python, "-I", "-c", program, str(TOP)], capture_output=True, cwd="/", env=env, timeout=LIMIT_S
+    )
     assert done.returncode == ExitCode.BAD_INPUT and b"there is no site file" in done.stderr, done.stderr
 
 
@@ -167,7 +170,9 @@ def test_interrupted_while_it_starts(place: Path) -> None:
         "sys.exit(main(['render', 'MI325X_08x08x32', 'flux1', '--site', '/nowhere/x', '-o', 'x']))"
     )
     for after in (0.0, 0.002, 0.005, 0.01, 0.02, 0.04):
-        done = subprocess.run([sys.executable, "-c", program, str(TOP), str(after)], capture_output=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(TOP), str(after)], capture_output=True, timeout=LIMIT_S
+        )
         assert b"Traceback" not in done.stderr or done.returncode == -signal.SIGINT, (after, done.stderr)
         assert done.returncode in (ExitCode.INTERRUPTED, ExitCode.BAD_INPUT, -signal.SIGINT), (after, done.stderr)
 
@@ -241,7 +246,7 @@ def on_a_terminal(*words: str) -> str:
     except OSError:  # EIO: the other side is closed
         pass
     os.close(ours)
-    assert process.wait(60) in (0, 1)
+    assert process.wait(LIMIT_S) in (0, 1)
     return got.decode("utf-8", "replace")
 
 
@@ -436,8 +441,8 @@ def test_a_large_file_in_a_bundle_is_left_out_unread(a_set: Path) -> None:
     with open(a_set / "bundle/core", "wb") as file:
         file.truncate(3_000_000_000)
     evidence = SetEvidence(a_set)
-    begin = time.monotonic()
-    assert "core" not in files(evidence) and time.monotonic() - begin < 2
+    assert bytes_read(lambda: files(evidence)) < 1_000_000
+    assert "core" not in files(evidence)
     assert [finding.path.name for finding in evidence.findings] == ["core"]
 
 

@@ -13,6 +13,7 @@ import pytest
 from bad_lines import LINES as KINDS_OF_LINES
 from bad_lines import bad_line, bad_lines, good_line, make_places
 from hostile_parts import Answer, call
+from until import LIMIT_S
 
 import orchestrator
 from orchestrator.errors import ExitCode
@@ -90,7 +91,7 @@ def test_some_through_the_real_command(place: Path, whole: Path) -> None:
             capture_output=True,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": str(TOP)},
-            timeout=60,
+            timeout=LIMIT_S,
         )
         assert (done.returncode, b"Traceback" in done.stderr) == (own.code, False), (seed, line.why, done.stderr)
         remove(places["OUT"])

@@ -12,7 +12,6 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from shutil import which
 
 import docker
 from ports import free_port
+from until import LIMIT_S
 
 
 def tiny_tar(text: str) -> bytes:
@@ -143,7 +143,7 @@ def start_hosts(stack: ExitStack, hosts: dict[str, str]) -> SshHosts:
 
 def _stop(server: subprocess.Popen[str]) -> None:
     server.terminate()
-    server.wait(120)
+    server.wait(LIMIT_S)
     assert server.stderr is not None
     server.stderr.close()
 
@@ -248,6 +248,7 @@ def registry(user: str, password: str) -> Iterator[str]:
 @contextmanager
 def serving(it: Registry) -> Iterator[Registry]:
     """Have it serve; gives it with its address, host:port."""
+    stopped = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -272,7 +273,7 @@ def serving(it: Registry) -> Iterator[Registry]:
             else:
                 blob = it.blobs.get(self.path.rpartition("/")[2], b"{}")
                 if blob[:2] == b"\x1f\x8b":
-                    time.sleep(it.slow_s)
+                    stopped.wait(it.slow_s)
                 self.answer(200, blob, {})
 
         do_HEAD = do_GET
@@ -299,5 +300,6 @@ def serving(it: Registry) -> Iterator[Registry]:
             it.address = f"127.0.0.1:{server.server_port}"
             yield it
         finally:
+            stopped.set()
             server.shutdown()
             thread.join()

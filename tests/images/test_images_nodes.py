@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from until import bounded
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import run_on_nodes
@@ -77,10 +77,8 @@ def test_answers_carry_code_and_both_outputs() -> None:
 
 
 def test_a_command_that_does_not_end_is_ended_and_named() -> None:
-    began = time.monotonic()
-    (answer,) = run_on_nodes(["a"], ["sleep", "100"], transport=Here(), timeout_s=0.3)
+    (answer,) = run_on_nodes(["a"], ["sleep", "10000"], transport=Here(), timeout_s=0.3)
     assert answer.problem == "the command did not end within 0.3 s"
-    assert time.monotonic() - began < 90
 
 
 def test_no_more_than_limit_at_a_time(tmp_path: Path) -> None:
@@ -99,12 +97,11 @@ print(change(1)); time.sleep(0.05); change(-1)"""
 
 
 def test_who_stops_reading_ends_the_rest(tmp_path: Path) -> None:
-    began = time.monotonic()
-    script = f"mkdir {tmp_path}/first && exit; sleep 600"
+    script = f"mkdir {tmp_path}/first && exit; sleep 10000"
     answers = run_on_nodes(["quick", "slow"], ["sh", "-c", script], transport=Here())
     assert [one.returncode for one in islice(answers, 1)] == [0]
-    answers.close()  # type: ignore[attr-defined]
-    assert time.monotonic() - began < 300
+    with bounded():
+        answers.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.lab

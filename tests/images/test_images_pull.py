@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -19,6 +18,7 @@ import pytest
 import yaml
 from images_parts import Registry, contents_of, serving
 from replayed import differences
+from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
 from orchestrator.model import load_entry, load_site
@@ -97,10 +97,13 @@ def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
     job, seen = Job(lab, folder), set[str]()
     with serving(Registry(blobs, manifest, busy=2, slow_s=35)) as registry:
         running = job.start(f"{registry.address}/team/training:1")
-        while not running.done():
+
+        def ended() -> bool:
             with suppress(ValueError):  # there is no set yet
                 seen.add(job.status()["pulling"])
-            time.sleep(0.5)
+            return running.done()
+
+        until(ended, job.status)
     assert running.result() == 0, next(job.bundle.glob("job_*.out")).read_text()
     assert len(list(job.root.glob("results/result_*.txt"))) == 2
     assert registry.asked == 3, "the engine is one for all nodes: who comes later has it already"
@@ -118,7 +121,7 @@ def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
 def test_what_the_registry_does_not_have_is_said_at_once(lab: Lab, folder: Path) -> None:
     job = Job(lab, folder, pull_at_once=8)
     with serving(Registry({}, b"")) as registry:
-        assert job.start(f"{registry.address}/team/training:1").result(120) != 0
+        assert job.start(f"{registry.address}/team/training:1").result(LIMIT_S) != 0
     record = json.loads(next(iter((job.root / "jobs").glob("*.json"))).read_text())
     assert record["state"] == "failed"
     assert "cannot pull 127.0.0.1" in record["reason"] and "manifest unknown" in record["reason"], record

@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from until import now_ms
 
 from orchestrator.container.image import Image, Look, common, images_in, wanted_id
 from orchestrator.container.local import split_reference
@@ -96,8 +96,8 @@ def test_the_tar_is_named_after_its_digest(tmp_path: Path) -> None:
 
 
 def test_of_several_tars_ours_counts_and_none_from_the_future(tmp_path: Path) -> None:
-    now_ms = time.time_ns() // 1_000_000
-    for digit, created_ms in (("1", now_ms - 9000), ("2", now_ms - 5000), ("3", now_ms + 10**9)):
+    now = now_ms()
+    for digit, created_ms in (("1", now - 9000), ("2", now - 5000), ("3", now + 10**9)):
         image = an_image(digit)
         tar = tmp_path / tar_name(REFERENCE, image)
         tar.write_bytes(b"x")

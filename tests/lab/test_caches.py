@@ -26,18 +26,17 @@ pytestmark = pytest.mark.lab
 
 TOP = Path(__file__).resolve().parents[2]
 SYSTEM, WORKLOAD, NOBODY = "MI300X_01x08x32", "flux1", 65534
-COMPILE_S = 3
 # As a compiler that finds nothing; its folders are root's alone. The second run ends its container when it is asked to.
-SCRIPT = f"""
+SCRIPT = """
 ( umask 077
   [ "$TRITON_CACHE_DIR" = /orch-scratch/cache/triton ] && [ "$TMPDIR" = /orch-scratch/tmp ] && [ "$HF_HOME" = /hf ]
   mktemp >/dev/null
   if [ ! -e "$TRITON_CACHE_DIR/kernel/one" ]; then
-    sleep {COMPILE_S}
+    echo compiling
     mkdir "$TRITON_CACHE_DIR/kernel"
     head -c 5000 /dev/zero >"$TRITON_CACHE_DIR/kernel/one"
   fi )
-[ "$ORCH_RUN.$ORCH_ATTEMPT" != "${{DIES_AT:-}}" ] || kill -TERM -1
+[ "$ORCH_RUN.$ORCH_ATTEMPT" != "${DIES_AT:-}" ] || kill -TERM -1
 """
 
 
@@ -87,14 +86,6 @@ def ends(root: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def startup_s(root: Path, at: str, start_ms: int) -> float:
-    """Seconds from the start of the script to run_start."""
-    run, _, attempt = at.partition(".")
-    log = (root / f"runs/{run}/attempt_{attempt}/node_0.log").read_text()
-    told = [json.loads(line.partition(":::MLLOG ")[2]) for line in log.splitlines() if ":::MLLOG" in line]
-    return float(next(one["time_ms"] for one in told if one["key"] == "run_start") - start_ms) / 1000
-
-
 @pytest.fixture
 def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     folder = lab.shared / f"caches-{os.getpid()}-{request.node.name.partition('[')[0]}"
@@ -118,9 +109,8 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
         5000,
         True,
     )
-    seconds = {at: startup_s(root, at, one["start_ms"]) for at, one in told.items() if at != "2.1"}
-    print(f"start-up: {seconds}")
-    assert seconds["1.1"] > COMPILE_S and max(seconds["2.2"], seconds["3.1"]) < seconds["1.1"] - COMPILE_S / 2, seconds
+    logs = {at: root / f"runs/{at[0]}/attempt_{at[2]}/node_0.log" for at in told}
+    assert [at for at, log in logs.items() if "compiling" in log.read_text().splitlines()] == ["1.1"]
     assert place.left() == [], "the node removes it with the job"
     told = [(f"{one.run}.{one.attempt}", one.cold, one.cache) for one in startups(SetEvidence(root))]
     assert told == [("1.1", True, "cold"), ("2.2", True, "warm"), ("3.1", False, "warm")]

@@ -7,12 +7,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from processes import processes_of
+from until import until
 
 if TYPE_CHECKING:
     from labs import Lab
@@ -35,16 +36,6 @@ ENGINE_OPTIONS = [
     "--cap-add=IPC_LOCK",
     "--security-opt=seccomp=unconfined",
 ]
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> float:
-    """Poll until `condition` holds and return the seconds it took; fail after `seconds`."""
-    start = time.monotonic()
-    while not condition():
-        if time.monotonic() - start > seconds:
-            pytest.fail(f"{condition} does not hold after {seconds} s")
-        time.sleep(0.02)
-    return time.monotonic() - start
 
 
 def sbatch(lab: Lab, folder: Path, script: str, *options: str) -> Path:
@@ -107,15 +98,6 @@ def test_steps_overlap_a_long_one(lab: Lab, folder: Path) -> None:
     lines = output.read_text().splitlines()
     assert lines.count("beside") == 3 * len(lab.nodes)
     assert "still held" in lines
-
-
-def test_a_job_starts_soon_after_its_submission(lab: Lab, folder: Path) -> None:
-    delays = []
-    for _ in range(3):
-        before = time.time()
-        started = float(sbatch(lab, folder, "echo $EPOCHREALTIME").read_text())
-        delays.append(started - before)
-    print(f"sbatch to start of the batch script: {', '.join(f'{delay:.2f} s' for delay in delays)}")
 
 
 def test_a_job_with_an_emptied_environment_reaches_the_engine(lab: Lab, folder: Path) -> None:
@@ -196,12 +178,11 @@ def test_a_container_ends_with_its_client(lab: Lab) -> None:
         stdin=subprocess.PIPE,
     )
     try:
-        wait_for(lambda: lab.run("docker", "exec", name, "true", check=False).returncode == 0)
+        until(lambda: lab.run("docker", "exec", name, "true", check=False).returncode == 0)
     finally:
         client.kill()
         client.communicate()
-    seconds = wait_for(lambda: not containers())
-    print(f"container gone {seconds:.2f} s after its client was killed")
+    until(lambda: not containers())
 
 
 def traces(state: Path) -> list[str]:
@@ -211,14 +192,7 @@ def traces(state: Path) -> list[str]:
     found += [
         f"cgroup: {path}" for path in Path("/sys/fs/cgroup").glob("*/orchestrator-lab*") if state.name in path.name
     ]
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        except OSError:  # it ended meanwhile
-            continue
-        if str(state).encode() in text and int(process.name) != os.getpid():
-            found.append(f"process {process.name}: {text[:200]!r}")
-    return found
+    return found + [f"process {pid}: {words[:200]}" for pid, words in processes_of(state).items()]
 
 
 @pytest.fixture
@@ -277,7 +251,7 @@ def test_down_leaves_nothing_even_of_a_broken_lab(
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    wait_for(lambda: len(list(folder.glob("up-second*"))) == 2)
+    until(lambda: len(list(folder.glob("up-second*"))) == 2)
     for name in ("slurmd-second2", "dockerd"):
         os.kill(lab_pid(state, name), signal.SIGKILL)
     assert any("process" in trace for trace in traces(state))

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_set import Bench, bench_at, read, wait_for
+from test_set import Bench, bench_at, read
+from until import until
 
 if TYPE_CHECKING:
     from labs import Lab
@@ -44,7 +45,7 @@ def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
     assert answer.returncode == 0, answer.stderr
     one = bench.only_set()
     attempt = one / "runs/1/attempt_1"
-    wait_for(lambda: "run_start" in text_of(attempt / "node_0.log"))
+    until(lambda: "run_start" in text_of(attempt / "node_0.log"))
     nodes = read(attempt / "state.json")["nodes"]
     for node in nodes:
         (one / f"nodes/{node}/scratch/rccl.{node}.7").write_text("the last line of RCCL")

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import docker
 import pytest
-from test_set import SYSTEM, TOP, WORKLOAD, Bench, bench_at, minutes_by_hand, read, results, wait_for
+from test_set import SYSTEM, TOP, WORKLOAD, Bench, bench_at, minutes_by_hand, read, results
+from until import LIMIT_S, until
 
 from orchestrator.container.podman import reachable
 
@@ -56,7 +57,7 @@ class PodmanBench(Bench):
 
     def await_run(self, run: int) -> None:
         log = self.only_set() / f"runs/{run}/attempt_1/node_0.log"
-        wait_for(lambda: log.exists() and "run_start" in log.read_text())
+        until(lambda: log.exists() and "run_start" in log.read_text())
 
     def container_of(self, node: str) -> str:
         """The name of the container of a node."""
@@ -117,7 +118,7 @@ def test_whoever_is_killed_takes_the_container_along(bench: PodmanBench) -> None
         bench.await_run(run)
         client, name = bench.client_of(node), bench.container_of(node)
         os.kill(client if run == 3 else parent(client), signal.SIGKILL)
-        wait_for(lambda name=name: name not in bench.lab.run(bench.podman, "ps", "--format", "{{.Names}}").stdout, 15)  # type: ignore[misc]
+        until(lambda name=name: name not in bench.lab.run(bench.podman, "ps", "--format", "{{.Names}}").stdout)  # type: ignore[misc]
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, watched.stderr
     assert len(results(run_set)) == 4
@@ -136,8 +137,8 @@ def test_no_container_outlives_its_job(bench: PodmanBench, end: str) -> None:
         bench.lab.run("scancel", job)
     else:
         os.kill(loop_of(parent(bench.client_of(bench.lab.nodes[0]))), signal.SIGKILL)
-    wait_for(lambda: not bench.containers(), 15)
-    wait_for(lambda: not bench.queue())
+    until(lambda: not bench.containers())
+    until(lambda: not bench.queue())
 
 
 def loop_of(agent: int) -> int:
@@ -237,8 +238,8 @@ def test_a_preparation_ends_with_its_podman_container(podman: str, tmp_path: Pat
             assert len(services()) == 2  # of this test, and of the command
             process.kill()
             process.communicate(timeout=300)
-            wait_for(lambda: len(services()) == 1, 15)
-            assert client.api.wait(running["Id"], timeout=60)["StatusCode"] == 137
+            until(lambda: len(services()) == 1)
+            assert client.api.wait(running["Id"], timeout=LIMIT_S)["StatusCode"] == 137
         again = data.prepare("llama2_70b_lora", "--force-space")
         assert again.returncode == 0, again.stderr
         assert "it died or was interrupted" in again.stderr

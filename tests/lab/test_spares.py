@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from replayed import differences
+from until import LIMIT_S, until
 
 if TYPE_CHECKING:
     from labs import Lab
@@ -34,13 +34,6 @@ ENGINE = f"""#!/bin/sh
 if [ "$SLURMD_NODENAME" = {NO_IMAGE} ] && [ "$1" = image ]; then echo 'Error: No such image' >&2; exit 1; fi
 exec docker "$@"
 """
-
-
-def wait_for(condition: Callable[[], Any], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.2)
 
 
 class Set:
@@ -75,7 +68,7 @@ class Set:
             text=True,
             cwd=self.folder,
             capture_output=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
             stdin=subprocess.DEVNULL,
         )
@@ -142,11 +135,11 @@ def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
     assert answer.returncode == 0, answer.stderr
     assert "#SBATCH --nodes=10\n" in (one.bundle / "job.sh").read_text()
     first = one.submit()
-    wait_for(lambda: list(one.log_dir.glob("*/runs/4/attempt_1/node_0.log")), 120)
+    until(lambda: list(one.log_dir.glob("*/runs/4/attempt_1/node_0.log")))
     log = one.root / "runs/4/attempt_1/node_0.log"
-    wait_for(lambda: "run_start" in log.read_text(), 60)
+    until(lambda: "run_start" in log.read_text())
     cut_power(ten, LOSES_POWER)
-    wait_for(lambda: not ten.run("squeue", "--noheader", "--states=running").stdout, 150)
+    until(lambda: not ten.run("squeue", "--noheader", "--states=running").stdout)
     record = one.job(first)
     # Seven of ten are left: the set pauses, and says why.
     assert record["state"] == "paused", record
@@ -170,13 +163,13 @@ def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
         check=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=120,
+        timeout=LIMIT_S,
     )
     shutil.rmtree(one.folder / f"state/{LOSES_POWER}", ignore_errors=True)  # /run is empty after a power cut
     for path, content in one.before[LOSES_POWER].items():
         (one.roots[LOSES_POWER] / path).write_bytes(content)
     second = one.submit(ORCH_SET_DIR=str(one.root))
-    wait_for(one.idle, 180)
+    until(one.idle)
     record = one.job(second)
     assert record["state"] == "complete", record
     assert {entry["node"] for entry in record["set_aside"]} == {NO_IMAGE, STUBBORN_KNOB}

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from until import LIMIT_S
 
 from orchestrator.model import Catalogue, listing
 
@@ -19,7 +20,7 @@ TOP = Path(__file__).resolve().parents[2]
 def systems(top: Path, *words: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(top), "HOME": str(top)}
     argv = [sys.executable, *python, "-m", "orchestrator", "systems", *words]
-    return subprocess.run(argv, env=env, cwd=top, capture_output=True, text=True, timeout=120)
+    return subprocess.run(argv, env=env, cwd=top, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 @pytest.fixture(scope="module")

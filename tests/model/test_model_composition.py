@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from until import LIMIT_S
 
 import orchestrator.model
 from orchestrator.errors import DescriptorError, UsageError
@@ -265,7 +266,7 @@ def test_the_same_documents_give_the_same_entry(folder: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=LIMIT_S,
             cwd=Path(__file__).parents[2],
             env={"PYTHONHASHSEED": seed},
         ).stdout
@@ -285,7 +286,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout.strip() == "[]"

@@ -7,19 +7,19 @@ import json
 import os
 import select
 import shutil
-import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from processes import kill_all
+from until import LIMIT_S
 
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
 
 TOP = Path(__file__).resolve().parents[2]
-LIMIT_S = 60
 SYSTEM = """kind: system
 name: one_node
 accelerator: cpu
@@ -29,27 +29,6 @@ workloads:
   builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
 """
 STOP = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "metadata": {"status": "success", "lineno": 1}}'
-
-
-def until(done: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
-    """Poll `done` until it gives something true; fail after `limit_s`."""
-    deadline = time.monotonic() + limit_s
-    while not (result := done()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-    return result
-
-
-def processes_in(folder: Path) -> dict[int, str]:
-    """Return processes that have `folder` in their command line or environment: {pid: command line}."""
-    found, place = {}, os.fsencode(folder)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes()
-                if place in words or place in (entry / "environ").read_bytes():
-                    found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
-    return found
 
 
 class Bench:
@@ -82,6 +61,13 @@ class Bench:
     def plan(self, text: str) -> None:
         (self.code / "run_and_time.sh").write_text(text + "\n")
 
+    def change(self, program: str, old: str, new: str) -> None:
+        """Replace `old` in a file of the package, for agents that start from now on."""
+        path = self.bundle / "lib" / program
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
     def agent(self, *, name: str = "n1", action: str = "hold", **environment: str) -> Agent:
         self.agents.append(Agent(self, name, action, environment))
         return self.agents[-1]
@@ -95,9 +81,7 @@ class Bench:
             agent.process.wait()
             assert agent.process.stdout is not None
             agent.process.stdout.close()
-        for pid in processes_in(self.folder):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_all(self.folder)
 
 
 class Agent:
@@ -145,18 +129,14 @@ class Agent:
         self.say("go", id=f"{run}.{attempt}")
         return f"{run}.{attempt}"
 
-    def hear(self, word: str, limit_s: float = LIMIT_S) -> list[str]:
+    def hear(self, word: str) -> list[str]:
         """Return the fields of the next `word`; those before it are passed over. Fails when it ends without."""
-        deadline = time.monotonic() + limit_s
         while True:
             while self._heard < len(self.words):
                 self._heard += 1
                 if self.words[self._heard - 1][0] == word:
                     return self.words[self._heard - 1][1]
-            assert select.select([self._output], [], [], max(deadline - time.monotonic(), 0))[0], (
-                f"no {word}: {self.words}"
-            )
-            piece = os.read(self._output, 65536)
+            piece = self._read()
             assert piece, f"it ended without {word}: {self.words}"
             *lines, self._rest = (self._rest + piece).split(b"\n")
             assert all(len(line) < 1000 for line in lines)
@@ -165,9 +145,13 @@ class Agent:
                 assert node == self.name
                 self.words.append((said, detail.split("\x1f")))
 
+    def _read(self) -> bytes:
+        assert select.select([self._output], [], [], LIMIT_S)[0], f"silent after {self.words}"
+        return os.read(self._output, 65536)
+
     def end(self) -> int:
         """Read all that it still says, wait for its end, and return its exit status."""
-        while piece := os.read(self._output, 65536):
+        while piece := self._read():
             self._rest += piece
         for line in self._rest.decode().splitlines():
             said, _, detail = line.split("\t")

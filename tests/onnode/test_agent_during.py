@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from agent_parts import Bench, bench, until
+from agent_parts import Bench, bench
+from until import until
 
+from orchestrator.onnode.agent import listening
 from orchestrator.onnode.agent.listening import RunOutput
 from orchestrator.onnode.events import NetworkUse, Pulse
 
@@ -31,21 +33,21 @@ def heard(*texts: str) -> RunOutput:
     return listener
 
 
-def test_the_rhythm_is_the_longest_time_between_evaluations() -> None:
+def test_the_rhythm_is_the_longest_time_between_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(listening, "time", SimpleNamespace(monotonic=lambda: now_s))
     listener = heard("noise\n", RECORD % "init_start")
     assert listener.pulse()[1:] == (0, 0, 0)
+    now_s += 64
     listener.feed((RECORD % "run_start").encode())
-    for pause in (0.05, 0.3, 0.01):
-        time.sleep(pause)
+    for pause_s in (1, 8, 2):
+        now_s += pause_s
         listener.feed((RECORD % "train_loss").encode())
         listener.feed((RECORD % "eval_accuracy").encode())
-    time.sleep(0.05)
-    pulse = listener.pulse()
-    assert pulse.began == 1 and pulse.stopped == 0
-    assert 300 <= pulse.interval_ms < 3000
-    assert pulse.quiet_ms >= 50
+    now_s += 4
+    assert listener.pulse() == Pulse(4000, 1, 8000, 0)
     listener.feed(b":::MLLOG {" + b"x" * 3000)  # any byte is a sign of life
-    assert listener.pulse().quiet_ms < pulse.quiet_ms
+    assert listener.pulse().quiet_ms == 0
 
 
 # The texts of NCCL 2.19 to 2.31 and of RCCL, plug-ins included.
@@ -74,9 +76,7 @@ def test_what_rccl_says_of_the_network(lines: list[str], found: tuple[int, int] 
 
 def test_hostile_output_is_bounded() -> None:
     lines = [f"x:{at}:1 [0] NCCL INFO Using network Socket {'y' * 500}\n" * 20 for at in range(5000)]
-    begin = time.process_time()
     listener = heard(*lines, "NCCL INFO " * 100_000 + "\n")
-    assert time.process_time() - begin < 5
     assert listener.transport().other <= 4096 and len(listener.transport().line) <= 160
 
 
@@ -153,7 +153,7 @@ def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
         assert told.count(f"==== {part}\n") == 1
     assert f"python3 {program}" in told
     assert "all_reduce (torch/distributed/distributed_c10d.py:2501)" in told
-    assert "token" not in told and "secret" not in told
+    assert "--token" not in told and "secret" not in told
     assert "the last line of RCCL" in told and told.count("old ") < 6000
     assert "1 files" in told
     assert len(told) < 1 << 20
@@ -179,18 +179,17 @@ def test_evidence_without_tools_says_what_the_kernel_knows(one: Bench, tmp_path:
 
 
 def test_the_end_of_the_job_does_not_wait_for_evidence(one: Bench, tmp_path: Path) -> None:
+    one.change("agent/evidence.py", "MOST_S, _PART_S = 45.0, 10.0", "MOST_S = _PART_S = 1e6")
     slow = tmp_path / "bin/py-spy"
     slow.parent.mkdir()
-    slow.write_text("#!/bin/bash\nexec sleep 60\n")
+    slow.write_text(f"#!/bin/bash\n: >{tmp_path}/asked\nexec sleep 10000\n")
     slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
     one.plan("sleep 1000")
     agent = one.agent(PATH=f"{slow.parent}:{os.environ['PATH']}")
     agent.hear("ready")
     name = agent.begin(1)
     agent.say("evidence", id=name)
-    time.sleep(0.5)
-    begin = time.monotonic()
+    until((tmp_path / "asked").exists)
     agent.input.close()
     agent.end()
-    assert time.monotonic() - begin < 8
     assert agent.words[-1][0] == "left"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from agent_parts import STOP, Agent, Bench, bench, processes_in, until
+from agent_parts import STOP, Agent, Bench, bench
+from processes import processes_of, see_them_go
+from until import until
 
 from orchestrator.onnode.agent.leftovers import remove_folder
 
@@ -34,12 +35,12 @@ def training(made: Bench, agent: Agent, number: int = 1) -> None:
 
 def trained(made: Bench) -> dict[int, str]:
     """The processes of runs: they have the code's folder in their environment."""
-    return processes_in(made.code)
+    return processes_of(made.code)
 
 
 def gone(made: Bench, agent: Agent) -> None:
     """Nothing of it is left: no process, no folder; hold.log has no trace of an error."""
-    until(lambda: processes_in(made.folder) == {}, 10)
+    see_them_go(made.folder)
     assert list(made.channels.iterdir()) == []
     log = made.layout.node(agent.name) / "hold.log"
     assert not log.exists() or b"Traceback" not in log.read_bytes()
@@ -101,7 +102,7 @@ def test_kill_9_of_the_agent_leaves_no_training(one: Bench, group: bool) -> None
     agent = one.agent()
     training(one, agent)
     (os.killpg if group else os.kill)(agent.process.pid, signal.SIGKILL)
-    until(lambda: processes_in(one.folder) == {}, 10)
+    see_them_go(one.folder)
     # Its folder stays for the next holder on this host.
     assert [path.name for path in one.channels.iterdir()] == [f"orch-{os.getuid()}-7-n1"]
     other = one.agent(name="n2", ORCH_JOB_ID="8")
@@ -116,7 +117,7 @@ def test_kill_9_before_the_run_begins(one: Bench) -> None:
     agent.prepare(1)
     agent.hear("prepared")
     agent.process.kill()
-    until(lambda: processes_in(one.folder) == {}, 10)
+    see_them_go(one.folder)
 
 
 def test_kill_9_of_what_starts_the_runs(one: Bench) -> None:
@@ -214,8 +215,7 @@ def test_unclaimed_files_are_kept(one: Bench) -> None:
 
 def test_check_says_and_ends_without_input(one: Bench) -> None:
     agent = one.agent(action="check")
-    begin = time.monotonic()
-    assert agent.end() == 0 and time.monotonic() - begin < 30
+    assert agent.end() == 0
     words = [word for word, _ in agent.words]
     assert words[-1] == "waits" and words.count("check") == 16 and "checked" in words and "network" in words
     gone(one, agent)

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_parts import STOP, Agent, Bench, bench, until
+from agent_parts import STOP, Agent, Bench, bench
+from until import until
 
 PROFILE = """kind: tuning
 name: ours

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from until import LIMIT_S
+
 from orchestrator.onnode.agent.container import _SHELL
 
 
 def shell(text: str) -> subprocess.CompletedProcess[str]:
     argv = ["bash", "-c", text, "container"]
-    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def test_an_engine_with_another_tmp(tmp_path: Path) -> None:

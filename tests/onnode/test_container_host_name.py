@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from until import LIMIT_S
 
 from orchestrator.onnode.agent.container import _TELL_HOST
 
@@ -34,6 +35,6 @@ def test_the_name_comes_from_what_the_image_has(tmp_path: Path, programs: list[s
         input="kept\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert told.stdout == f"host {name}\nup kept\n"

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_parts import Bench, until
+from agent_parts import Bench
+from until import until
 
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.launch import Order, _filled

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from until import LIMIT_S, bounded, until
 
 from orchestrator.onnode.loop.host import BatchHost, NodeStep, Reactor
 from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow, LocalNodes, together
 from orchestrator.onnode.waiting import MAX_LINE
 from orchestrator.onnode.world import THIS
-
-LIMIT_S = 30.0
 
 
 @dataclass
@@ -41,11 +40,15 @@ class Nodes:
         self.steps.append(step)
         return step
 
-    def until(self, done: Callable[[], object]) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while not done():
-            assert time.monotonic() < deadline, "it did not happen in time"
-            self.reactor.pump(deadline)
+    def see(self, done: Callable[[], object]) -> None:
+        def seen() -> bool:
+            for _ in range(100):
+                if done():
+                    return True
+                self.reactor.pump(time.monotonic() + 1)
+            return False
+
+        until(seen)
 
 
 @pytest.fixture
@@ -65,11 +68,11 @@ def nodes() -> Iterator[Nodes]:
 def test_lines_come_and_go(nodes: Nodes) -> None:
     step = nodes.start("for line in sys.stdin: print(name, line.strip(), flush=True)\nprint('left', flush=True)", 3)
     step.send({"do": "ping", "n": 1})
-    nodes.until(lambda: len(nodes.lines) == 3)
+    nodes.see(lambda: len(nodes.lines) == 3)
     assert sorted(nodes.lines) == [b'n%d {"do":"ping","n":1}' % one for one in range(3)]
     assert step.alive and step.running and step.ended_nodes() == []
     step.end_input()
-    nodes.until(lambda: not step.alive)
+    nodes.see(lambda: not step.alive)
     assert nodes.lines[3:] == [b"left"] * 3 and step.ended_nodes() == ["n0", "n1", "n2"]
     step.send({"do": "ping"})
     step.signal(signal.SIGTERM)
@@ -78,13 +81,13 @@ def test_lines_come_and_go(nodes: Nodes) -> None:
 def test_any_bytes(nodes: Nodes) -> None:
     raw = b"\0\xff\xfe\x1b[2J \t\n\n\r\n" + bytes(range(256)) + b"\nno end"
     step = nodes.start(f"os.write(1, {raw!r})\nos.write(2, {raw!r})")
-    nodes.until(lambda: not step.alive)
+    nodes.see(lambda: not step.alive)
     assert nodes.lines == nodes.complaints == raw.split(b"\n")[:-1]
 
 
 def test_a_line_without_an_end_is_not_kept_whole(nodes: Nodes) -> None:
     step = nodes.start("for _ in range(300): os.write(1, b'x' * 65536)\nos.write(1, b'\\nnext\\n')")
-    nodes.until(lambda: not step.alive)
+    nodes.see(lambda: not step.alive)
     assert [len(line) <= 2 * MAX_LINE for line in nodes.lines] == [True, True] and nodes.lines[1] == b"next"
 
 
@@ -92,10 +95,9 @@ def test_a_node_that_floods_does_not_keep_the_others_from_being_heard(nodes: Nod
     step = nodes.start(
         "while name == 'n0': os.write(1, b'flood\\n' * 1000)\nprint('here', flush=True)\ntime.sleep(1000)", 2
     )
-    nodes.until(lambda: b"here" in nodes.lines)
-    began = time.monotonic()
+    nodes.see(lambda: b"here" in nodes.lines)
     step.kill()
-    assert not step.alive and time.monotonic() - began < 5
+    assert not step.alive
 
 
 def test_the_last_words_come_before_the_end_is_known(nodes: Nodes) -> None:
@@ -106,13 +108,13 @@ def test_the_last_words_come_before_the_end_is_known(nodes: Nodes) -> None:
         assert len(nodes.lines) >= 5000 * len(ended)
         return len(ended) == 4
 
-    nodes.until(all_said)
+    nodes.see(all_said)
     assert nodes.lines == [b"left"] * 20_000
 
 
 def test_a_dead_node_is_told_from_its_neighbours(nodes: Nodes) -> None:
     step = nodes.start("if name == 'n1': os.kill(os.getpid(), signal.SIGKILL)\nsys.stdin.read()", 3)
-    nodes.until(lambda: step.ended_nodes() == ["n1"])
+    nodes.see(lambda: step.ended_nodes() == ["n1"])
     step.send({"do": "go"})
     assert step.alive
 
@@ -121,11 +123,11 @@ def test_a_node_that_does_not_listen_does_not_stop_the_loop(nodes: Nodes) -> Non
     step = nodes.start(
         "print('here', flush=True)\nif name == 'n0': os.kill(os.getpid(), signal.SIGSTOP)\nsys.stdin.read()", 2
     )
-    nodes.until(lambda: nodes.lines == [b"here"] * 2)
+    nodes.see(lambda: nodes.lines == [b"here"] * 2)
     for number in range(500):
         step.send({"do": "ping", "n": number, "nodes": ["n"] * 100})
     step.end_input()
-    nodes.until(lambda: step.ended_nodes() == ["n1"])
+    nodes.see(lambda: step.ended_nodes() == ["n1"])
     assert step.running
     step.kill()
     assert not step.running and not step.alive
@@ -133,7 +135,7 @@ def test_a_node_that_does_not_listen_does_not_stop_the_loop(nodes: Nodes) -> Non
 
 def test_what_holds_the_output_open_does_not_outlive_the_step(nodes: Nodes) -> None:
     step = nodes.start("if os.fork() == 0: time.sleep(1000)\nprint('here', flush=True)")
-    nodes.until(lambda: nodes.lines == [b"here"] and not step.running)
+    nodes.see(lambda: nodes.lines == [b"here"] and not step.running)
     assert step.alive, "something may still come"
     # What belongs to a node's session ends with it by other means; here its number is known.
     step.kill()
@@ -177,7 +179,7 @@ def test_a_pid_that_is_anothers_by_now_is_not_killed() -> None:
     """Hours after a node's process has ended its number can be somebody else's. In a namespace of its own it is at once."""
     top = str(Path(__file__).parents[2])
     argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", RECYCLED, top]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -205,11 +207,11 @@ def test_a_flow_is_resumed_at_its_time(nodes: Nodes) -> None:
         yield began - 10
 
     assert nodes.world.run(flow()) is None  # type: ignore[arg-type]
-    assert 0.1 <= time.monotonic() - began < 5
+    assert time.monotonic() >= began + 0.1
 
 
 def test_flows_go_on_side_by_side(nodes: Nodes) -> None:
-    began, order = time.monotonic(), list[str]()
+    order = list[str]()
 
     def flow(name: str, pauses: int, error: Exception | None = None) -> Iterator[float]:
         for _ in range(pauses):
@@ -223,7 +225,6 @@ def test_flows_go_on_side_by_side(nodes: Nodes) -> None:
         return nodes.world.run(together([flow("a", 9), flow("b", 0, error), flow("c", 4)]))  # type: ignore[list-item]
 
     assert three() == ["a", "b", "c"] and order == ["b", "c", "a"]
-    assert 0.2 <= time.monotonic() - began < 5
     with pytest.raises(LookupError):
         three(LookupError("what the first one raised"))
     assert order[3:] == ["b", "c", "a"], "the others have come to their end"
@@ -244,9 +245,8 @@ def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Node
         done.append("first")
         nodes.reactor.wake()
 
-    signal.alarm(int(LIMIT_S))  # a flow that nobody resumes waits for an hour
-    nodes.world.run(together([waits("third", "second"), waits("second", "first"), begins()]))
-    signal.alarm(0)
+    with bounded():  # a flow that nobody resumes waits for an hour
+        nodes.world.run(together([waits("third", "second"), waits("second", "first"), begins()]))
     assert done == ["first", "second", "third"]
 
 

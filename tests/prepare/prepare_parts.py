@@ -9,13 +9,13 @@ import select
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import docker
+from until import LIMIT_S, until
 
 TOP = Path(__file__).resolve().parents[2]
 TOKEN = "hf_ThisIsTheTokenOfTheTests0123456789"
@@ -281,13 +281,11 @@ class Data:
 def gate(folder: Path, process: subprocess.Popen[str]) -> Iterator[None]:
     """Runs the block while the step of the image `waiting` is at work and waits; lets it go on afterwards."""
     pipes = folder / "data/.cache"
-    until = time.monotonic() + 40
-    while not (pipes / "gate").exists():
-        assert process.poll() is None and time.monotonic() < until, process.communicate()
-        time.sleep(0.05)
+    until(lambda: (pipes / "gate").exists() or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     reader = os.open(pipes / "at_work", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        ready = select.select([reader], [], [], 40)[0]
+        ready = select.select([reader], [], [], LIMIT_S)[0]
         assert ready, f"the step did not begin: {process.poll()}"
         yield
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import docker
 import outputs
 import pytest
 from prepare_parts import IMAGES, TOKEN, WAITING, Data, gate
+from until import make_older
 
 from orchestrator.errors import DescriptorError
 from orchestrator.model import Catalogue
@@ -203,7 +203,7 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
         # The other round wants the same folders.
         assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0").returncode in (2, 5)
         # Dead for certain is what was not heard of for two minutes: its machine may be cut off.
-        os.utime(lock, (time.time() - 600, time.time() - 600))
+        make_older(lock, 600)
         third = data.prepare("llama2_70b_lora", "--force-space")
         assert third.returncode == 3 and "another process prepares the same data" in third.stderr  # this engine knows
     out, err = process.communicate(timeout=300)

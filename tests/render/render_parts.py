@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from until import LIMIT_S
 
 from orchestrator.model import Catalogue, Entry, Minutes, Site, Text, Unique, load_entry
 from orchestrator.render import render_bundle
@@ -134,7 +135,7 @@ def bash(script: str, *args: str | Path, env: Mapping[str, str] | None = None, c
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert not done.stderr, done.stderr.decode(errors="replace")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from render_parts import NEXP, an_entry
+from until import LIMIT_S
 
 import orchestrator
 from orchestrator.errors import RenderError
@@ -315,7 +316,7 @@ def test_a_bundle_without_it_says_how_to_have_it(
         env={**os.environ, "ALLOW_MANY_ON_ONE_HOST": "1", **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == status and "this bundle was rendered without lib/" in done.stderr, done.stderr
     assert ("`container: {engine: docker}`" if edit else "`preflight: {deep: true}`") in done.stderr

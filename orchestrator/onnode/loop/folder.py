@@ -20,12 +20,13 @@ from ..layout import Layout
 from ..lease import HeldError, Lease
 from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
+from ..seeds import draw_root, largest_root, seed_of
 from ..settings import Settings
+from ..submissions import settle_own
 from ..world import THIS, World, stamp
 from .host import BatchHost
 from .nodes import Flow, Nodes
 
-MAX_SEED = 2_145_483_646
 NO_ROOM = "disk full, quota, or the folder is gone"
 
 
@@ -198,7 +199,31 @@ class Folder:
 
     def let_go(self) -> None:
         if self.lease is not None:
+            if self.is_mine:
+                self._sweep()
+                with suppress(OSError):
+                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)
             self.lease.release()
+
+    def _sweep(self) -> None:
+        """Remove the unfinished files of nodes and jobs that were killed while they wrote."""
+        layout = self.layout
+        folders = [layout.root, layout.jobs, layout.preflight, *self._below(layout.nodes)]
+        for run in self._below(layout.runs):
+            attempts = self._below(run)
+            folders += [run, *attempts, *(attempt / "hang" for attempt in attempts)]
+        for folder in folders:
+            with suppress(OSError):
+                for name in self.files.names(folder):
+                    if name.startswith(".") and ".tmp." in name and not name.startswith(".bundle."):
+                        self.files.remove(folder / name)
+
+    def _below(self, folder: Path) -> list[Path]:
+        """Return the folders in a folder; none if it cannot be listed."""
+        try:
+            return [folder / name for name in sorted(self.files.names(folder)) if "." not in name]
+        except OSError:
+            return []
 
     # ---- what a killed job left ----
 
@@ -210,6 +235,7 @@ class Folder:
             if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != self.job_id:
                 words = job.reason or "the job ended without a word"
                 self._write(replace(job, state="failed", reason=words, ended_ms=self.world.wall_ms()), path)
+        self._sweep()
         self._known = {_key(one): one for one in ledger.read(self.layout.root, self.files)[0]}
         for run in range(1, self.record.nexp + 1):
             self.files.make_folder(self.layout.run(run), parents=True, exist_ok=True)
@@ -248,16 +274,8 @@ class Folder:
                 last = self._rebuilt(run, last)
         elif last.done:
             last = self._published_again(last)
-        for folder in (self.layout.run(run), *(self.layout.attempt(run, attempt) for attempt in self._attempts(run))):
-            self._sweep(folder)
         if self.run_state(run) != last:
             self._write(last, self.layout.run_state(run), sync=last.state != "queued")
-
-    def _sweep(self, folder: Path) -> None:
-        """Remove from a folder the files that a killed writer had not finished."""
-        for name in self.files.names(folder):
-            if name.startswith(".") and ".tmp." in name:
-                self.files.remove(folder / name)
 
     def _is_result_of(self, state: RunRecord) -> bool:
         """Whether the run's result is a log of this attempt. Sizes tell: logs only grow, and nothing else is published."""
@@ -291,7 +309,6 @@ class Folder:
         path = self.layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self.files)
         if state is None:
-            self._sweep(path.parent)
             with suppress(OSError):
                 self.files.remove_folder(path.parent)
                 return None
@@ -377,11 +394,6 @@ def _key(one: ledger.LedgerRecord) -> tuple[str, object, object]:
     return one.kind, one.data.get("run"), 0 if one.kind == "result" else one.data.get("attempt")
 
 
-def seed_of(root: int, run: int, attempt: int) -> int:
-    """Return the seed of an attempt: distinct for every run and attempt by construction; two sets differ by their root."""
-    return root + 1000 * (run - 1) + attempt
-
-
 def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, world: BatchHost) -> Folder:
     """Find or make the set folder. The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
 
@@ -420,8 +432,7 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, world: Batch
                 f"{layout.set_file} says {record.nexp} runs with root seed {record.root_seed}, and {before.nexp} with "
                 f"{before.root_seed} were declared ({ledger.NAME}); put it back, or start a new set"
             )
-        if not (0 < record.root_seed <= MAX_SEED and 0 < record.nexp < 10_000):
-            raise FolderError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
+        _check_range(record, layout.set_file)
         if not files.is_folder(layout.bundle):
             _copy(bundle, layout, settings.shared_group, world)
         if before is None:
@@ -440,6 +451,17 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, world: Batch
     return Folder(layout, record, scheduler.job_id, world)
 
 
+def _check_range(record: SetRecord, path: Path) -> None:
+    """Raise FolderError for a set whose runs cannot all have a seed."""
+    if not 0 < record.nexp < 10_000 or record.root_seed < 1:
+        raise FolderError(f"{path}: `root_seed` or `nexp` is out of its range; it is damaged")
+    if record.root_seed > (largest := largest_root(record.nexp)):
+        raise FolderError(
+            f"{path}: `root_seed` is {record.root_seed}; seeds of {record.nexp} runs stay below 2^31 only up to "
+            f"{largest}; start a new set, or put the file back if it is damaged"
+        )
+
+
 def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
     """Keep what runs: nodes run from this copy, and an edit of the original cannot reach a running set. Raises OSError."""
     temporary = layout.root / f".bundle.tmp.{world.pid}"
@@ -455,9 +477,11 @@ def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
 
 def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout, world: BatchHost) -> None:
     given = world.environment.get("ROOT_SEED", "")
-    seed = number(given, 10) if given else int(world.token(), 16) % MAX_SEED + 1
-    if seed is None or not 1 <= seed <= MAX_SEED:
-        raise FolderError(f"ROOT_SEED={given} must be a number from 1 to {MAX_SEED}")
+    seed, largest = number(given, 10) if given else draw_root(settings.nexp, world), largest_root(settings.nexp)
+    if seed is None or not 1 <= seed <= largest:
+        raise FolderError(
+            f"ROOT_SEED={given} must be a number from 1 to {largest}: seeds of {settings.nexp} runs stay below 2^31"
+        )
     try:
         sha = hashlib.sha256(world.files.read_bytes(bundle / "manifest.json")).hexdigest()
     except OSError:

@@ -240,9 +240,9 @@ class BatchHost(World):
         """Return the settings of a bundle. Raises SettingsError."""
         return settings_file.load(bundle)
 
-    def config(self, bundle: Path, settings: Settings, nexp: int) -> bytes:
-        """Return the environment of the runs. Raises SettingsError."""
-        return settings_file.evaluate_config(bundle, settings, nexp)
+    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+        """Return the environment of the runs, and the variables in it that are new in each job. Raises SettingsError."""
+        return settings_file.config(bundle, settings, nexp)
 
     def share(self, group: str) -> None:
         """Have all that is written from now on be readable, or writable, as a set of `group` wants it."""

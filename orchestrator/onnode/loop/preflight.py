@@ -173,7 +173,7 @@ class Preflight(Work):
     def _ask(self, group: Group, nodes: Sequence[str]) -> Flow:
         files = self.world.files
         if not files.exists(self.layout.environment):
-            text = self.world.config(self.bundle, self.settings, self.settings.nexp)
+            text, _ = self.world.config(self.bundle, self.settings, self.settings.nexp)
             records.replace(self.layout.environment, text, sync=False, files=files)
         group.start(nodes, node_command(self.settings.python, self.bundle, "check"))
         yield from group.hear("waits", nodes)

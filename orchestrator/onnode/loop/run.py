@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,9 +13,10 @@ from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
 from ..records import RunRecord
 from ..records import replace as replace_file
+from ..seeds import seed_of
+from ..settings import fingerprint
 from . import storage
 from .during import look_s, why_end
-from .folder import seed_of
 from .going import Going
 from .hold import Group
 from .nodes import Flow
@@ -238,7 +238,7 @@ def _record_start(group: Group, going: Going) -> None:
     """Write what every node was when the attempt began, and the event that all caches were dropped. Raises OSError."""
     job, layout = group.job, group.job.layout
     files = job.world.files
-    sha = hashlib.sha256(files.read_bytes(layout.environment)).hexdigest()
+    sha = fingerprint(files.read_bytes(layout.environment), job.unique)
     rows = [("node", "field", "value"), ("*", "environment", sha), *group.facts_now(going.ranks)]
     for node in going.ranks:
         ready, before, after = going.prepared[node]

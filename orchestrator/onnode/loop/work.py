@@ -44,6 +44,8 @@ class Work:
     """What is going on; 0 before the first."""
     image = ""
     """The identity of the image that the nodes have."""
+    unique: frozenset[str] = frozenset()
+    """Variables of the runs that have another value in each job."""
     ending = ""
     """Why nothing more is begun; "" as long as it is."""
 
@@ -109,7 +111,8 @@ class SetWork(Work):
 
     def environment_file(self) -> None:
         """Write the environment of the runs. Raises SettingsError, OSError."""
-        files, text = self.world.files, self.world.config(self.bundle, self.settings, self.folder.record.nexp)
+        files = self.world.files
+        text, self.unique = self.world.config(self.bundle, self.settings, self.folder.record.nexp)
         records.replace(self.layout.environment, text, files=files)
         # Of each job, and small: values that are unique make each of them another one.
         records.replace(self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0), files=files)

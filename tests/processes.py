@@ -1,0 +1,41 @@
+"""The processes of a test, found by what is its own: a folder, mostly."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from until import until
+
+
+def processes_of(mark: str | Path) -> dict[int, str]:
+    """Return the processes that stand below `mark` or have it in their command line or environment: {pid: command line}."""
+    found, mark = {}, os.fsencode(mark)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with suppress(OSError):  # it ended meanwhile, or is somebody else's
+                command = (entry / "cmdline").read_bytes()
+                folder = os.fsencode(os.readlink(entry / "cwd"))
+                if mark in command or folder.startswith(mark) or mark in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def see_them_go(mark: str | Path) -> None:
+    """Return when no process of `mark` is left."""
+    until(lambda: not processes_of(mark), lambda: processes_of(mark))
+
+
+def kill_all(mark: str | Path) -> None:
+    """Kill all processes of `mark`, and what they start meanwhile."""
+
+    def none_left() -> bool:
+        found = processes_of(mark)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    until(none_left, lambda: processes_of(mark))

@@ -1,0 +1,95 @@
+"""Rules that tests keep, so that none depends on how fast the machine is: how they wait, and what they do not measure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+EXCEPTIONS = {
+    "until.py": "the one helper",
+    "deep/deep_parts.py": "drives a flow of the loop, which yields times of the monotonic clock",
+    "onnode/test_loop_": "the same; they move to the simulated world",
+    "preflight/preflight_parts.py": "drives checks up to their own deadline, as the agent does",
+    "deep/stand_in/": "programs that stand for torch",
+    "faults/": "the campaign: faults at random moments, and how long a set takes to recover",
+    "bundle/test_bundle_during.py": "stops processes for longer than a limit; moves to the simulated world",
+    "bundle/test_bundle_ends.py": "the same",
+    "onnode/test_agent_tuning.py": "signals at moments spread over half a second",
+    "tuning/": "to be rewritten with the host settings",
+}
+
+CLOCKS = {
+    "time": {"sleep", "monotonic", "monotonic_ns", "time", "time_ns", "perf_counter", "perf_counter_ns"}
+    | {"process_time", "process_time_ns", "thread_time", "thread_time_ns"},
+    "os": {"times"},
+    "resource": {"getrusage"},
+    "asyncio": {"sleep"},
+}
+
+
+def problems(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each use of a clock, second `until`, and assertion that something took less than a time."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.attr in CLOCKS.get(node.value.id, ()):
+                yield node.lineno, f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and node.module in CLOCKS:
+            for name in node.names:
+                if name.name in CLOCKS[node.module]:
+                    yield node.lineno, f"{node.module}.{name.name}"
+        elif isinstance(node, ast.FunctionDef) and node.name in ("until", "wait_until", "eventually"):
+            yield node.lineno, f"def {node.name}"
+        elif isinstance(node, ast.Compare) and any(map(is_span, smaller(node))):
+            yield node.lineno, "a limit on how long something took"
+
+
+def smaller(node: ast.Compare) -> Iterator[ast.expr]:
+    """Yield what has to be less than something."""
+    sides = [node.left, *node.comparators]
+    for left, operator, right in zip(sides, node.ops, node.comparators, strict=False):
+        if isinstance(operator, (ast.Lt, ast.LtE)):
+            yield left
+        elif isinstance(operator, (ast.Gt, ast.GtE)):
+            yield right
+
+
+def is_span(node: ast.expr) -> bool:
+    """Whether an expression is the difference of two recorded times."""
+    subtractions = [one for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)]
+    return any(
+        ast.unparse(side).rstrip("'\")]").endswith("_ms") for one in subtractions for side in (one.left, one.right)
+    )
+
+
+def test_tests_wait_by_one_helper_and_measure_no_time() -> None:
+    found, needed = [], set()
+    for path in sorted(HERE.rglob("*.py")):
+        name = path.relative_to(HERE).as_posix()
+        for line, what in problems(ast.parse(path.read_bytes())):
+            excepted = [prefix for prefix in EXCEPTIONS if name.startswith(prefix)]
+            needed.update(excepted)
+            if not excepted:
+                found.append(f"tests/{name}:{line}: {what}")
+    assert not found, "\n".join(found)
+    assert needed == set(EXCEPTIONS), "exceptions that nothing needs any more"
+
+
+def test_what_the_rules_find() -> None:
+    text = """
+time.sleep(1)
+from time import monotonic
+assert b["end_ms"] - a["start_ms"] < 5000
+assert 5000 > max(one.end_ms for one in runs) - run.start_ms
+assert b["end_ms"] - a["start_ms"] >= 2000
+def until(): ...
+"""
+    assert sorted(problems(ast.parse(text))) == [
+        (2, "time.sleep"),
+        (3, "time.monotonic"),
+        (4, "a limit on how long something took"),
+        (5, "a limit on how long something took"),
+        (7, "def until"),
+    ]
