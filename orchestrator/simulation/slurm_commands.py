@@ -139,6 +139,9 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
     except OSError:
         raise Refused(1, f"sbatch: error: Unable to open file {operands[0]}\n") from None
     given, _ = parsed("sbatch", script_options(text), SBATCH)
+    for name in ("requeue", "no-requeue"):
+        if name in options:
+            given = {key: value for key, value in given.items() if not key.endswith("requeue")}
     job = wanted_job(cluster, call, given | options)
     job.script, job.text, job.argv = script, text, (str(script), *operands[1:])
     if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
@@ -306,7 +309,9 @@ def squeue(cluster: Controller, call: Call) -> Reply:
     form = options.get("format", words.QUEUE_FORMAT)
     if wrong := words.unknown_cells(form, words.QUEUE_CELLS):
         raise Unsupported(f"squeue --format: %{wrong[0]}")
-    jobs = [job for job in _asked_for(cluster, options) if _matches(job, options, call)]
+    states, names = _states(options), listed(options.get("name", ""))
+    users = [call.user] if "me" in options else listed(options.get("user", ""))
+    jobs = [job for job in _asked_for(cluster, options) if _matches(job, states, names, users)]
     lines = [words.queue_line(job, form, cluster, call.env) for job in sorted(jobs, key=words.queue_order)]
     if "noheader" not in options:
         lines.insert(0, words.row(form, {letter: head for letter, (head, _) in words.QUEUE_CELLS.items()}))
@@ -325,18 +330,21 @@ def _asked_for(cluster: Controller, options: Options) -> list[SimJob]:
     return [cluster.jobs[job_id] for job_id in wanted if job_id in cluster.jobs]
 
 
-def _matches(job: SimJob, options: Options, call: Call) -> bool:
+def _states(options: Options) -> list[str]:
     states = [state.upper() for state in listed(options.get("states", ""))]
     for state in states:
         if state not in (*words.CODES, *words.CODES.values(), "ALL"):
             valid = f"squeue: error: Valid job states include: {','.join(words.CODES)}\n"
             raise Refused(1, f"squeue: error: Invalid job state specified: {state.lower()}\n{valid}\n")
-    fits = "ALL" in states or job.shown in states or words.CODES[job.shown] in states
-    users = [call.user] if "me" in options else listed(options.get("user", ""))
-    names = listed(options.get("name", ""))
-    return (fits if states else job.alive or bool(job.completing)) and (
-        (not users or job.user in users) and (not names or job.name in names)
-    )
+    return states
+
+
+def _matches(job: SimJob, states: Sequence[str], names: Sequence[str], users: Sequence[str]) -> bool:
+    if not states:
+        fits = job.alive or bool(job.completing)
+    else:
+        fits = "ALL" in states or job.shown in states or words.CODES[job.shown] in states
+    return fits and (not users or job.user in users) and (not names or job.name in names)
 
 
 # ---- scontrol ----

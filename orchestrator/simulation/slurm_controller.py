@@ -240,7 +240,7 @@ class Controller:
     def _script_over(self, job: SimJob, restarts: int, status: int) -> None:
         if job.restarts == restarts:
             job.exit_code = (status, 0) if status >= 0 else (0, -status)
-            if job.state in ON_NODES:
+            if job.state in ON_NODES and job.batch_host in job.nodes:
                 self._end(job, "FAILED" if status else "COMPLETED", "NonZeroExitCode" if status else "None")
 
     def _end(self, job: SimJob, state: str, reason: str = "None", *, terms: int = 1) -> None:
@@ -312,10 +312,10 @@ class Controller:
         send = self._signal_steps if to == "steps" else self._signal_batch if to == "batch" else self._signal
         self._later(self.engine.between(0.0, 0.05), lambda: send(job, number))
 
-    def requeue(self, job: SimJob, reason: str = "None", *, terms: int = 1) -> None:
+    def requeue(self, job: SimJob, *, terms: int = 1) -> None:
         """End a job that has nodes and put it back into the queue, whether it was submitted with --requeue or not."""
         if job.state in ON_NODES:
-            job.state, job.reason, job.restarts = "PENDING", reason, job.restarts + 1
+            job.state, job.reason, job.restarts = "PENDING", "None", job.restarts + 1
             self._release(job, terms)
 
     def hold(self, job: SimJob, reason: str = "JobHeldAdmin") -> str:
@@ -396,9 +396,13 @@ class Controller:
         self._later_on(node, self.slurmd_timeout_s + missed_s, lambda: self._lost(node, "Not responding"))
 
     def set_down(self, name: str, reason: str = "fault") -> None:
-        """Take a node that answers out of service, as an operator does: its jobs lose it."""
-        self._lost(self.nodes[name], reason)
-        self._kill_orphans(self.nodes[name])
+        """Take a node that answers out of service, as an operator does: its jobs lose it, and fail without a batch host."""
+        node = self.nodes[name]
+        self._lost(node, reason)
+        for job in node.orphans:
+            if job.state in ON_NODES and job.batch_host == name:
+                self._end(job, "FAILED", "JobLaunchFailure")
+        self._end_orphans(node)
 
     def drain(self, name: str, reason: str = "fault") -> None:
         """Have a node get no more jobs."""
@@ -426,14 +430,21 @@ class Controller:
             self._lose_node(job, node)
 
     def _lose_node(self, job: SimJob, node: SimNode) -> None:
-        """Take a node that is down from a job; that ends, unless it was submitted with --no-kill."""
+        """Take a node that is down from a job; that ends, unless it was submitted with --no-kill and has another one.
+
+        Such a job stays RUNNING even without its batch host, until its time limit.
+        """
         if job.completing:
             job.completing.remove(node.name)
             self._settle_soon(job)
-        elif job.no_kill and len(job.nodes) > 1 and node.name != job.batch_host:
+        elif job.no_kill and len(job.nodes) > 1:
             job.nodes.remove(node.name)
-        elif job.requeue:
-            self.requeue(job, "NodeDown")
+        else:
+            self._fail(job)
+
+    def _fail(self, job: SimJob) -> None:
+        if job.requeue:
+            self.requeue(job)
         else:
             self._end(job, "NODE_FAIL", "NodeDown")
 
@@ -443,16 +454,22 @@ class Controller:
         reports, node.unheard = node.unheard, []
         for report in () if rebooted else reports:
             report()
-        self._kill_orphans(node)
+        self._end_orphans(node)
         for job in [job for job in self.jobs.values() if node.name in self.held_by(job)]:
             if job.completing:
-                self._later_for(job, self.engine.between(1.0, 10.0), partial(self._kill, job, [node.name]))
+                self._end_on(job, node)
                 self._settle_soon(job)
             elif rebooted and job.batch_host == node.name:
-                self._lose_node(job, node)
+                self._fail(job)
         self._schedule_soon()
 
-    def _kill_orphans(self, node: SimNode) -> None:
+    def _end_orphans(self, node: SimNode) -> None:
         orphans, node.orphans = node.orphans, []
         for job in orphans:
-            self._later(self.engine.between(0.1, 2.0), partial(self._kill, job, [node.name]))
+            self._end_on(job, node)
+
+    def _end_on(self, job: SimJob, node: SimNode) -> None:
+        """End what is left of a job on a node that no longer is the job's; gently if the job is over."""
+        if not job.alive:
+            self._send(self._reached(job, [node.name]), signal.SIGTERM)
+        self._later(0.0 if job.alive else self.kill_wait_s, partial(self._kill, job, [node.name]))

@@ -59,7 +59,7 @@ def limit_end_ms(job: SimJob, cluster: Controller) -> int:
 
 def start_ms(job: SimJob) -> int:
     """Return when a job started or will start at the earliest; 0 if nobody knows."""
-    return job.begin_ms if job.state == "PENDING" else job.start_ms
+    return job.begin_ms if job.state == "PENDING" and not job.completing else job.start_ms
 
 
 def left_s(job: SimJob, cluster: Controller) -> float | None:
