@@ -88,6 +88,7 @@ WHOLE = (
     "onnode/test_launch_contracts.py",
     "network/test_network_sets.py",
     "render/test_render_catalogue.py",
+    "simulation/test_training_referee.py",
     "submission/test_package.py",
     "test_errors.py",
     "test_order.py",

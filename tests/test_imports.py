@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from direct_calls import Rule, direct_calls, with_a_world
 
 import orchestrator
 from orchestrator.cli import COMMANDS
@@ -61,6 +62,21 @@ def test_a_completion_loads_nothing_but_where_its_file_is() -> None:
     ours = {name for name in loaded if name.split(".")[0] == "orchestrator"}
     assert ours == {"orchestrator", "orchestrator.cli", "orchestrator.resources"}
     assert not {"argparse", "json", "dataclasses"} & set(loaded)
+
+
+READERS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from orchestrator.onnode import files, ledger, lease, records, world
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_who_only_reads_a_set_loads_no_processes_and_no_threads() -> None:
+    """`status` and `score` import the world, too; subprocess alone would cost them 7 ms."""
+    done = python(READERS)
+    assert done.returncode == 0, done.stderr
+    assert not {"subprocess", "threading", "selectors", "socket"} & set(json.loads(done.stdout))
 
 
 HELP = """
@@ -330,3 +346,86 @@ def test_the_parts_of_a_bundle_know_only_what_is_below(part: str, may: set[str])
             if inside in {"policy", "agent", "loop", "measure"} - may:
                 wrong.append(f"{path.name}:{line}: {module}")
     assert wrong == []
+
+
+# ---- the world ----
+
+# The rest of these modules asks its world alone; docs/architecture.md says why.
+RULES = {
+    "onnode/loop": Rule(),
+    "onnode/loop/host.py": None,  # the real world itself
+    "onnode/loop/preflight.py": Rule(
+        direct=frozenset({"orchestrator.onnode.records.write_bytes"})
+    ),  # --tsv, --exclude-file
+    "onnode/deep/loop.py": Rule(os=frozenset({"environ"})),
+    "runset": Rule(reads=True, os=frozenset({"environ", "getuid"})),
+}
+
+
+def ruled() -> dict[Path, Rule]:
+    """Module -> what it may ask the machine directly."""
+    found: dict[Path, Rule | None] = {}
+    for name, rule in RULES.items():
+        place = PACKAGE / name
+        found |= dict.fromkeys([place] if place.is_file() else sorted(place.glob("*.py")), rule)
+    return {path: rule for path, rule in found.items() if rule is not None}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(TOP).with_suffix("").parts)
+
+
+def test_the_loop_and_the_commands_that_write_ask_their_world_alone() -> None:
+    worlds, modules = with_a_world(PACKAGE), ruled()
+    assert len(modules) > 15
+    wrong = [
+        f"{path.relative_to(TOP)}:{line}"
+        for path, rule in modules.items()
+        for line in direct_calls(path.read_bytes(), module_name(path), worlds, rule)
+    ]
+    assert wrong == [], "clock, files, programs and chance come from the World that the function was given"
+
+
+HEAD = """
+import os, signal
+from pathlib import Path
+from .. import ledger, records, regular, settings
+from ..events import EventLog
+from ..files import HERE, Files
+from ..lease import Lease
+from ..records import write as write_record
+from ..system import job_state
+from ..world import THIS, World
+from .folder import Folder
+"""
+PLANTED = [
+    "import time", "import subprocess as sp", "from time import monotonic", "from os import unlink", "from shutil import rmtree",
+    "import random", "import threading", "from urllib.request import urlopen",
+    "os.getpid()", "os.environ", "os.urandom(8)", "os.path.exists('a')", "os.kill(1, 15)", "signal.signal(15, None)",
+    "open('a')", "Path('a').open()", "Path('a').read_text()", "Path('a').write_bytes(b'')", "Path('a').mkdir()",
+    "Path('a').unlink()", "Path('a').exists()", "Path('a').is_dir()", "Path('a').glob('*')", "Path('a').stat()",
+    "Path('a').rename('b')", "Path('a').replace('b')", "Path('a').iterdir()", "Path('a').resolve()", "Path('a').symlink_to('b')",
+    "records.write(1, 'a')", "records.read(int, 'a')", "write_record(1, 'a')", "records.write_bytes('a', b'')",
+    "records.numbered('a')", "records.replace('a', b'')", "Lease('a', 1)", "EventLog('a')", "ledger.append('a', 1)",
+    "ledger.read('a')", "regular.read_bytes('a')", "settings.load('a')", "job_state('1', 2)", "Folder(1, 2, '3')",
+    "THIS.now()", "HERE.remove('a')", "records.read(int, 'a', HERE)", "Lease('a', 1, world=THIS)",
+]  # fmt: skip
+ALLOWED = [
+    "os.path.join('a', 'b')", "os.strerror(1)", "signal.SIGTERM", "'a'.replace('b', 'c')", "Path('a').with_name('b').parent",
+    "def f(world: World = THIS, files: Files = HERE) -> None: ...", "world.now()", "world.files.exists('a')",
+    "files.rename('a', 'b')", "self.files.open('a')", "files.read_bytes('a')", "records.write(1, 'a', files=world.files)",
+    "records.read(int, 'a', self.files)", "Lease('a', 1, world=world)", "EventLog('a', world)", "Folder(1, 2, '3', world)",
+    "ledger.append('a', *said, world=world)", "job_state('1', 2, world.ask)", "records.numbered('a', '', 'b', files)",
+    "records.write(1, 'a', **more)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", PLANTED)
+def test_a_planted_direct_call_is_found(line: str) -> None:
+    found = direct_calls(f"{HEAD}\n{line}\n", "orchestrator.onnode.loop.planted", with_a_world(PACKAGE), Rule())
+    assert [one.split(":")[0] for one in found] == [str(HEAD.count("\n") + 2)] * len(found) and found, found
+
+
+@pytest.mark.parametrize("line", ALLOWED)
+def test_what_asks_a_world_is_no_direct_call(line: str) -> None:
+    assert direct_calls(f"{HEAD}\n{line}\n", "orchestrator.onnode.loop.planted", with_a_world(PACKAGE), Rule()) == []

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 BLOCKS = {"unicode": "▁▂▃▄▅▆▇█", "ascii": "_.-=+*#%", "": "_.-=+*#%"}
 BARS = {"unicode": ("█", "░"), "ascii": ("#", "-"), "": ("#", "-")}
-SILENT_S = 180.0
-"""A run's log that has not grown for so long is worth a look."""
 _PARTS = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 
 
@@ -126,7 +124,8 @@ def _run_facts(one: SetPicture, run: RunPicture, screen: Screen) -> list[tuple[s
     again = f", attempt {run.attempt}" if run.attempt > 1 else ""
     far = f"{bar(spent / usual, screen)} {duration(spent)} of about {duration(usual)}" if usual else duration(spent)
     silent = run.silent_s if run.silent_s is not None and run.silent_s > 1 else None
-    age = "" if silent is None else f"; last line {duration(silent)} ago" + (" !" if silent > SILENT_S else "")
+    mark = " !" if run.silence is not None and run.silence.cause else ""
+    age = f"; last line {duration(silent)} ago{mark}" if silent is not None else ""
     pairs = [(f"run {run.run}", f"{far}{again}{age}")]
     target = one.record.target if one.record else None
     room = 20 if alone else 10

@@ -1,7 +1,8 @@
 """Compare a set with its ledger: what was declared, submitted, tried, published, cancelled and edited, in order.
 
 Names every record that was changed, dropped, moved or inserted, and every file that is not as it was put on record. Exit code 0:
-nothing of that; 1: something. The head stands for all records: the report and the package carry it, and --head compares.
+nothing of that; 1: something. A clock that was set back by more than a day is only a note. The head stands for all records: the
+report and the package carry it, and --head compares.
 
 example:
   orchestrator ledger verify MI325X_08x08x32-flux1-20261121
@@ -43,6 +44,8 @@ def run(args: Namespace) -> int:
     else:
         for one in problems:
             print(one)
+        for one in verdict.clock:
+            print(f"note: clock: {one}")
         if verdict.torn:
             print("note: the last line was never finished; the next record covers it")
         if verdict.copy_of:

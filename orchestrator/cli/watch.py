@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 VIEWS = {"l": "logs", "n": "nodes", "w": "warnings"}
 LOG_BYTES = 32 * 1024
 """Read from the end of a log for the view of it."""
-VOLATILE = ("elapsed_s", "left_s", "seconds", "silent_s")
+VOLATILE = ("elapsed_s", "left_s", "seconds", "silent_s", "quiet_s")
 """Members of a picture and of its runs that change with the clock alone."""
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.files import PathLike
 from orchestrator.onnode.layout import group_name
-from orchestrator.onnode.records import LIMIT, JobRecord, PathLike
+from orchestrator.onnode.records import LIMIT, JobRecord
 from orchestrator.onnode.regular import open_regular
 
 MOST_BYTES = 64 << 20
@@ -91,10 +92,16 @@ def _take_pull(lacking: dict[str, str], event: Event) -> None:
 
 def _of_job(evidence: SetEvidence, job_id: str) -> Iterator[Event]:
     """Yield the events of a job with one of _WORDS, group by group."""
-    if _plain(job_id):
-        more = evidence.findings.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
-        for number in (1, *more):
-            yield from _events(evidence.layout.events(group_name(job_id, number)), evidence.findings)
+    for path in event_files(evidence, job_id):
+        yield from _events(path, evidence.findings)
+
+
+def event_files(evidence: SetEvidence, job_id: str) -> list[Path]:
+    """Return where the event files of a job are, one for each group of nodes."""
+    if not _plain(job_id):
+        return []
+    more = evidence.findings.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
+    return [evidence.layout.events(group_name(job_id, number)) for number in (1, *more)]
 
 
 def _plain(job_id: str) -> bool:

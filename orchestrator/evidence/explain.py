@@ -17,18 +17,19 @@ from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.nodes import read_history, suspicions
 from orchestrator.evidence.picture import SetPicture
-from orchestrator.evidence.progress import read_end
+from orchestrator.evidence.progress import TAIL_BYTES, read_end
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.silence import last_word
+from orchestrator.evidence.silence import RunSilence, most_urgent
 from orchestrator.evidence.state import QUEUED, STATES
 from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
+from orchestrator.onnode.files import PathLike
 from orchestrator.onnode.log_ends import LogEnds, read_log_ends
-from orchestrator.onnode.mllog_tail import telling_log
+from orchestrator.onnode.mllog_tail import lines, telling_log
 from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, Cause
 from orchestrator.onnode.policy.explain import Ended, Symptom, first_cause, known, sentence, symptoms
 from orchestrator.onnode.policy.lines import cause_in
 from orchestrator.onnode.policy.said import line
-from orchestrator.onnode.records import PathLike, RunRecord
+from orchestrator.onnode.records import RunRecord
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
 UNKNOWN = "unknown"
@@ -42,6 +43,19 @@ _NEXT = {
     "complete": "orchestrator score {set}",
     "damaged": "orchestrator score {set}",
 }
+_LOG = "orchestrator logs {set} --run {run} --attempt {attempt}"
+_SILENT = {
+    "hung": (
+        "nothing to do: the nodes record what their processes do, then the run is repeated",
+        "orchestrator watch {set}",
+    ),
+    "loop_silent": (
+        "check the batch host and its storage; if the loop stays silent, `orchestrator cancel` and `resume`",
+        "orchestrator logs {set} --job",
+    ),
+    "silent": ("nothing to do: at the limit the loop ends the attempt and repeats the run", _LOG),
+}
+"""What helps when a run or its loop is silent, and the next command."""
 
 
 @dataclass(frozen=True)
@@ -152,24 +166,11 @@ class _Set:
         )
 
     def goes_on(self) -> Explanation:
-        """Of runs that go on: do they hang, are they slow?"""
-        one, text, proofs = self.one, "", []
-        for run in one.going:
-            log = telling_log(self.files.layout, run.run, run.attempt)
-            word = last_word(log)
-            proofs += [Proof(self.named(log), 0, word.words)] if word else []
-            if word and word.hangs:
-                hung = RunRecord(run=run.run, attempt=run.attempt)
-                template = "orchestrator logs {set} --run {run} --attempt {attempt}"
-                remedy = "a rank hangs or has fallen behind; `orchestrator cancel` and `resume` repeat the run"
-                return Explanation(
-                    "running",
-                    "hung",
-                    f"run {run.run} may hang: {word.words}",
-                    remedy,
-                    self.command(template, at=hung),
-                    proofs,
-                )
+        """Explain a set with runs that are running: silent, slow or well."""
+        one, text = self.one, ""
+        if urgent := most_urgent(run.silence for run in one.going):
+            return self.silent(urgent)
+        proofs = [proof for run in one.going for proof in self.signs_of_life(run.run, run.attempt, run.silence)]
         slow = suspicions(read_history(self.files))
         usual = [run.seconds for run in one.runs if run.done and run.seconds]
         late = [run.run for run in one.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
@@ -197,6 +198,20 @@ class _Set:
             next=self.command(_NEXT["running"]),
             evidence=proofs,
         )
+
+    def silent(self, run: RunSilence) -> Explanation:
+        """Explain a run that its loop counts as silent or hung, or a loop that is silent itself."""
+        remedy, template = _SILENT[run.cause]
+        at = RunRecord(run=run.run, attempt=run.attempt)
+        proofs = self.signs_of_life(run.run, run.attempt, run)
+        command = self.command(template, at=at)
+        return Explanation("running", run.cause, run.sentence, remedy, command, proofs)
+
+    def signs_of_life(self, run: int, attempt: int, silence: RunSilence | None) -> list[Proof]:
+        """What the loop recorded last of a run, and the last MLLOG key of its log."""
+        recorded = silence.silence if silence else None
+        proofs = [Proof(self.named(silence.file), 0, recorded.text)] if silence and recorded else []
+        return [*proofs, *self.last_key(RunRecord(run=run, attempt=attempt))]
 
     # ---- of a set that ended before its runs were done
 
@@ -261,8 +276,10 @@ class _Set:
         if at is None:
             return []
         log = telling_log(self.files.layout, at.run, at.attempt)
-        word = last_word(log)
-        return [Proof(self.named(log), 0, f"the last MLLOG key is {word.key}")] if word and word.key else []
+        records = list(lines(read_end(log, TAIL_BYTES)))
+        key = str(records[-1]["key"])[:60] if records else ""
+        key = key if key.isprintable() else ascii(key)
+        return [Proof(self.named(log), 0, f"the last MLLOG key is {key}")] if key else []
 
     def words(self, at: RunRecord | None, deeper_than: int | None) -> Explanation | None:
         """What Slurm, the job's output, the loop and its checks say of the end, where that is deeper than what the logs tell."""
@@ -321,7 +338,7 @@ class _Set:
             words = [text for text in read_end(output, 2048).decode("utf-8", "replace").split("\n") if text.strip()]
             proofs = [self.in_file(output, words[-1].strip())] if words else []
         text = f"it is not known why: {reason}" if reason else "it is not known why"
-        template = "orchestrator logs {set} --run {run} --attempt {attempt}" if at else "orchestrator logs {set} --job"
+        template = _LOG if at else "orchestrator logs {set} --job"
         return Explanation(
             self.one.state,
             UNKNOWN,

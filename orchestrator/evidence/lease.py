@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.onnode.lease import look
 from orchestrator.onnode.policy.lease import Holder, HolderVerdict
+from orchestrator.onnode.world import THIS, World
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import SubmissionRecord
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from orchestrator.scheduler import Job
 
 
-def held_by(layout: Layout, viewer: Holder, jobs: Mapping[str, Job]) -> tuple[Holder, HolderVerdict] | None:
+def held_by(
+    layout: Layout, viewer: Holder, jobs: Mapping[str, Job], world: World = THIS
+) -> tuple[Holder, HolderVerdict] | None:
     """Return who holds the set and what has become of them, `jobs` being what the scheduler shows; None when nobody does."""
     try:
-        return look(layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive)
+        return look(layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive, world=world)
     except OSError:
         return None
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.ledger import LedgerRecord
 from orchestrator.onnode.records import RunRecord, checked
 from orchestrator.onnode.regular import open_regular
+
+CLOCK_STEP_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +37,18 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class LedgerVerdict:
-    """`head` stands for all records; `torn`: the last line was never finished, and the next record will cover it."""
+    """`head` stands for all records; `torn`: the last line was never finished, and the next record will cover it.
+
+    `clock`: records whose time is long before that of the record before them. The chain proves their order, so a set is valid
+    with them.
+    """
 
     head: str
     records: int
     torn: bool
     copy_of: str
     problems: tuple[Mismatch, ...]
+    clock: tuple[Mismatch, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         return {**asdict(self), "valid": not self.problems}
@@ -60,7 +69,8 @@ def verify(root: Path) -> LedgerVerdict:
     problems = [*_chain(whole), *_anchors(whole, evidence), *_declaration(whole, evidence)]
     problems += [*_submissions(whole, evidence), *_attempts(whole, evidence), *_results(whole, evidence)]
     found = tuple(dict.fromkeys(problems))
-    return LedgerVerdict(ledger.head(whole), len(whole), torn, ledger.original(root, whole), found)
+    copy_of, clock = ledger.original(root, whole), tuple(_clock_steps(whole))
+    return LedgerVerdict(ledger.head(whole), len(whole), torn, copy_of, found, clock)
 
 
 def head_of(root: Path) -> str:
@@ -74,7 +84,7 @@ def head_of(root: Path) -> str:
 
 def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
     """Yield where a line does not follow from the one before it."""
-    expected, before, last_ms = 1, "", 0
+    expected, before = 1, ""
     for index, one in enumerate(entries):
         if not one.kind:
             follower = entries[index + 1] if index + 1 < len(entries) else None
@@ -93,9 +103,23 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
             yield Mismatch(
                 max(1, one.number - 1), "", f"is not the one that record {one.number} follows: it was changed"
             )
-        if one.time_ms < last_ms - 86_400_000:
-            yield Mismatch(one.number, "", "says a time more than a day before the record before it")
-        expected, before, last_ms = max(expected, one.number + 1), one.hash, one.time_ms
+        expected, before = max(expected, one.number + 1), one.hash
+
+
+def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
+    """Yield the records before which a clock was set back. Clocks of several hosts differ by less than CLOCK_STEP_MS."""
+    for before, one in pairwise(one for one in entries if one.kind):
+        if one.time_ms < before.time_ms - CLOCK_STEP_MS:
+            times = f"{_utc(one.time_ms)}, is before that of record {before.number}, {_utc(before.time_ms)}"
+            yield Mismatch(one.number, "", f"its time, {times}: a clock was wrong; the order of the records holds")
+
+
+def _utc(time_ms: int) -> str:
+    """Return a time to the minute; as a number where no calendar has it."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_ms / 1000))
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
 
 
 def _anchors(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.evidence.picture import SetPicture
+from orchestrator.evidence.picture import RunPicture, SetPicture
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import STATES
 from orchestrator.onnode.events import clean
@@ -86,6 +86,8 @@ _FAMILIES = {
     "last_score_seconds": "Mean time to train of the newest complete set, as the score takes it, whatever RCP and compliance say.",
     "live_set_done_runs": "Runs that are done, of each set that goes on.",
     "live_set_wanted_runs": "Runs that are wanted, of each set that goes on.",
+    "live_run_quiet_seconds": "Time without output on any node, as the loop recorded it last, of each running run.",
+    "live_run_hang_limit_seconds": "Time without output after which the loop ends a run as hung, of each running run.",
     "live_set_started_seconds": "When the first job of each set that goes on started, in seconds since 1970.",
 }
 
@@ -114,6 +116,17 @@ def _add_set(found: Mapping[str, Family], files: SetEvidence, one: SetPicture, l
         found["live_set_wanted_runs"].add(one.record.nexp, **own)
         if one.started_ms:
             found["live_set_started_seconds"].add(one.started_ms / 1000, **own)
+        for run in one.going:
+            _add_silence(found, run, own)
+
+
+def _add_silence(found: Mapping[str, Family], run: RunPicture, labels: dict[str, str]) -> None:
+    silence = run.silence.silence if run.silence else None
+    if silence is None or silence.unheard:
+        return
+    found["live_run_quiet_seconds"].add(silence.quiet_s, **labels, run=str(run.run))
+    if silence.limit_ms:
+        found["live_run_hang_limit_seconds"].add(silence.limit_s, **labels, run=str(run.run))
 
 
 def _queued(files: SetEvidence) -> Iterator[float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.silence import RunSilence, most_urgent, read_silences
 from orchestrator.evidence.state import LIVE, QUEUED, judge, queue_words
 from orchestrator.onnode.mllog_tail import telling_log
 from orchestrator.onnode.records import Finding, JobRecord, SetRecord
@@ -52,6 +53,8 @@ class RunPicture:
     """Samples per second as logged; both the last ones, while the run goes on."""
     silent_s: float | None = None
     """How long ago its log was written to, while the run goes on."""
+    silence: RunSilence | None = None
+    """As the loop recorded it last, while the run goes on; None for a loop that records none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +142,6 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
         return None
 
 
-def _hanging(files: SetEvidence, running: Sequence[RunPicture]) -> str:
-    if not running:
-        return ""
-    from orchestrator.evidence.silence import hanging
-
-    return hanging(files.layout, [(run.run, run.attempt) for run in running])
-
-
 def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
     """Return the picture of one set. `jobs` is ask_all()'s answer."""
     if files.record is None:
@@ -158,6 +153,8 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
     running = [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
+    running = _with_silences(files, running) if state == "running" else running
+    urgent = most_urgent(run.silence for run in running)
     runs = tuple({run.run: run for run in (*runs, *running)}.values())
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
@@ -167,7 +164,7 @@ def picture(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetP
         root=files.layout.root,
         set_id=files.record.set_id,
         state=state,
-        reason=reason or _hanging(files, running),
+        reason="; ".join(text for text in (reason, urgent.sentence if urgent else "") if text),
         record=files.record,
         job_id=files.job_id or (job.id if job else ""),
         job_state="no answer" if jobs is None and not files.settled else job.state if job else "",
@@ -226,6 +223,12 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         done=found.done,
         nodes=tuple(filter(is_node_name, found.nodes)),
     )
+
+
+def _with_silences(files: SetEvidence, running: list[RunPicture]) -> list[RunPicture]:
+    """Return the runs with what the loop recorded of their silence."""
+    silences = read_silences(files) if running else {}
+    return [replace(run, silence=silences.get((run.run, run.attempt))) for run in running]
 
 
 def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
@@ -306,5 +309,11 @@ def as_json(one: SetPicture) -> dict[str, Any]:
 def _run_json(run: RunPicture) -> dict[str, Any]:
     """The last rate for all of them: what the curves of `watch` are drawn from would make a stream of pictures long."""
     members = asdict(run)
-    del members["evaluations"], members["rates"]
-    return {**members, "rate": run.rates[-1] if run.rates else None}
+    del members["evaluations"], members["rates"], members["silence"]
+    silence = run.silence.silence if run.silence else None
+    return {
+        **members,
+        "rate": run.rates[-1] if run.rates else None,
+        "quiet_s": silence.quiet_s if silence and not silence.unheard else None,
+        "hang_limit_s": silence.limit_s if silence and silence.limit_ms else None,
+    }

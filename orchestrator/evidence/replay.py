@@ -2,9 +2,9 @@
 
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
 of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
-(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), that a run hangs (`hung`), goes over sockets
-(`sockets`), or could not end before the job's time limit (`late`), what is worth telling people (`notify`), why the set
-is closed (`ending`).
+(`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), how long a run may be silent (`pulse`), that it
+hangs (`hung`), goes over sockets (`sockets`), or could not end before the job's time limit (`late`), what is worth telling
+people (`notify`), why the set is closed (`ending`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from orchestrator.onnode.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.policy import place
-from orchestrator.onnode.policy.during import hung, unwanted_sockets
+from orchestrator.onnode.policy.during import hung, recorded, silence, unwanted_sockets
 from orchestrator.onnode.policy.ending import ending
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.notice import SetCounts, due
@@ -126,6 +126,14 @@ def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> 
     return event.node, next(iter(next_to_pull(standing, number(event.detail) or 0)), "")
 
 
+def _pulse(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+    found = recorded(event)
+    if found is None or settings is None:
+        return "what cannot be read", None
+    _, on_record = found
+    return on_record, silence({"": on_record.pulse}, settings, on_record.unheard)
+
+
 def _hung(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
     about = event.data()
     pulses = {node: Pulse(*one) for node, one in about["pulses"].items()}
@@ -165,6 +173,7 @@ _DECISIONS = {
     "free": _free,
     "repeated": _repeated,
     "pull": _pull,
+    "pulse": _pulse,
     "hung": _hung,
     "sockets": _sockets,
     "late": _late,

@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from orchestrator.errors import SetError
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import SCHEMA, Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, StateFile, read
+from orchestrator.onnode.records import Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, read
+from orchestrator.onnode.records import SubmissionRecord as SubmissionRecord
 
 MOST_RUNS = 9999
 MOST_ATTEMPTS = 999
-
-
-@dataclass(frozen=True, slots=True)
-class SubmissionRecord(StateFile):
-    """submissions/<k>.json: one request to the scheduler, written before it is made and again with its outcome."""
-
-    NEEDED = ("number", "state")
-
-    schema: int = SCHEMA
-    number: int = 0
-    job_name: str = ""
-    requested_ms: int = 0
-    state: str = ""
-    job_id: str = ""
-    argv: list[str] = field(default_factory=list)
-    error: str = ""
-    cancelled_ms: int = 0
-    by: dict[str, Any] = field(default_factory=dict)
-    """Who submitted: members of a lease (onnode/policy/lease.py)."""
-    ledger: str = ""
-    """The head of the set's ledger before this was asked."""
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known if the scheduler took it."""
-        return self.state in ("submitted", "refused")
 
 
 @dataclass(frozen=True, slots=True)

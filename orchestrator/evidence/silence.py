@@ -1,61 +1,117 @@
-"""Does a run that goes on still say something? Its last MLLOG record and how long ago its log grew, against its own rhythm."""
+"""How long the runs of a set have been silent by their loop's own rule, and whether the loop writes.
+
+The rule is onnode/policy/during.py. The loop records the result about once a minute (`pulse`,
+docs/events.md) and ends a run that hangs by itself; this module only reads. Event files of older
+versions have no pulses: nothing is reported of their runs.
+"""
 
 from __future__ import annotations
 
-import os
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
-from orchestrator.evidence.progress import TAIL_BYTES, read_end
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.mllog_tail import lines, telling_log
-from orchestrator.words import duration
+from orchestrator.evidence.events import event_files, parse_event
+from orchestrator.evidence.progress import age_s, read_end
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.policy.during import Silence, recorded
+from orchestrator.onnode.policy.said import line
 
-LEAST_QUIET_S = 300.0
-"""What compiles or loads may say nothing for minutes."""
-RHYTHMS = 5
-"""A log that did not grow for so many times the longest pause between its last MLLOG records may hang."""
+CAUSES = ("loop_silent", "hung", "silent")
+"""As in docs/explain.md, the most urgent first: a loop that is stuck never ends what it found hung."""
+LOOP_SILENT_S = 300.0
+"""Five pulses: the loop records one a minute, and NFS may show it a minute late."""
+TAIL_BYTES = 256 * 1024
+"""Read at the end of an event file. A pulse has 60 bytes; a run's nodes send little while it runs."""
 
 
-@dataclass(frozen=True)
-class LastWord:
-    """The end of a log that grows: the last MLLOG key ("" for none), seconds since it grew, the longest pause between records."""
+@dataclass(frozen=True, slots=True)
+class RunSilence:
+    """What the loop recorded last of a run that it watches."""
 
-    key: str
-    quiet_s: float
-    rhythm_s: float
+    run: int
+    attempt: int
+    file: Path
+    """The event file of the run's nodes."""
+    silence: Silence | None = None
+    hung: str = ""
+    """Why the loop is ending the run, "" as long as it is not."""
+    loop_s: float = 0.0
+    """Seconds since the loop wrote anything."""
 
     @property
-    def hangs(self) -> bool:
-        """Whether it is quiet for longer than its own rhythm explains."""
-        return self.quiet_s > max(LEAST_QUIET_S, RHYTHMS * self.rhythm_s)
+    def cause(self) -> str:
+        """The first of CAUSES that applies, "" for a run that is well."""
+        if self.loop_s > LOOP_SILENT_S:
+            return "loop_silent"
+        if self.hung:
+            return "hung"
+        return "silent" if self.silence is not None and self.silence.is_long else ""
 
     @property
-    def words(self) -> str:
-        last = f"; the last MLLOG key is {self.key}" if self.key else "; it has no MLLOG record yet"
-        return f"no new line for {duration(self.quiet_s)}{last}"
+    def sentence(self) -> str:
+        """The cause in words for people, "" without one."""
+        if self.cause == "hung":
+            return f"run {self.run}: {self.hung}; the loop is ending it"
+        if self.cause == "loop_silent":
+            return (
+                f"the loop is silent: it has recorded nothing for {_span(self.loop_s)} while run {self.run} is running"
+            )
+        if self.cause == "silent" and self.silence is not None:
+            quiet, limit = _span(self.silence.quiet_s), _span(self.silence.limit_s)
+            return f"run {self.run}: silent for {quiet}; ended as hung after {limit}"
+        return ""
 
 
-def last_word(log: Path) -> LastWord | None:
-    """Return what the end of a log says; None where there is no log."""
-    try:
-        quiet = max(0.0, time.time() - os.stat(log).st_mtime)
-    except OSError:
+def _span(seconds: float) -> str:
+    """Return whole minutes, or seconds below two of them: `7 min`, `90 s`. Rounded down."""
+    return f"{seconds // 60:.0f} min" if seconds >= 120 else f"{math.floor(seconds)} s"
+
+
+def most_urgent(runs: Iterable[RunSilence | None]) -> RunSilence | None:
+    """Return the run that most needs to be known about; None where all are well."""
+    ill = (run for run in runs if run is not None and run.cause)
+    return min(ill, key=lambda run: CAUSES.index(run.cause), default=None)
+
+
+def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
+    """Return what the loop of the last job recorded of each run (run, attempt) that is running."""
+    if files.job is None:
+        return {}
+    found = (_running(path) for path in event_files(files, files.job.job_id))
+    return {(run.run, run.attempt): run for run in found if run is not None}
+
+
+def _running(path: Path) -> RunSilence | None:
+    """Return the run that is running by the end of an event file; None without one or without pulses."""
+    running, silence, hung, wrote_ms, has_pulses = "", None, "", 0, False
+    for event in _last_events(path):
+        wrote_ms = event.ms
+        if event.source != "loop":
+            continue
+        if event.word == "go":
+            running, silence, hung = event.detail, None, ""
+        elif event.word == "pulse" and (pulse := recorded(event)) is not None:
+            running, silence = pulse
+            has_pulses = True
+        elif event.word == "hung":
+            hung = line(str(event.data().get("reason", "")), 300)
+        elif event.word == "stop":
+            silence = None
+        elif event.word in ("outcome", "begin"):
+            running, silence, hung = "", None, ""
+    first, _, second = running.partition(".")
+    run, attempt = number(first, 6), number(second, 6)
+    if not has_pulses or run is None or attempt is None:
         return None
-    records = list(lines(read_end(log, TAIL_BYTES)))
-    times = [ms / 1000 for one in records if isinstance(ms := one.get("time_ms"), (int, float)) and 0 < ms < 1 << 53]
-    pauses = [later - earlier for earlier, later in pairwise(times)]
-    key = str(records[-1]["key"])[:60] if records else ""
-    return LastWord(key if key.isprintable() else ascii(key), quiet, max(pauses, default=0.0))
+    # The clock of the batch host may be wrong, or that of the storage: the loop is silent by both.
+    loop_s = min(max(0.0, time.time() - wrote_ms / 1000), age_s(path))
+    return RunSilence(run, attempt, path, silence, hung, loop_s)
 
 
-def hanging(layout: Layout, going: Iterable[tuple[int, int]]) -> str:
-    """Return a sentence about the first of the runs (run, attempt) that says nothing any more, "" where all do."""
-    for run, attempt in going:
-        word = last_word(telling_log(layout, run, attempt))
-        if word is not None and word.hangs:
-            return f"run {run} may hang: {word.words}"
-    return ""
+def _last_events(path: Path) -> list[Event]:
+    lines = read_end(path, TAIL_BYTES).splitlines(keepends=True)
+    return [event for line in lines if (event := parse_event(line)) is not None]

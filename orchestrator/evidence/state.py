@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 
 from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.onnode.records import JobRecord
+from orchestrator.onnode.world import THIS, World
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ _END = {
 """How Slurm ended a job that did not close its set: the set's state, in words, and what to do before `resume`."""
 
 
-def appears_within_s(asked: SubmissionRecord) -> float:
+def appears_within_s(asked: SubmissionRecord, world: World = THIS) -> float:
     """Return for how many seconds more a submission without an outcome may make a job; at most 0 when it never did."""
-    return GRACE_S - (time.time() - asked.requested_ms / 1000)
+    return GRACE_S - (world.wall_ms() - asked.requested_ms) / 1000
 
 
 def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Job | None]:
@@ -103,10 +103,9 @@ def _in_words(text: str) -> str:
 def _unseen(files: SetEvidence, asked: SubmissionRecord) -> str:
     """Why the job of a submission may be there without being shown here; "" when it would be shown."""
     from orchestrator.evidence.lease import submitter
-    from orchestrator.onnode.lease import this_process
     from orchestrator.onnode.policy.lease import unseen
 
-    return unseen(submitter(asked), this_process(cluster=_cluster(files))) if asked.by else ""
+    return unseen(submitter(asked), THIS.holder(cluster=_cluster(files))) if asked.by else ""
 
 
 def _judge_awaited(
@@ -174,9 +173,8 @@ def _judge_working(
 def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
     """Why a job that is not shown here may be at work all the same; "" when it is gone."""
     from orchestrator.evidence.lease import held_by
-    from orchestrator.onnode.lease import this_process
 
-    viewer = this_process(cluster=_cluster(files))
+    viewer = THIS.holder(cluster=_cluster(files))
     found = held_by(files.layout, viewer, jobs)
     if found is None or found[1].gone or (files.job and found[0].job not in ("", files.job.job_id)):
         return ""

@@ -8,13 +8,13 @@ and its control characters become blanks before it is written, and nothing of it
 from __future__ import annotations
 
 import json
-import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .records import PathLike
+from .files import PathLike
+from .world import THIS, World
 
 UNIT = "\x1f"
 MAX_WORD_BYTES = 4096
@@ -104,22 +104,20 @@ def now_ms() -> int:
 class EventLog:
     """Appends to one event file. A disk that is full does not stop the loop: what finds no room is written with the next event."""
 
-    def __init__(self, path: PathLike) -> None:
-        # A torn last line of a job that was killed must not swallow our first one.
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        if os.fstat(self._fd).st_size:
-            os.write(self._fd, b"\n")
-        self._rest = bytearray()
+    def __init__(self, path: PathLike, world: World = THIS) -> None:
+        self._wall_ms, self._file = world.wall_ms, world.files.appender(path)
+        # The torn last line of a killed job must not swallow the first one of this job.
+        self._rest = bytearray(b"\n" if self._file.size() else b"")
 
     def append(self, source: str, word: str, node: str = "", detail: str | dict[str, Any] = "") -> Event:
         """Write one event and return it. `detail` as a dict becomes JSON."""
         text = json.dumps(detail, separators=(",", ":")) if isinstance(detail, dict) else clean(detail, MAX_WORD_BYTES)
-        event = Event(now_ms(), source, word, node, text)
+        event = Event(self._wall_ms(), source, word, node, text)
         if len(self._rest) < _MOST_KEPT:
             self._rest += f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode("utf-8", "replace")
         with suppress(OSError):
-            del self._rest[: os.write(self._fd, self._rest)]
+            del self._rest[: self._file.write(self._rest)]
         return event
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._file.close()

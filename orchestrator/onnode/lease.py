@@ -9,18 +9,14 @@ Whether a holder is gone is decided in policy/lease.py.
 from __future__ import annotations
 
 import json
-import os
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
 from .policy.lease import ALIVE, STALE_S, Holder, HolderVerdict, Sight, judge, same_kernel
-from .records import open_new
-from .regular import open_regular, parse
-from .system import first_line, process_start
+from .regular import parse
+from .world import THIS, World
 
 BEAT_S = 15.0
 UNREADABLE = Holder(token="?")
@@ -38,41 +34,13 @@ class HeldError(Exception):
         self.path, self.holder, self.verdict = path, holder, verdict
 
 
-def this_process(job: str = "", cluster: str = "", restart: int = 0) -> Holder:
-    """Return what is on record of this process."""
-    pid = os.getpid()
-    try:
-        pids = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        pids = ""
-    boot = first_line("/proc/sys/kernel/random/boot_id")
-    host, token = os.uname().nodename, os.urandom(8).hex()
-    return Holder(cluster, os.getuid(), host, boot, pids, pid, process_start(pid), job, restart, token)
-
-
-def lives(pid: int, start: str) -> bool:
-    """Whether a process of this kernel lives. One that /proc does not show may be another user's (hidepid)."""
-    found = process_start(pid)
-    if found:
-        return found == start
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return False  # ours, and over
-
-
-def read(path: Path) -> tuple[Holder, float] | None:
+def read(path: Path, world: World = THIS) -> tuple[Holder, float] | None:
     """Return who holds a lease and when they touched it (seconds); None when nobody does. Raises OSError.
 
-    Opened, so that NFS asks its server. One that cannot be read is held by somebody unknown, since its file's time.
+    A lease that cannot be read is held by somebody unknown, since its file's time.
     """
     try:
-        with open_regular(path) as file:
-            touched = os.fstat(file.fileno()).st_mtime
-            text = file.read(1 << 16)
+        text, touched = world.files.read_with_time(path, 1 << 16)
     except FileNotFoundError:
         return None
     try:
@@ -85,44 +53,50 @@ def read(path: Path) -> tuple[Holder, float] | None:
     return Holder(**data), touched
 
 
-def server_now(folder: Path) -> float:
+def server_now(folder: Path, world: World = THIS) -> float:
     """Return the time (seconds) of the clock that gives the files of a folder theirs. Raises OSError."""
-    probe = folder / f".clock.{os.urandom(8).hex()}"
+    probe = folder / f".clock.{world.token()}"
     try:
-        with open_new(probe) as file:
-            file.write(b"\n")
-        return probe.stat().st_mtime
+        world.files.create(probe, b"\n")
+        state = world.files.state(probe)
+        return state.mtime if state else world.wall_ms() / 1000
     finally:
-        probe.unlink(missing_ok=True)
+        world.files.remove(probe)
 
 
-def look(path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S) -> tuple[Holder, HolderVerdict] | None:
+def look(
+    path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S, world: World = THIS
+) -> tuple[Holder, HolderVerdict] | None:
     """Return who holds a lease and what has become of them; None when nobody does. Raises OSError.
 
     Who may not write in its folder has only the clock of this machine to compare with.
     """
-    found = read(path)
+    found = read(path, world)
     if found is None:
         return None
     holder, touched = found
-    process = lives(holder.pid, holder.start) if holder.pid and same_kernel(holder, viewer) else None
+    process = world.lives(holder.pid, holder.start) if holder.pid and same_kernel(holder, viewer) else None
     job = sees(holder.job) if holder.job and process is None else None
     try:
-        now = server_now(path.parent)
+        now = server_now(path.parent, world)
     except OSError:
-        now = time.time()
+        now = world.wall_ms() / 1000
     if touched - now > BEAT_S:  # of a clock that was set back meanwhile: it counts from now on
         with suppress(OSError):
-            os.utime(path)
+            world.files.touch(path)
         touched = now
     sight = Sight(process, job, now - touched)
     return holder, judge(holder, viewer, sight, stale_s)
 
 
-class Lease:
-    """A lease on `path` for `me`. `lost` is called, in another thread, when it turns out to be another's.
+Waits = Generator[float, None, "Holder | None"]
+"""Yields the time (World.now) at which it wants to look again."""
 
-    `sees` is asked about the job of a holder. `patience_s`: how long `take` waits for somebody who is alive.
+
+class Lease:
+    """A lease on `path` for `me`. `lost` is called, perhaps in another thread, when it turns out to be another's.
+
+    `sees` is asked about the job of a holder.
     """
 
     def __init__(
@@ -134,53 +108,64 @@ class Lease:
         lost: Callable[[], object] = lambda: None,
         beat_s: float = BEAT_S,
         stale_s: float = STALE_S,
+        world: World = THIS,
     ) -> None:
-        self.path, self.me = path, me
+        self.path, self.me, self._world = path, me, world
         self._sees, self._lost, self._beat_s, self._stale_s = sees, lost, beat_s, stale_s
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop: Callable[[], None] | None = None
 
     def take(self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True) -> Holder | None:
+        """Take the lease, waiting here; see `taking`."""
+        world, flow = self._world, self.taking(wait=wait, patience_s=patience_s, beat=beat)
+        while True:
+            try:
+                until = next(flow)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            world.pause(max(0.0, until - world.now()))
+
+    def taking(self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True) -> Waits:
         """Take the lease; return who had it and is gone. Raises HeldError, and OSError when it cannot be written.
 
-        `wait`: until a holder whose job is not there any more is silent for long enough; else that is told at once.
+        `wait`: until a holder whose job the scheduler does not show is silent for long enough; otherwise that is raised
+        at once. `patience_s`: how long to wait for somebody who is alive.
         """
-        mine, gone, deadline = self._beside("new"), None, time.monotonic() + patience_s
+        world, mine, gone = self._world, self._beside("new"), None
+        deadline = world.now() + patience_s
         try:
-            with open_new(mine) as file:
-                file.write((json.dumps(asdict(self.me)) + "\n").encode())
+            world.files.create(mine, (json.dumps(asdict(self.me)) + "\n").encode())
             for _ in range(100_000):
-                if linked(mine, self.path):
+                if linked(mine, self.path, world):
                     if beat:
-                        self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
-                        self._thread.start()
+                        self._stop = world.every(self._beat_s, self._beat)
                     return gone
-                found = look(self.path, self.me, self._sees, self._stale_s)
+                found = look(self.path, self.me, self._sees, self._stale_s, world)
                 if found is None:
                     continue  # released between the two looks
                 holder, verdict = found
                 if verdict.gone:
                     gone = holder
-                    self._drop(holder, mine)
+                    if not self._drop(holder, mine):
+                        yield world.now() + 0.05
                 elif wait and verdict.wait_s:
-                    time.sleep(min(verdict.wait_s, 2.0))
-                elif time.monotonic() < deadline:
-                    time.sleep(0.02)
+                    yield world.now() + min(verdict.wait_s, 2.0)
+                elif world.now() < deadline:
+                    yield world.now() + 0.02
                 else:
                     raise HeldError(self.path, holder, verdict)
             raise HeldError(self.path, UNREADABLE, HolderVerdict(ALIVE, "others keep taking it"))
         finally:
-            mine.unlink(missing_ok=True)
+            world.files.remove(mine)
 
     @property
     def mine(self) -> bool:
         """Whether the file is still this lease's. Raises OSError."""
-        found = read(self.path)
+        found = read(self.path, self._world)
         return found is not None and found[0] == self.me
 
     def confirm(self) -> None:
-        """Raise HeldError unless the lease is still ours: directly before what must not happen twice. Raises OSError."""
-        found = read(self.path)
+        """Raise HeldError unless the lease is still held: directly before a step that must not happen twice. Raises OSError."""
+        found = read(self.path, self._world)
         if found is None or found[0] != self.me:
             raise HeldError(
                 self.path, found[0] if found else UNREADABLE, HolderVerdict(ALIVE, "it took over meanwhile")
@@ -188,59 +173,60 @@ class Lease:
 
     def release(self) -> None:
         """Let go. Only the own file is removed."""
-        self._over.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(self._beat_s)
+        if self._stop is not None:
+            self._stop()
         with suppress(OSError):
             if self.mine:
-                self.path.unlink()
+                self._world.files.remove(self.path)
 
-    def _drop(self, holder: Holder, mine: Path) -> None:
+    def _drop(self, holder: Holder, mine: Path) -> bool:
         """Remove the lease of a holder who is gone, but not one that another has taken since it was read.
 
-        Of those who find it, the one that makes the guard for this holder removes it.
+        Of those who find it, the one that makes the guard for this holder removes it; False for all others.
         """
+        files = self._world.files
         guard = self.path.with_name(f".{self.path.name}.of-{holder.token if holder.token.isalnum() else 'unknown'}")
-        if not linked(mine, guard):
-            taker = look(guard, self.me, self._sees, self._stale_s)
+        if not linked(mine, guard, self._world):
+            taker = look(guard, self.me, self._sees, self._stale_s, self._world)
             if taker is not None and taker[1].gone:
-                guard.unlink(missing_ok=True)
-            time.sleep(0.05)
-            return
+                files.remove(guard)
+            return False
         try:
-            found = read(self.path)
+            found = read(self.path, self._world)
             if found is not None and found[0] == holder:
-                self.path.unlink(missing_ok=True)
+                files.remove(self.path)
         finally:
-            guard.unlink(missing_ok=True)
+            files.remove(guard)
+        return True
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")
 
-    def _beat(self) -> None:
-        while not self._over.wait(self._beat_s):
-            try:
-                if not self.mine:
-                    self._lost()
-                    return
-                os.utime(self.path)
-            except OSError:
-                continue  # the storage is away; the next beat may arrive
+    def _beat(self) -> bool:
+        """Touch the lease; False when it is another's."""
+        try:
+            if not self.mine:
+                self._lost()
+                return False
+            self._world.files.touch(self.path)
+        except OSError:
+            pass  # the storage is away; the next beat may arrive
+        return True
 
 
-def linked(source: Path, target: Path) -> bool:
+def linked(source: Path, target: Path, world: World = THIS) -> bool:
     """Make `target` with the content of `source`, complete when it appears; False where there is one. Raises OSError."""
+    files = world.files
     try:
-        os.link(source, target)
+        files.link(source, target)
     except FileExistsError:
         return False
     except OSError:  # no hard links here: the next best thing that only one can do
         try:
-            with open_new(target) as file:
-                file.write(source.read_bytes())
+            files.create(target, files.read_bytes(source))
         except FileExistsError:
             return False
         except OSError:  # half of it must not lock anybody out
-            target.unlink(missing_ok=True)
+            files.remove(target)
             raise
     return True

@@ -11,13 +11,14 @@ import errno
 import hashlib
 import json
 import os
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .records import SetRecord, checked, sync_folder
-from .regular import open_regular, parse
+from .files import HERE, Files
+from .records import SetRecord, checked
+from .regular import parse
+from .world import THIS, World
 
 NAME, LOCK = "ledger.jsonl", ".ledger.lock"
 MOST_BYTES = 256 << 20
@@ -56,13 +57,10 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
     )
 
 
-def read(root: Path) -> tuple[list[LedgerRecord], bool]:
+def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
     """Return the lines of a set's ledger, and whether the last one was never finished. Raises OSError; no ledger is no line."""
     try:
-        with open_regular(root / NAME) as file:
-            if os.fstat(file.fileno()).st_size > MOST_BYTES:
-                raise OSError(0, f"longer than {MOST_BYTES} bytes", str(root / NAME))
-            content = file.read()
+        content = files.read_bytes(root / NAME, MOST_BYTES)
     except FileNotFoundError:
         return [], False
     lines = content.split(b"\n")
@@ -75,18 +73,18 @@ def head(entries: list[LedgerRecord]) -> str:
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
 
-def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool = False) -> str:
+def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool = False, world: World = THIS) -> str:
     """Put something on record, on the disk when this returns; the new head. Raises OSError, and HeldError after PATIENCE_S.
 
     `once`: but not what is on record already.
     """
-    from .lease import Lease, this_process
+    from .lease import Lease
 
-    me = this_process(cluster=cluster)
-    lease = Lease(root / LOCK, me)
+    me = world.holder(cluster=cluster)
+    lease = Lease(root / LOCK, me, world=world)
     lease.take(patience_s=PATIENCE_S, wait=True, beat=False)
     try:
-        entries, torn = read(root)
+        entries, torn = read(root, world.files)
         if once:
             said = tuple(one for one in said if one not in [(entry.kind, entry.data) for entry in entries])
         if not said:
@@ -98,7 +96,7 @@ def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool
             number += 1
             line: dict[str, Any] = {
                 "n": number,
-                "time_ms": time.time_ns() // 1_000_000,
+                "time_ms": world.wall_ms(),
                 "kind": kind,
                 "by": by,
                 "prev": prev,
@@ -106,22 +104,14 @@ def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool
             line.update({"torn": True} if torn else {}, data=data)
             whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
             prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
-        _write(root / NAME, text, new=not entries)
+        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before
+        if world.files.append(root / NAME, text, sync=True) != len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
+        if not entries:
+            world.files.sync_folder(root)
         return f"{number} {prev}"
     finally:
         lease.release()
-
-
-def _write(path: Path, text: bytes, *, new: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        if os.write(fd, text) != len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    if new:
-        sync_folder(path.parent)
 
 
 def declaration(record: SetRecord, place: Path, inode: int) -> Said:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from .records import PathLike
+from .files import HERE, Files, PathLike
 from .regular import open_regular
 
 HEAD_BYTES, TAIL_BYTES = 64 << 10, 256 << 10
@@ -39,10 +39,10 @@ class LogEnds:
             return 0
 
 
-def read_log_ends(path: PathLike) -> LogEnds | None:
+def read_log_ends(path: PathLike, files: Files = HERE) -> LogEnds | None:
     """Return the two ends of a log, whole lines; None where it cannot be read."""
     try:
-        with open_regular(path) as file:
+        with files.open(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size <= HEAD_BYTES + TAIL_BYTES:
                 text = file.read(size)

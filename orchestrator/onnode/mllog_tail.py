@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .files import HERE, Files, PathLike
 from .layout import Layout
-from .records import PathLike, numbered
+from .records import numbered
 from .regular import open_regular
 
 TOKEN = b":::MLLOG "
@@ -81,10 +82,10 @@ class StopFinder:
         self.feed(b"\n")
 
 
-def last_status(path: PathLike, limit: int = SEARCH_BYTES) -> str:
+def last_status(path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE) -> str:
     """Return the status of the last run_stop in a log, "" without one in its last `limit` bytes."""
     try:
-        with open_regular(path) as file:
+        with files.open(path) as file:
             end = os.fstat(file.fileno()).st_size
             lowest, begun = max(0, end - limit), b""
             while end > lowest:

@@ -13,15 +13,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, TypeVar, Union
+from typing import Any, ClassVar, TypeVar
 
-from .regular import parse, read_bytes
+from .files import HERE, Files, PathLike
+from .regular import parse
 
 SCHEMA = 1
 LIMIT = 1 << 53
 """Numbers from here on are damage: no time, count or exit status is as large."""
-
-PathLike = Union[str, "os.PathLike[str]"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,32 @@ class SetRecord(StateFile):
     target_is_upper_bound: bool = False
     bundle_sha256: str = ""
     pass_env: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SubmissionRecord(StateFile):
+    """submissions/<k>.json: one request to the scheduler, written before it is made and again with its outcome."""
+
+    NEEDED = ("number", "state")
+
+    schema: int = SCHEMA
+    number: int = 0
+    job_name: str = ""
+    requested_ms: int = 0
+    state: str = ""
+    job_id: str = ""
+    argv: list[str] = field(default_factory=list)
+    error: str = ""
+    cancelled_ms: int = 0
+    by: dict[str, Any] = field(default_factory=dict)
+    """Who submitted: members of a lease (policy/lease.py)."""
+    ledger: str = ""
+    """The head of the set's ledger before this was asked."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known if the scheduler took it."""
+        return self.state in ("submitted", "refused")
 
 
 @dataclass(frozen=True)
@@ -179,24 +204,10 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 """Of each kind that was read: member -> what it must be."""
 
 
-def open_new(path: PathLike) -> BinaryIO:
-    """Make a file and open it for writing. Raises FileExistsError also where a link has the name: none is followed."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb")
-
-
-def sync_folder(path: PathLike) -> None:
-    """Have the names in a folder on the disk. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def read(kind: type[R], path: PathLike) -> R | Finding | None:
+def read(kind: type[R], path: PathLike, files: Files = HERE) -> R | Finding | None:
     """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members."""
     try:
-        data = parse(read_bytes(path))
+        data = parse(files.read_bytes(path))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -249,10 +260,10 @@ def _misfit(value: Any, word: str) -> str:
     return ""
 
 
-def write(record: StateFile, path: PathLike, *, sync: bool = True) -> None:
+def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files = HERE) -> None:
     """Write `record` to `path` through a temporary file in the same folder, renamed: a link is replaced. Raises OSError."""
     values = {name: value for name, value in asdict(record).items() if value or name not in record.SELDOM}
-    _replace(Path(path), (json.dumps(values, indent=1) + "\n").encode(), sync)
+    replace(path, (json.dumps(values, indent=1) + "\n").encode(), sync=sync, files=files)
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
@@ -272,29 +283,26 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    _replace(target, content, sync)
+    replace(target, content, sync=sync)
 
 
-def _replace(path: Path, content: bytes, sync: bool) -> None:
-    temporary = path.with_name(f".{path.name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
+def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files = HERE) -> None:
+    """Replace `path` by a new file with `content`, through a temporary name in the same folder. Raises OSError."""
+    temporary = files.temporary(path)
     try:
-        with open_new(temporary) as file:
-            file.write(content)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
+        files.create(temporary, content, sync=sync)
+        files.rename(temporary, path)
         if sync:
-            sync_folder(path.parent)
+            files.sync_folder(os.path.dirname(path) or ".")
     except OSError:
-        temporary.unlink(missing_ok=True)
+        files.remove(temporary)
         raise
 
 
-def numbered(folder: PathLike, suffix: str = ".json", prefix: str = "") -> list[int]:
+def numbered(folder: PathLike, suffix: str = ".json", prefix: str = "", files: Files = HERE) -> list[int]:
     """Return the numbers k of the files or folders `<prefix><k><suffix>` in `folder`, rising."""
     try:
-        return numbers(os.listdir(folder), suffix, prefix)
+        return numbers(files.names(folder), suffix, prefix)
     except OSError:
         return []
 

@@ -5,10 +5,11 @@ The environment of the runs likewise, as `declare -px` prints it, and reading th
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -182,13 +183,20 @@ def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[st
     return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
 
 
-def evaluate_config(bundle: Path, settings: Settings, nexp: int) -> bytes:
+def evaluate_config(bundle: Path, settings: Settings, nexp: int, *, timeless: bool = False) -> bytes:
     """Return the environment of the runs: the config evaluated once, in an empty environment, as `declare -x` lines.
 
-    Raises SettingsError with bash's own words.
+    `timeless`: with nothing in place of each time stamp, for `unique_names`. Raises SettingsError with bash's own words.
     """
     script = 'set -eu; NEXP=$2; . "$1"; export -n PWD SHLVL OLDPWD _; declare -px'
+    script = "date() { :; }; " * timeless + script
     return _bash(script, [str(bundle / settings.config_file), str(nexp)], {}, settings.config_file)
+
+
+def config(bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+    """Return the environment of the runs, and the variables in it that are new in each job. Raises SettingsError."""
+    text = evaluate_config(bundle, settings, nexp)
+    return text, unique_names(text, evaluate_config(bundle, settings, nexp, timeless=True))
 
 
 def _bash(script: str, words: Sequence[str], environment: Mapping[str, str] | None, file: str) -> bytes:
@@ -242,6 +250,23 @@ def declared(text: str) -> dict[str, str]:
             raw = _IN_ANSI.sub(_ansi, word[2:-1]) if word[:1] == b"$" else _IN_DOUBLE.sub(rb"\1", word[1:-1])
             found[name.decode()] = raw.decode("utf-8", "surrogateescape")
     return found
+
+
+def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
+    """Return the variables that are new in each job: a time stamp is part of them (`{unique: ...}` in a document)."""
+    values, constant = _declared(environment), _declared(timeless)
+    return frozenset(name for name, value in values.items() if value != constant.get(name))
+
+
+def fingerprint(environment: bytes, unique: Collection[str]) -> str:
+    """Return the SHA-256 of the variables that are not `unique`: equal in all jobs of a set that nobody edited."""
+    values = sorted(_declared(environment).items())
+    text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _declared(environment: bytes) -> dict[str, str]:
+    return declared(environment.decode("utf-8", "surrogateescape"))
 
 
 def _ansi(match: re.Match[bytes]) -> bytes:

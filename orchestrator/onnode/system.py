@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from .records import PathLike
+from .files import PathLike
 
 MAX_BYTES = 4 << 20
 """More than this no program has to say."""
@@ -66,6 +64,9 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
     The status is negative when it did not end within `seconds`, and 127 when it cannot be started. It writes to memory, not to a
     pipe: a child that it leaves behind holds nobody up.
     """
+    import signal
+    import subprocess  # not at the top: `status` and `score` import this module and start nothing
+
     with os.fdopen(os.memfd_create("answer"), "rb") as answer:
         streams: dict[str, Any] = {"stdout": answer, "stderr": answer if errors else subprocess.DEVNULL}
         try:
@@ -95,7 +96,7 @@ def process_start(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def job_state(job_id: str, seconds: float) -> str:
+def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] = ask) -> str:
     """Return what Slurm calls the state of a job, RUNNING of one without Slurm; "" when it is gone, "?" when nobody answers."""
     if local := re.match(r"local-([0-9]{1,9})-([0-9]+)", job_id):
         return "RUNNING" if process_start(int(local[1])) == local[2] else ""

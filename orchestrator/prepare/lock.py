@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.errors import InputError, SetError
-from orchestrator.onnode.lease import BEAT_S, HeldError, Lease, this_process
+from orchestrator.onnode.lease import BEAT_S, HeldError, Lease
 from orchestrator.onnode.policy.lease import STALE_S
+from orchestrator.onnode.world import THIS
 
 
 class DataLock:
@@ -17,7 +18,7 @@ class DataLock:
     """
 
     def __init__(self, path: Path, lost: Callable[[], None], *, beat_s: float = BEAT_S) -> None:
-        self.lease = Lease(path, this_process(), lost=lost, beat_s=beat_s)
+        self.lease = Lease(path, THIS.holder(), lost=lost, beat_s=beat_s)
 
     def __enter__(self) -> DataLock:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from orchestrator.resources import data_dir
@@ -50,9 +51,14 @@ class PublishedStartup:
         return f"{self.submitter} {self.name} (round {self.round}): {'; '.join(told)}"
 
 
+@cache
+def load() -> tuple[PublishedStartup, ...]:
+    """Return every published start-up time."""
+    rows = json.loads((data_dir("published") / "startup.json").read_bytes())["sets"]
+    return tuple(PublishedStartup(**row) for row in rows)
+
+
 def find(benchmark: str, round: str, system: str) -> list[PublishedStartup]:
     """Return what is known of a system of the catalogue in a benchmark and a round, such as 6.0 or 6.0.0."""
     wanted = ".".join(round.split(".")[:2])
-    rows = json.loads((data_dir("published") / "startup.json").read_bytes())["sets"]
-    found = (PublishedStartup(**row) for row in rows)
-    return [one for one in found if (one.benchmark, one.round, one.system) == (benchmark, wanted, system)]
+    return [one for one in load() if (one.benchmark, one.round, one.system) == (benchmark, wanted, system)]

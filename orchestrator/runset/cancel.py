@@ -5,32 +5,33 @@ from __future__ import annotations
 from orchestrator.errors import SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.evidence.state import appears_within_s
+from orchestrator.onnode.world import THIS, World
 from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, refuse_unseen
 from orchestrator.scheduler import Scheduler
 
 
-def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float) -> dict[str, bool]:
+def cancel(run_set: RunSet, scheduler: Scheduler, grace_s: float, world: World = THIS) -> dict[str, bool]:
     """End every job of the set that is alive; {job id: whether it is gone}, empty when there is none.
 
     Takes no lock: ending must be possible while another controller hangs. Raises SchedulerError, SchedulerUnknown, and
     SetError for a copy of a set.
     """
     refuse_copy(run_set)
-    known = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set))
+    known = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
     evidence = SetEvidence(run_set.layout.root)
     asked = evidence.submissions
     gone: dict[str, bool] = {}
     for job in known.values():
         if job.alive:
             gone[job.id] = scheduler.cancel(job.id, grace_s)
-            mark_cancelled(run_set, job.id)
-    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1]) > 0:
+            mark_cancelled(run_set, job.id, world)
+    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:
         raise SchedulerUnknown(
             f"set {run_set.name}: its submission got no answer and there is no job of it now",
             hint="one may still appear; ask again in a minute",
         )
     if not gone:
-        refuse_unseen(run_set, known)
+        refuse_unseen(run_set, known, world.holder(cluster=scheduler.cluster()), world)
     if not gone and scheduler.name == "local":
         return _left_overs(scheduler, [record.job_id for record in asked if record.job_id])
     return gone

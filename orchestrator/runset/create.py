@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import shutil
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +10,10 @@ from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import SetRecord, sync_folder, write
+from orchestrator.onnode.records import SetRecord, write
+from orchestrator.onnode.seeds import draw_root
 from orchestrator.onnode.sharing import give, show, umask_for
+from orchestrator.onnode.world import THIS, World, stamp
 from orchestrator.render import write_bundle
 
 if TYPE_CHECKING:
@@ -22,29 +21,19 @@ if TYPE_CHECKING:
 
     from orchestrator.model import Entry
 
-SEED_LIMIT = 2**31 - 2_000_001
-"""Seeds are root + 1000 x (run - 1) + attempt and have to stay below 2^31 for NumPy's and torch's 32-bit users."""
-
-
 _SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env")
 """What makes two sets the same before anything has run: the bundle holds all the rest."""
 BEING_MADE_MS = 500
 
 
-def new_set_id(system: str, workload: str, now_s: float) -> str:
+def new_set_id(system: str, workload: str, world: World = THIS) -> str:
     """`<system>-<workload>-<UTC time>-<4 hex digits>`."""
-    return f"{system}-{workload}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_s))}-{os.urandom(2).hex()}"
+    return f"{system}-{workload}-{stamp(world.wall_ms(), '%Y%m%d-%H%M%S', utc=True)}-{world.token(2)}"
 
 
-def new_root_seed() -> int:
-    """1 .. SEED_LIMIT from the system's randomness. (The modulus favours no value by more than 2^-33.)"""
-    return int.from_bytes(os.urandom(8)) % SEED_LIMIT + 1
-
-
-def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
+def describe(entry: Entry, *, nexp: int, bundle_sha256: str, world: World = THIS) -> SetRecord:
     """The record of a new set of `nexp` runs of `entry`, made now."""
-    now_s = time.time()
-    set_id = new_set_id(entry.system, entry.workload, now_s)
+    set_id = new_set_id(entry.system, entry.workload, world)
     return SetRecord(
         set_id=set_id,
         system=entry.system,
@@ -53,8 +42,8 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str) -> SetRecord:
         round=entry.round,
         ruleset=entry.ruleset,
         nexp=nexp,
-        root_seed=new_root_seed(),
-        created_ms=int(now_s * 1000),
+        root_seed=draw_root(nexp, world),
+        created_ms=world.wall_ms(),
         created_by="controller",
         job_name=f"orch-{set_id}",
         scheduler=entry.site.scheduler,
@@ -78,28 +67,30 @@ def needed_names(entry: Entry) -> list[str]:
     return sorted({*entry.pass_env, *webhook, *(mount.variable for mount in entry.mounts if mount.host is None)})
 
 
-def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path, group: str = "") -> Layout:
+def create(
+    record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path, group: str = "", world: World = THIS
+) -> Layout:
     """Make the set's folder below `log_dir` and return its layout.
 
     `bundle` is relative path -> content, as render_bundle() gives it; `group` may go on with the set. Raises
     SetError when it cannot be written; nothing is left then.
     """
     final = log_dir / record.set_id
-    temporary = log_dir / f".{record.set_id}.tmp.{os.getpid()}"
-    umask = os.umask(0o022)
+    files, temporary = world.files, log_dir / f".{record.set_id}.tmp.{world.pid}"
+    umask = world.umask(0o022)
     try:
-        os.umask(umask_for("", umask))
-        temporary.mkdir()
+        world.umask(umask_for("", umask))
+        files.make_folder(temporary)
         write_bundle(bundle, Layout(temporary).bundle)
         if group:
             give(temporary, group)
             show(Layout(temporary).bundle, group)
-        os.umask(umask_for(group, umask))
-        _make(temporary, record, final)
-        if final.exists():
+        world.umask(umask_for(group, umask))
+        _make(temporary, record, final, world)
+        if files.exists(final):
             raise FileExistsError(errno.EEXIST, "there is a set of this name", str(final))
-        os.rename(temporary, final)
-        sync_folder(log_dir)
+        files.rename(temporary, final)
+        files.sync_folder(log_dir)
     except OSError as error:
         raise _explained(error, log_dir) from error
     except LookupError as error:
@@ -112,8 +103,8 @@ def create(record: SetRecord, bundle: Mapping[str, bytes], log_dir: Path, group:
             raise _explained(error.__cause__, log_dir) from error
         raise
     finally:
-        os.umask(umask)
-        shutil.rmtree(temporary, ignore_errors=True)
+        world.umask(umask)
+        files.remove_tree(temporary)
     return Layout(final)
 
 
@@ -137,12 +128,13 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
     return None
 
 
-def _make(folder: Path, record: SetRecord, place: Path) -> None:
-    layout = Layout(folder)
+def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
+    layout, files = Layout(folder), world.files
     for directory in (layout.submissions, layout.jobs, layout.results):
-        directory.mkdir()
-    write(record, layout.set_file)
-    ledger.append(folder, ledger.declaration(record, place.absolute(), folder.stat().st_ino))
+        files.make_folder(directory)
+    write(record, layout.set_file, files=files)
+    state = files.state(folder)
+    ledger.append(folder, ledger.declaration(record, place.absolute(), state.inode if state else 0), world=world)
 
 
 def _explained(error: OSError, log_dir: Path) -> SetError:

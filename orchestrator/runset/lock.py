@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrator.errors import SetError
-from orchestrator.onnode.lease import HeldError, Lease, this_process
+from orchestrator.onnode.lease import HeldError, Lease
+from orchestrator.onnode.world import THIS, World
 
 
 class ControllerLock:
@@ -14,8 +15,8 @@ class ControllerLock:
     Call `confirm()` directly before the step that must not happen twice.
     """
 
-    def __init__(self, path: Path, cluster: str = "") -> None:
-        self.lease = Lease(path, this_process(cluster=cluster))
+    def __init__(self, path: Path, cluster: str = "", world: World = THIS) -> None:
+        self.lease = Lease(path, world.holder(cluster=cluster), world=world)
 
     def __enter__(self) -> ControllerLock:
         try:

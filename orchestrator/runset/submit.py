@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-import random
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,9 +19,11 @@ from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.onnode import bundle, ledger
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.lease import HeldError, this_process
+from orchestrator.onnode.lease import HeldError
 from orchestrator.onnode.policy.lease import Holder, unseen
 from orchestrator.onnode.records import JobRecord, numbered, write
+from orchestrator.onnode.submissions import record as write_submission
+from orchestrator.onnode.world import THIS, World
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.scheduler import Job, JobRequest, Scheduler
@@ -70,7 +70,7 @@ def submit(
     *,
     allocation: Allocation = AS_RENDERED,
     edited: bool = False,
-    pause: Callable[[float], None] = time.sleep,
+    world: World = THIS,
 ) -> SubmissionRecord:
     """Submit the set's job unless it has one, and return the record of the submission that is in force.
 
@@ -79,37 +79,30 @@ def submit(
     SchedulerError when the scheduler refused; SchedulerUnknown when it cannot be told whether there is a job now.
     """
     refuse_copy(run_set)
-    me = this_process(cluster=_cluster(run_set))
-    with ControllerLock(run_set.layout.lock, me.cluster) as lock:
-        _tidy(run_set.layout)
-        if not run_set.layout.set_file.is_file() or not run_set.layout.set_file.stat().st_size:
-            write(run_set.record, run_set.layout.set_file)  # from its declaration
-        _refuse_finished(run_set)
-        live = settle(run_set, scheduler)
+    me = world.holder(cluster=scheduler.cluster())
+    with ControllerLock(run_set.layout.lock, me.cluster, world) as lock:
+        _tidy(run_set.layout, world)
+        state = world.files.state(run_set.layout.set_file)
+        if state is None or state.is_folder or not state.size:
+            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration
+        _refuse_finished(run_set, world)
+        live = settle(run_set, scheduler, world)
         if live is not None:
             raise _already(run_set, live)
-        _verify_bundle(run_set, edited=edited)
+        _verify_bundle(run_set, edited=edited, world=world)
         request = request_for(run_set, allocation=allocation)
         record = SubmissionRecord(
-            number=_next_number(run_set.layout),
+            number=_next_number(run_set.layout, world),
             job_name=request.job_name,
-            requested_ms=_now_ms(),
+            requested_ms=world.wall_ms(),
             state="intended",
             argv=scheduler.command(request),
             by=_signature(me),
-            ledger=ledger.head(ledger.read(run_set.layout.root)[0]),
+            ledger=ledger.head(ledger.read(run_set.layout.root, world.files)[0]),
         )
-        _record(run_set, record)
+        _record(run_set, record, world)
         lock.confirm()
-        return _ask(run_set, scheduler, request, record, pause)
-
-
-def _cluster(run_set: RunSet) -> str:
-    if run_set.record.scheduler != "slurm":
-        return ""
-    from orchestrator.scheduler.slurm import cluster_name
-
-    return cluster_name()
+        return _ask(run_set, scheduler, request, record, world)
 
 
 def _signature(me: Holder) -> dict[str, Any]:
@@ -122,16 +115,16 @@ def _kept(layout: Layout) -> dict[str, str]:
     return {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes(layout.bundle))} if layout.bundle.is_dir() else {}
 
 
-def _verify_bundle(run_set: RunSet, *, edited: bool) -> None:
+def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
     """Raise SetError for a bundle that is not what was declared; with `edited` put on record that it is meant so."""
     layout, sha256 = run_set.layout, run_set.record.bundle_sha256
     if not sha256:
         return
     try:
         now = bundle.changed(bundle.hashes(layout.bundle), layout.bundle, sha256)
-        wrong = bundle.unexpected(now, bundle.accepted(ledger.read(layout.root)[0]))
+        wrong = bundle.unexpected(now, bundle.accepted(ledger.read(layout.root, world.files)[0]))
         if wrong and edited:
-            ledger.append(layout.root, ("edit", {"files": now}))
+            ledger.append(layout.root, ("edit", {"files": now}), world=world)
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
@@ -144,32 +137,37 @@ def _verify_bundle(run_set: RunSet, *, edited: bool) -> None:
         )
 
 
-def _tidy(layout: Layout) -> None:
-    """Remove what a killed controller was writing. Only the holder of the lock writes here, and that is us."""
-    for left in layout.submissions.glob(".*.tmp.*"):
-        left.unlink(missing_ok=True)
+def _tidy(layout: Layout, world: World) -> None:
+    """Remove the files that a killed controller was writing: only the holder of the lock writes here."""
+    try:
+        names = world.files.names(layout.submissions)
+    except OSError:  # what does not allow to be written to either says so then
+        return
+    for name in names:
+        if name.startswith(".") and ".tmp." in name:
+            world.files.remove(layout.submissions / name)
 
 
 def _ask(
-    run_set: RunSet, scheduler: Scheduler, request: JobRequest, record: SubmissionRecord, pause: Callable[[float], None]
+    run_set: RunSet, scheduler: Scheduler, request: JobRequest, record: SubmissionRecord, world: World
 ) -> SubmissionRecord:
     try:
-        job_id = _submit(scheduler, request, pause)
+        job_id = _submit(scheduler, request, world)
     except SchedulerUnknown as error:
-        found = _look_for(run_set, scheduler, record, (0.0, *LOOK_AGAIN_S), pause)
+        found = _look_for(run_set, scheduler, record, (0.0, *LOOK_AGAIN_S), world)
         if found is None:
-            _record(run_set, replace(record, state="unknown", error=error.message))
+            _record(run_set, replace(record, state="unknown", error=error.message), world)
             raise _unknown(run_set, error, error.message) from error
         job_id = found.id
     except SchedulerError as error:
         # A plug-in or a wrapper of the site can fail after the job was made: its word is checked before it is believed.
-        found = _look_for(run_set, scheduler, record, (0.0,), pause)
+        found = _look_for(run_set, scheduler, record, (0.0,), world)
         if found is None:
-            _record(run_set, replace(record, state="refused", error=error.message))
+            _record(run_set, replace(record, state="refused", error=error.message), world)
             raise
         job_id = found.id
     try:
-        return _record(run_set, replace(record, state="submitted", job_id=job_id))
+        return _record(run_set, replace(record, state="submitted", job_id=job_id), world)
     except SetError as error:
         raise SetError(
             f"job {job_id} was submitted, but that could not be recorded: {error.message}",
@@ -177,37 +175,37 @@ def _ask(
         ) from error
 
 
-def _submit(scheduler: Scheduler, request: JobRequest, pause: Callable[[float], None]) -> str:
+def _submit(scheduler: Scheduler, request: JobRequest, world: World) -> str:
     for pause_s in BUSY_AGAIN_S:
         try:
             return scheduler.submit(request)
         except SchedulerBusy:
-            pause(pause_s * random.uniform(0.8, 1.2))
+            world.pause(pause_s * (0.8 + 0.4 * int(world.token(4), 16) / 2**32))  # not all controllers at once
     return scheduler.submit(request)
 
 
-def settle(run_set: RunSet, scheduler: Scheduler) -> Job | None:
+def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | None:
     """Find out what became of earlier submissions, write it down, and return the job of the set that is alive, if any.
 
     Raises SchedulerUnknown when that cannot be told, also where a job of the set may be alive though it is not shown here. Call
     with the set's lock held.
     """
     open_records = [record for record in submissions(run_set.layout) if not record.settled]
-    jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set))
+    jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
     for record in open_records:
         job_id = _job_of(run_set, record, jobs)
         if job_id:
-            _record(run_set, replace(record, state="submitted", job_id=job_id))
-        elif (left_s := appears_within_s(record)) > 0:
+            _record(run_set, replace(record, state="submitted", job_id=job_id), world)
+        elif (left_s := appears_within_s(record, world)) > 0:
             raise SchedulerUnknown(
                 f"set {run_set.name}: submission {record.number} got no answer and there is no job of it yet",
                 hint=f"it may still appear; ask again in {left_s:.0f} s: orchestrator resume {run_set.layout.root}",
             )
         else:
-            _record(run_set, replace(record, state="refused", error=NEVER))
+            _record(run_set, replace(record, state="refused", error=NEVER), world)
     alive = [job for job in jobs.values() if job.alive]
     if not alive:
-        refuse_unseen(run_set, jobs)
+        refuse_unseen(run_set, jobs, world.holder(cluster=scheduler.cluster()), world)
     return alive[0] if alive else None
 
 
@@ -221,13 +219,13 @@ def refuse_copy(run_set: RunSet) -> None:
         )
 
 
-def refuse_unseen(run_set: RunSet, jobs: Mapping[str, Job]) -> None:
+def refuse_unseen(run_set: RunSet, jobs: Mapping[str, Job], viewer: Holder, world: World = THIS) -> None:
     """Raise SchedulerUnknown where a job of the set that `jobs` does not show as alive may be all the same.
 
     It holds the set, or it is of another cluster or user: nothing follows from not seeing it.
     """
-    viewer, evidence = this_process(cluster=_cluster(run_set)), SetEvidence(run_set.layout.root)
-    if (held := held_by(run_set.layout, viewer, jobs)) is not None and not held[1].gone:
+    evidence = SetEvidence(run_set.layout.root)
+    if (held := held_by(run_set.layout, viewer, jobs, world)) is not None and not held[1].gone:
         holder, verdict = held
         again = f"ask again in {verdict.wait_s:.0f} s" if verdict.wait_s else "ask where it was submitted"
         raise SchedulerUnknown(
@@ -259,13 +257,13 @@ def _recorded_jobs(layout: Layout) -> list[JobRecord]:
     return SetEvidence(layout.root).jobs
 
 
-def other_jobs(run_set: RunSet) -> list[str]:
+def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
     """Jobs to be asked for by id as well as by the set's name; refuses what this host cannot see.
 
     A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process that is becoming another
     program has no name for a moment.
     """
-    local, here = run_set.record.scheduler == "local", os.uname().nodename
+    local, here = run_set.record.scheduler == "local", world.host
     ours = {record.job_id for record in submissions(run_set.layout) if record.job_id}
     unfinished = [job for job in _recorded_jobs(run_set.layout) if not job.final]
     for job in unfinished:
@@ -295,10 +293,10 @@ def _look_for(
     scheduler: Scheduler,
     record: SubmissionRecord,
     pauses: Iterable[float],
-    pause: Callable[[float], None],
+    world: World,
 ) -> Job | None:
     for pause_s in pauses:
-        pause(pause_s)
+        world.pause(pause_s)
         try:
             jobs = scheduler.jobs(names=[record.job_name])
         except SchedulerError:
@@ -316,8 +314,11 @@ def missing_runs(run_set: RunSet) -> list[int]:
     return [run for run, record in found if record is None or not record.done]
 
 
-def _refuse_finished(run_set: RunSet) -> None:
+def _refuse_finished(run_set: RunSet, world: World) -> None:
     if not missing_runs(run_set):
+        for record in submissions(run_set.layout):  # the job left its record: no scheduler needs to answer
+            if not record.settled and (job_id := _job_of(run_set, record, {})):
+                _record(run_set, replace(record, state="submitted", job_id=job_id), world)
         raise SetError(
             f"all {run_set.record.nexp} runs of {run_set.name} are done; nothing is left to run",
             hint=f"orchestrator score {run_set.layout.root}",
@@ -344,18 +345,15 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
     )
 
 
-def _next_number(layout: Layout) -> int:
-    return max(numbered(layout.submissions), default=0) + 1
+def _next_number(layout: Layout, world: World) -> int:
+    return max(numbered(layout.submissions, files=world.files), default=0) + 1
 
 
-def _record(run_set: RunSet, record: SubmissionRecord) -> SubmissionRecord:
+def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> SubmissionRecord:
     """Write a submission, the ledger first where it is settled or cancelled; the record as it was written."""
-    path, layout = run_set.layout.submission(record.number), run_set.layout
+    path = run_set.layout.submission(record.number)
     try:
-        path.parent.mkdir(exist_ok=True)
-        if record.settled:
-            record = replace(record, ledger=_on_ledger(layout, record))
-        write(record, path)
+        return write_submission(run_set.layout, record, world=world)
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
@@ -364,23 +362,10 @@ def _record(run_set: RunSet, record: SubmissionRecord) -> SubmissionRecord:
             f"{path} cannot be written: {error.strerror or error}",
             hint=f"make room: df -h {path.parent}; quota -s" if room else f"ls -ld {path.parent}",
         ) from error
-    return record
 
 
-def _on_ledger(layout: Layout, record: SubmissionRecord) -> str:
-    """Put what became of a submission on record, once; the head of the ledger."""
-    said: ledger.Said = ("submit", {"number": record.number, "state": record.state, "job_id": record.job_id})
-    if record.cancelled_ms:
-        said = ("cancel", {"number": record.number, "job_id": record.job_id})
-    return ledger.append(layout.root, said, cluster=str(record.by.get("cluster", "")), once=True)
-
-
-def mark_cancelled(run_set: RunSet, job_id: str) -> None:
+def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:
     """Note in the submission of `job_id` that it was cancelled here: a job that never started leaves no other trace."""
     for record in submissions(run_set.layout):
         if record.job_id == job_id:
-            _record(run_set, replace(record, cancelled_ms=_now_ms()))
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+            _record(run_set, replace(record, cancelled_ms=world.wall_ms()), world)

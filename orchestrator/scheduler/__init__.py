@@ -1,8 +1,9 @@
-"""What the controller asks of a scheduler: three methods, with one query for any number of jobs.
+"""What the controller asks of a scheduler: four methods, with one query for any number of jobs.
 
     submit(JobRequest) -> job id              SchedulerError: refused. SchedulerUnknown: there may be a job now
     jobs(names=..., ids=...) -> {id: Job}     SchedulerUnknown: no answer; nothing follows from it
     cancel(job_id, grace_s) -> bool           True when the job is known to be over
+    cluster() -> str                          the name of the cluster, as a lease records it; "" without one, or an answer
 
 Job states are Slurm's words (`squeue --help`: job state codes); the local scheduler uses the same ones.
 """

@@ -79,6 +79,10 @@ class Local:
             _until(lambda: _pid(job_id) is None, grace_s)
         return _until(lambda: not _kill_members(job_id), AFTER_KILL_S)
 
+    def cluster(self) -> str:
+        """Return "": one machine is no cluster."""
+        return ""
+
 
 def _pid(job_id: str) -> int | None:
     """The pid of a job that runs, or None."""

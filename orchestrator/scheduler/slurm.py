@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cache
 
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
+from orchestrator.onnode.world import THIS, World
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
 
@@ -56,6 +56,10 @@ class Slurm:
 
     name = "slurm"
 
+    def __init__(self, world: World = THIS, ask: Callable[..., Answer] = ask) -> None:
+        """`ask` runs one of Slurm's commands: see command.ask."""
+        self._world, self._ask = world, ask
+
     def command(self, request: JobRequest) -> list[str]:
         """The sbatch call for `request`."""
         return [
@@ -76,7 +80,7 @@ class Slurm:
         exactly that. (`--export=NAME=VALUE,...` cannot carry a comma.)
         Raises SchedulerError when Slurm says no, SchedulerBusy when it says "not now", SchedulerUnknown when it cannot be told.
         """
-        answer = ask(self.command(request), timeout_s=SUBMIT_S, env=_with_cluster(request))
+        answer = self._ask(self.command(request), timeout_s=SUBMIT_S, env=_with_cluster(request))
         if answer.returncode == 0:
             return _job_id(answer)
         raise _not_taken(answer)
@@ -84,7 +88,7 @@ class Slurm:
     def test(self, request: JobRequest) -> str:
         """Return what Slurm says when and where the job could start; nothing is submitted. Raises as `submit` does."""
         argv = self.command(request)
-        answer = ask([*argv[:1], "--test-only", *argv[1:]], timeout_s=SUBMIT_S, env=_with_cluster(request))
+        answer = self._ask([*argv[:1], "--test-only", *argv[1:]], timeout_s=SUBMIT_S, env=_with_cluster(request))
         if answer.returncode != 0:
             raise _not_taken(answer)
         return answer.words
@@ -107,14 +111,14 @@ class Slurm:
         joined = ",".join(sorted(names))
         if not ids and len(joined) < NAMES_LIMIT:
             argv.append(f"--name={joined}")
-        answer = ask(argv, timeout_s=QUERY_S)
+        answer = self._ask(argv, timeout_s=QUERY_S)
         if answer.returncode != 0:
             return self._show(answer)
         return parse_queue(answer)
 
     def _show(self, failed: Answer) -> list[Job]:
         """scontrol's word where squeue has none: another program, the same controller."""
-        answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=QUERY_S)
+        answer = self._ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=QUERY_S)
         if answer.returncode != 0:
             lost = NO_CLUSTER.search(failed.stderr)
             raise unknown(failed, "squeue does not answer", hint=CLUSTER_HINT if lost else "ask again later")
@@ -129,17 +133,31 @@ class Slurm:
         if job is None or not job.alive:
             return True
         if not job.waiting:
-            _signal(["scancel", "--signal=TERM", "--batch", job_id])
+            self._signal(["scancel", "--signal=TERM", "--batch", job_id])
             if self._over(job_id, grace_s):
                 return True
-        _signal(["scancel", job_id])
+        self._signal(["scancel", job_id])
         return self._over(job_id, AFTER_KILL_S)
+
+    def cluster(self) -> str:
+        """Return the name of the cluster; "" without an answer."""
+        return cluster_name(self._ask)
+
+    def _signal(self, argv: list[str]) -> None:
+        answer = self._ask(argv, timeout_s=QUERY_S)
+        ended = re.search(r"already completing or completed|invalid job id|not running", answer.stderr, re.IGNORECASE)
+        if answer.returncode == 0 or ended:
+            return
+        if NO_ANSWER.search(answer.stderr):
+            raise unknown(answer, "scancel did not reach the Slurm controller")
+        hint = "only its owner or an operator may cancel a job"
+        raise refused(answer, "Slurm refused to cancel the job", hint=hint)
 
     def _one(self, job_id: str) -> Job | None:
         return self.jobs(ids=[job_id]).get(job_id)
 
     def _over(self, job_id: str, limit_s: float) -> bool:
-        deadline, pause_s = time.monotonic() + limit_s, 0.25
+        deadline, pause_s = self._world.now() + limit_s, 0.25
         while True:
             try:
                 job = self._one(job_id)
@@ -147,9 +165,9 @@ class Slurm:
                 job = Job(job_id, "", "UNKNOWN")  # a busy controller: keep asking until the deadline
             if job is None or not job.alive:
                 return True
-            if time.monotonic() + pause_s > deadline:
+            if self._world.now() + pause_s > deadline:
                 return False
-            time.sleep(pause_s)
+            self._world.pause(pause_s)
             pause_s = min(pause_s * 1.5, 5.0)
 
 
@@ -175,13 +193,13 @@ def _not_taken(answer: Answer) -> SchedulerError:
     )
 
 
-def cluster_name() -> str:
+def cluster_name(ask: Callable[..., Answer] = ask) -> str:
     """Return the name of the cluster that the commands talk to, as its jobs have it in SLURM_CLUSTER_NAME; "" without an answer."""
-    return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""))
+    return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""), ask)
 
 
 @cache
-def _cluster_name(path: str, conf: str) -> str:
+def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
     """Ask once for each set of commands and configuration."""
     try:
         answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
@@ -189,16 +207,6 @@ def _cluster_name(path: str, conf: str) -> str:
         return ""
     found = re.search(r"^ClusterName\s*=\s*(\S+)", answer.stdout, re.MULTILINE) if answer.returncode == 0 else None
     return found[1] if found else ""
-
-
-def _signal(argv: list[str]) -> None:
-    answer = ask(argv, timeout_s=QUERY_S)
-    ended = re.search(r"already completing or completed|invalid job id|not running", answer.stderr, re.IGNORECASE)
-    if answer.returncode == 0 or ended:
-        return
-    if NO_ANSWER.search(answer.stderr):
-        raise unknown(answer, "scancel did not reach the Slurm controller")
-    raise refused(answer, "Slurm refused to cancel the job", hint="only its owner or an operator may cancel a job")
 
 
 def _pattern(output: str) -> str:

@@ -17,6 +17,7 @@ from processes import processes_of
 from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
+from orchestrator.onnode.policy.during import Silence, recorded
 
 HANG_LIMITS = {"HANG_MULTIPLE": "2", "HANG_S": "1", "HANG_START_S": "3"}
 
@@ -25,6 +26,13 @@ def words(one: Set, word: str) -> list[dict[str, object]]:
     """The details of the events with `word` in the first job."""
     [path] = one.root.glob("events-*.tsv")
     return [event.data() for event in read_events(path) if event.word == word]
+
+
+def last_silence(one: Set, attempt: str) -> Silence:
+    """What the loop recorded last of how long an attempt was silent."""
+    [path] = one.root.glob("events-*.tsv")
+    found = [recorded(event) for event in read_events(path) if event.word == "pulse"]
+    return [pulse for pulse in found if pulse is not None and pulse[0] == attempt][-1][1]
 
 
 def hashes(one: Set) -> dict[str, str]:
@@ -49,6 +57,7 @@ def test_a_run_that_hangs_is_ended_with_evidence_and_the_set_goes_on(bundles: Bu
         assert "sleep sleep" in told
         assert "State:\tS (sleeping)" in told
     assert [detail["reason"] for detail in words(one, "hung")] == [reason.partition("; evidence")[0]]
+    assert reason.startswith(last_silence(one, "1.1").verdict)
     assert one.left_behind() == []
 
 

@@ -23,6 +23,7 @@ from orchestrator.cli import main
 from orchestrator.evidence.ledger import Mismatch, verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode import ledger
+from orchestrator.onnode.world import THIS
 from orchestrator.runset.submit import _record, mark_cancelled
 
 TOP = Path(__file__).resolve().parents[2]
@@ -38,7 +39,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert code == 0, out
     run_set = open_set(bundles.set.root)
     job = bundles.set.job["job_id"]
-    _record(run_set, SubmissionRecord(number=1, job_name="x", requested_ms=1, state="submitted", job_id=job))
+    _record(run_set, SubmissionRecord(number=1, job_name="x", requested_ms=1, state="submitted", job_id=job), THIS)
     mark_cancelled(run_set, job)
     yield bundles.set.root
     next(with_bundles, None)
@@ -109,6 +110,23 @@ def test_many_writers_at_once(one: Path) -> None:
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
     assert len(kinds(one)) == before + 40 and verify(one).problems == ()
+
+
+def test_a_clock_that_was_set_back_is_a_note(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The records of ten years ahead stay in the ledger for ever, and nobody has changed anything."""
+    text = (one / ledger.NAME).read_bytes()
+    prev, ahead = hashlib.sha256(text.splitlines()[-1]).hexdigest(), load(one)[-1]
+    for when_ms in (ahead["time_ms"] + 3650 * 86_400_000, ahead["time_ms"] + 3_600_000):
+        ahead = {**ahead, "n": ahead["n"] + 1, "prev": prev, "time_ms": when_ms, "kind": "note"}
+        line = json.dumps(ahead).encode()
+        text, prev = text + line + b"\n", hashlib.sha256(line).hexdigest()
+    (one / ledger.NAME).write_bytes(text)
+    assert main(["ledger", "verify", str(one)]) == 0
+    out = capsys.readouterr().out
+    assert f"note: clock: record {ahead['n']}: its time, 20" in out and f"of record {ahead['n'] - 1}, 20" in out
+    assert main(["ledger", "verify", str(one), "--json"]) == 0
+    told = outputs.checked(capsys.readouterr().out)
+    assert told["valid"] and [step["record"] for step in told["clock"]] == [ahead["n"]]
 
 
 # ---- attacks ----

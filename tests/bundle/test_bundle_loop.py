@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from bundle_parts import Bundles
 
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.starts import attempt_starts, differences
+
 
 def test_ten_runs(bundles: Bundles) -> None:
     code, out = bundles.make(system="local_2x2x8").run(NEXP="10")
@@ -254,6 +257,24 @@ def test_seeds_and_ports(bundles: Bundles) -> None:
     assert len(seen) == 4
     assert len({one["seed"] for one in seen.values()}) == len({one["port"] for one in seen.values()}) == 4
     assert all(10_000 <= int(one["port"]) < 32_768 for one in seen.values())
+
+
+def test_a_time_stamp_of_the_environment_is_no_difference_between_jobs(bundles: Bundles) -> None:
+    variables = 'env: {EXP_NAME: {unique: "exp-"}, LR: "0.1"}'
+    system = (
+        (bundles.folder / "systems/one_node.yaml")
+        .read_text()
+        .replace("global_batch: 8", f"global_batch: 8, {variables}")
+    )
+    (bundles.folder / "systems/one_node.yaml").write_text(system)
+    bundles.make('echo "experiment $EXP_NAME"; [[ $me != 1.1.* ]] || exit 3', nexp=1)
+    assert bundles.run(MAX_ATTEMPTS="1")[0] == 1
+    one = bundles.set
+    assert bundles.again(one)[0] == 0
+    names = {line for k in (1, 2) for line in one.log(1, k).decode().splitlines() if line.startswith("experiment exp-")}
+    starts = attempt_starts(SetEvidence(one.root))
+    assert (len(names), len(starts)) == (2, 2)
+    assert differences(starts) == []
 
 
 def test_two_sets_have_different_seeds(bundles: Bundles) -> None:

@@ -18,6 +18,17 @@ from orchestrator.onnode.records import (
     SetRecord,
     write,
 )
+from orchestrator.onnode.world import World
+
+
+class Hasty(World):
+    """This machine, but every pause is over at once."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    def pause(self, seconds: float) -> None:  # type: ignore[override]
+        self.pauses.append(seconds)
 
 
 class Clock:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,12 @@ from until import now_ms, until
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.evidence.state import GRACE_S
+from orchestrator.onnode import ledger
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.lease import this_process
+from orchestrator.onnode.policy.lease import Holder
 from orchestrator.onnode.records import read, write
+from orchestrator.onnode.submissions import settle_own
 from orchestrator.runset.submit import submissions
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm import FIELD, RECORD
@@ -86,13 +92,14 @@ from orchestrator.cli import main
 from orchestrator.runset import submit
 
 record = submit._record
-submit._record = lambda run_set, asked: os.kill(os.getpid(), 9) if asked.state == "submitted" else record(run_set, asked)
+submit._record = lambda *args: os.kill(os.getpid(), 9) if args[1].state == "submitted" else record(*args)
 main(sys.argv[1:])
 """
 
 
-def test_a_set_that_completes_by_itself_is_not_disturbed(site: Path, cli: Commands, tmp_path: Path) -> None:
-    """The job of a killed `submit` does its work: nobody trips over the intent and the lock that stay."""
+@pytest.fixture
+def complete(site: Path, tmp_path: Path) -> Path:
+    """A complete set whose `submit` was killed when the job was made, and which then had a job of its own."""
     words = ["submit", *map(str, one_node(tmp_path, site))]
     environment = os.environ | {"PYTHONPATH": str(TOP)}
     argv = [sys.executable, "-c", KILLED_BEFORE_THE_OUTCOME, *words]
@@ -101,11 +108,57 @@ def test_a_set_that_completes_by_itself_is_not_disturbed(site: Path, cli: Comman
     [root] = [path for path in (tmp_path / "sets").iterdir() if path.is_dir()]
     assert read(SubmissionRecord, root / "submissions/1.json").state == "intended"  # type: ignore[union-attr]
     until(lambda: (root / "results/result_1.txt").exists() and not Local().jobs(names=[f"orch-{root.name}"]))
-    told = cli.json("status", root)
+    return root
+
+
+def settled(root: Path) -> list[tuple[str, str]]:
+    """The submissions of a set, and in its ledger."""
+    job = next((root / "jobs").glob("*.json")).stem
+    [asked] = submissions(open_set(root).layout)
+    said = [one.data for one in ledger.read(root)[0] if one.kind == "submit"]
+    assert said == [{"number": 1, "state": "submitted", "job_id": job}]
+    assert (asked.state, asked.job_id) == ("submitted", job)
+    return [str(one) for one in verify(root).problems]
+
+
+def test_the_job_of_a_killed_submit_settles_it(complete: Path, cli: Commands) -> None:
+    """Nobody trips over the intent and the lock: they go with the job that completes the set."""
+    assert settled(complete) == [] and list(complete.glob(".*lock*")) == []
+    told = cli.json("status", complete)
     assert (told["state"], told["done"], told["findings"]) == ("complete", 1, [])
-    assert [str(one) for one in verify(root).problems] == []
-    assert cli("watch", root).code == 0 and cli("replay", root).code == 0
-    assert (root / ".controller.lock").exists()
-    assert cli("resume", root).code == 5 and "nothing is left to run" in cli.err
-    assert not (root / ".controller.lock").exists()
-    assert cli("cancel", root).code == 5 and "no job to cancel" in cli.err
+    assert cli("watch", complete).code == 0 and cli("replay", complete).code == 0
+    assert cli("resume", complete).code == 5 and "nothing is left to run" in cli.err
+    assert cli("cancel", complete).code == 5 and "no job to cancel" in cli.err
+
+
+def unsettle(root: Path, holder: Holder) -> None:
+    """Make a set what it was before its job settled the submission; `holder` has the controller's lock."""
+    [asked] = submissions(open_set(root).layout)
+    write(replace(asked, state="intended", job_id="", ledger=""), root / "submissions/1.json")
+    (root / ".controller.lock").write_text(json.dumps(asdict(holder)))
+
+
+def test_resume_settles_a_complete_set_that_its_job_could_not(complete: Path, cli: Commands) -> None:
+    """The lock of another host's controller was not old enough when the job ended."""
+    elsewhere = replace(this_process(), host="elsewhere", boot="other", pid=1)
+    unsettle(complete, elsewhere)
+    os.utime(complete / ".controller.lock", (1, 1))
+    assert cli("resume", complete).code == 5 and "nothing is left to run" in cli.err
+    assert settled(complete) == [] and list(complete.glob(".*lock*")) == []
+
+
+def test_a_job_leaves_the_submission_of_a_living_controller_alone(complete: Path) -> None:
+    unsettle(complete, this_process())
+    job = next((complete / "jobs").glob("*.json")).stem
+    settle_own(Layout(complete), job, "")
+    [asked] = submissions(open_set(complete).layout)
+    assert asked.state == "intended" and (complete / ".controller.lock").exists()
+    (complete / ".controller.lock").unlink()
+    settle_own(Layout(complete), "another", "")
+    assert settled_as(complete) == "another"
+    settle_own(Layout(complete), "a third", "")
+    assert settled_as(complete) == "another" and list(complete.glob(".*lock*")) == []
+
+
+def settled_as(root: Path) -> str:
+    return submissions(open_set(root).layout)[0].job_id

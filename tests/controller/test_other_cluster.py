@@ -9,12 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, write_set
+from controller_parts import Commands, Hasty, write_set
 
 from orchestrator.errors import SchedulerBusy
 from orchestrator.evidence.sets import SubmissionRecord, open_set
-from orchestrator.onnode.lease import this_process
 from orchestrator.onnode.records import JobRecord
+from orchestrator.onnode.world import THIS
 from orchestrator.runset.submit import BUSY_AGAIN_S, submit
 from orchestrator.scheduler import Job, JobRequest
 from orchestrator.scheduler.slurm import Slurm
@@ -29,7 +29,7 @@ QUEUE, SBATCH, CONFIG = "exit 0", "echo 7001", 'echo "ClusterName             = 
 def at_work(root: Path, *, cluster: str = "beta", uid: int = os.getuid(), age_s: float = 0) -> Path:
     """The lock of the loop of job 7, on a node of `cluster`."""
     lock = root / "loop.lock"
-    holder = replace(this_process("7", cluster), uid=uid, host="node7", boot="7", pid=4)
+    holder = replace(THIS.holder("7", cluster), uid=uid, host="node7", boot="7", pid=4)
     lock.write_text(json.dumps(asdict(holder)))
     now = lock.stat().st_mtime
     os.utime(lock, (now - age_s,) * 2)
@@ -87,7 +87,7 @@ def test_a_job_of_this_cluster_that_is_not_shown_and_silent_is_gone(tmp_path: Pa
 
 
 def test_a_submission_to_another_cluster_is_not_gone(tmp_path: Path, cli: Commands, beta: Path) -> None:
-    by = {**asdict(this_process(cluster="alpha")), "uid": os.getuid()}
+    by = {**asdict(THIS.holder(cluster="alpha")), "uid": os.getuid()}
     root = write_set(tmp_path, "s", submission=replace(ASKED, by=by))
     told = cli.json("status", root)
     assert told["state"] == "pending" and "it is of cluster alpha, and this is beta" in told["reason"]
@@ -133,11 +133,11 @@ def test_not_now_is_asked_again_with_growing_pauses(tmp_path: Path, fake: Fake, 
     fake("squeue", QUEUE)
     fake("scontrol", CONFIG)
     calls = fake("sbatch", f'(( $(wc -l <"$0.calls") > 3 )) && echo 9 && exit; echo "{said}" >&2; exit 1')
-    pauses: list[float] = []
-    record = submit(open_set(write_set(tmp_path, "s")), Slurm(), pause=pauses.append)
+    world = Hasty()
+    record = submit(open_set(write_set(tmp_path, "s")), Slurm(), world=world)
     assert (record.state, record.job_id) == ("submitted", "9")
     assert len(calls.read_text().splitlines()) == 4
-    assert pauses == sorted(pauses) and len(pauses) == 3
+    assert world.pauses == sorted(world.pauses) and len(world.pauses) == 3
 
 
 def test_not_now_for_long_is_told(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_not_now_for_long_is_told(tmp_path: Path) -> None:
         def jobs(self, **_: object) -> dict[str, Job]:
             return {}
 
-    busy, pauses = Busy(), list[float]()
+    busy = Busy()
     with pytest.raises(SchedulerBusy):
-        submit(open_set(write_set(tmp_path, "s")), busy, pause=pauses.append)
+        submit(open_set(write_set(tmp_path, "s")), busy, world=Hasty())
     assert busy.asked == len(BUSY_AGAIN_S) + 1
     assert json.loads((tmp_path / "s/submissions/1.json").read_text())["state"] == "refused"

@@ -11,17 +11,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from controller_parts import write_set
+from controller_parts import Hasty, write_set
 from until import LIMIT_S, make_older, now_ms
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
 from orchestrator.evidence.state import GRACE_S
+from orchestrator.onnode.files import Files, PathLike
 from orchestrator.onnode.lease import read as read_lease
-from orchestrator.onnode.lease import this_process
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.records import JobRecord, read, write
-from orchestrator.runset import submit as submission
+from orchestrator.onnode.world import THIS, World
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.runset.submit import job_environment, submissions, submit
 from orchestrator.scheduler import Job, JobRequest
@@ -60,9 +60,8 @@ class Cluster:
     def cancel(self, job_id: str, grace_s: float) -> bool:
         return self.known.pop(job_id, None) is not None
 
-
-def no_pause(seconds: float) -> None:
-    """The looks follow each other at once."""
+    def cluster(self) -> str:
+        return ""
 
 
 @pytest.fixture
@@ -92,12 +91,12 @@ def test_the_intent_is_on_disk_before_the_scheduler_is_asked(run_set: RunSet) ->
 
 
 def test_a_lost_answer_of_an_accepted_job_is_found_by_name(run_set: RunSet) -> None:
-    record = submit(run_set, Cluster(answer=SchedulerUnknown), pause=no_pause)
+    record = submit(run_set, Cluster(answer=SchedulerUnknown), world=Hasty())
     assert (record.state, record.job_id) == ("submitted", "101")
 
 
 def test_a_refusal_that_was_none_is_found_by_name(run_set: RunSet) -> None:
-    assert submit(run_set, Cluster(answer=SchedulerError), pause=no_pause).job_id == "101"
+    assert submit(run_set, Cluster(answer=SchedulerError), world=Hasty()).job_id == "101"
 
 
 def test_a_job_that_started_and_ended_meanwhile_is_found_by_its_own_file(run_set: RunSet) -> None:
@@ -107,28 +106,28 @@ def test_a_job_that_started_and_ended_meanwhile_is_found_by_its_own_file(run_set
             write(job, run_set.layout.job("7"))
             raise SchedulerUnknown("no answer")
 
-    assert submit(run_set, Quick(), pause=no_pause).job_id == "7"
+    assert submit(run_set, Quick(), world=Hasty()).job_id == "7"
 
 
 def test_no_answer_and_no_job_is_unknown_and_nothing_is_submitted_again(run_set: RunSet) -> None:
     cluster = Cluster(accepts=False, answer=SchedulerUnknown)
     with pytest.raises(SchedulerUnknown, match="unknown whether set .* has a job") as caught:
-        submit(run_set, cluster, pause=no_pause)
+        submit(run_set, cluster, world=Hasty())
     assert "orchestrator resume" in caught.value.hint
     assert [record.state for record in submissions(run_set.layout)] == ["unknown"]
     with pytest.raises(SchedulerUnknown, match="submission 1 got no answer"):
-        submit(run_set, cluster, pause=no_pause)
+        submit(run_set, cluster, world=Hasty())
     assert len(cluster.submitted) == 1
 
 
 def test_after_the_grace_period_an_answering_scheduler_is_believed(run_set: RunSet) -> None:
     cluster = Cluster(accepts=False, answer=SchedulerUnknown)
     with pytest.raises(SchedulerUnknown):
-        submit(run_set, cluster, pause=no_pause)
+        submit(run_set, cluster, world=Hasty())
     old(run_set)
     cluster.silent = True
     with pytest.raises(SchedulerUnknown):
-        submit(run_set, cluster, pause=no_pause)
+        submit(run_set, cluster, world=Hasty())
     assert len(cluster.submitted) == 1
     cluster.silent, cluster.accepts, cluster.answer = False, True, None
     assert submit(run_set, cluster).number == 2
@@ -138,7 +137,7 @@ def test_after_the_grace_period_an_answering_scheduler_is_believed(run_set: RunS
 def test_a_job_that_appears_late_is_adopted(run_set: RunSet) -> None:
     cluster = Cluster(accepts=False, answer=SchedulerUnknown)
     with pytest.raises(SchedulerUnknown):
-        submit(run_set, cluster, pause=no_pause)
+        submit(run_set, cluster, world=Hasty())
     cluster.known["55"] = Job("55", f"orch-{run_set.name}", "RUNNING")
     with pytest.raises(SetError, match=r"job 55 \(RUNNING\) .* is alive"):
         submit(run_set, cluster)
@@ -166,7 +165,7 @@ def test_what_a_killed_controller_was_writing_is_removed(run_set: RunSet) -> Non
 
 def test_refused_is_on_record(run_set: RunSet) -> None:
     with pytest.raises(SchedulerError, match="odd"):
-        submit(run_set, Cluster(accepts=False, answer=SchedulerError), pause=no_pause)
+        submit(run_set, Cluster(accepts=False, answer=SchedulerError), world=Hasty())
     [record] = submissions(run_set.layout)
     assert (record.state, record.error) == ("refused", "an odd answer")
 
@@ -196,14 +195,14 @@ def test_two_controllers_at_once_make_one_job(run_set: RunSet) -> None:
 
 
 def test_a_lock_of_a_dead_process_is_taken_over(run_set: RunSet) -> None:
-    stale = replace(this_process(), start="1")  # this pid, but another start time
+    stale = replace(THIS.holder(), start="1")  # this pid, but another start time
     run_set.layout.lock.write_text(json.dumps(asdict(stale)))
     assert submit(run_set, Cluster()).state == "submitted"
     assert [path.name for path in run_set.layout.root.glob(".controller*")] == []
 
 
 def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> None:
-    run_set.layout.lock.write_text(json.dumps(asdict(replace(this_process(), host="login7", boot="7", pid=4))))
+    run_set.layout.lock.write_text(json.dumps(asdict(replace(THIS.holder(), host="login7", boot="7", pid=4))))
     with pytest.raises(SetError, match="process 4 on login7"):
         submit(run_set, Cluster())
     make_older(run_set.layout.lock, STALE_S + 1)
@@ -223,7 +222,7 @@ def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet, text: str) 
 
 def test_who_lost_the_lock_does_not_submit(run_set: RunSet) -> None:
     with ControllerLock(run_set.layout.lock) as lock:
-        thief = replace(this_process(), host="elsewhere")
+        thief = replace(THIS.holder(), host="elsewhere")
         run_set.layout.lock.write_text(json.dumps(asdict(thief)))
         with pytest.raises(SetError, match="elsewhere"):
             lock.confirm()
@@ -257,13 +256,19 @@ def test_the_job_environment_is_small(run_set: RunSet) -> None:
     }
 
 
-def test_a_full_disk_before_the_submission_submits_nothing(run_set: RunSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+class FullSubmissions(Files):
+    """Storage without room for a submission."""
 
-    monkeypatch.setattr(submission, "write", full)
-    cluster = Cluster()
+    def create(self, path: PathLike, content: bytes, *, sync: bool = False) -> None:
+        if Path(path).parent.name == "submissions":
+            raise OSError(28, "No space left on device")
+        super().create(path, content, sync=sync)
+
+
+def test_a_full_disk_before_the_submission_submits_nothing(run_set: RunSet) -> None:
+    cluster, world = Cluster(), World()
+    world.files = FullSubmissions()
     with pytest.raises(SetError, match="1.json cannot be written: No space left") as caught:
-        submit(run_set, cluster)
+        submit(run_set, cluster, world=world)
     assert "df -h" in caught.value.hint
     assert cluster.submitted == []

@@ -27,7 +27,10 @@ from orchestrator.cli.pictures import left_text
 from orchestrator.evidence.picture import RunPicture, SetPicture, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
+from orchestrator.evidence.silence import RunSilence
 from orchestrator.evidence.watch import WatchAll
+from orchestrator.onnode.events import Pulse
+from orchestrator.onnode.policy.during import Silence
 from orchestrator.onnode.records import JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.words import PIPE, Screen, width_of
 
@@ -285,7 +288,10 @@ def test_a_frame_fits(tmp_path: Path, width: int, height: int) -> None:
 
 def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
     record = SetRecord(set_id="s", system="MI325X_08x08x32", benchmark="flux1", round="6.0.0", nexp=2, nodes=8)
-    run = RunPicture(1, "running", attempt=1, seconds=60.0, evaluation=Evaluation(0.7, 5, 9), silent_s=400.0)
+    silence = RunSilence(1, 1, Path("events"), Silence(Pulse(400_000, 1, 0, 0), 600_000))
+    run = RunPicture(
+        1, "running", attempt=1, seconds=60.0, evaluation=Evaluation(0.7, 5, 9), silent_s=400.0, silence=silence
+    )
     one = SetPicture(
         Path("s"),
         "s",

@@ -1,4 +1,4 @@
-"""`orchestrator explain`: the corpus of labelled failures, what is said of sets that wait, go on or hang, bounds, documents."""
+"""`orchestrator explain`: the corpus of labelled failures, what is said of sets that wait, bounds, documents."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import pytest
 from effort import lines_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from until import make_older
 
 from orchestrator.evidence.explain import UNKNOWN, explain
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
-from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
 from orchestrator.onnode.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
 from orchestrator.onnode.policy.cause import END, PROGRAM
@@ -117,27 +115,6 @@ def test_the_node_that_ended_by_itself_first_has_the_first_cause() -> None:
     found = first_cause(told, ends)
     assert found is not None and found[0] == "n2"
     assert cause_of(told, ends) == "n2: a file system is full"
-
-
-def test_a_run_that_says_nothing_any_more_may_hang(tmp_path: Path) -> None:
-    case = failures.Case("x", "hung", {0: ({"exit": 1}, "")})
-    root = tmp_path / "s"
-    failures.make_set(root, case)
-    log = root / "runs/1/attempt_1/node_0.log"
-    log.write_text(':::MLLOG {"key": "eval_start", "value": 1, "time_ms": 1790000000000, "metadata": {}}\n')
-    for name in ("runs/1/state.json", "runs/1/attempt_1/state.json", "jobs/4411.json"):
-        about = json.loads((root / name).read_text()) | {"state": "running", "outcome": "", "reason": "", "end_ms": 0}
-        about |= {"ended_ms": 0} if "ended_ms" in about else {}
-        (root / name).write_text(json.dumps(about))
-    jobs = {"4411": Job("4411", "orch-s", "RUNNING")}
-    files = SetEvidence(root)
-    assert explain(files, picture(files, jobs, Logs())).cause == "running"
-    make_older(log, 1000)
-    one = picture(files, jobs, Logs())
-    found = explain(files, one)
-    assert found.cause == "hung"
-    assert found.sentence == one.reason == "run 1 may hang: no new line for 16m40s; the last MLLOG key is eval_start"
-    assert found.next.endswith("--run 1 --attempt 1")
 
 
 @pytest.mark.parametrize("reason", ["Priority", "Nobody has seen this before"])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.onnode.settings import declared as parse
-from orchestrator.onnode.settings import shown
+from orchestrator.onnode.settings import fingerprint, shown, unique_names
 
 VALUES = st.lists(st.binary(max_size=40).map(lambda value: value.replace(b"\0", b"")), min_size=1, max_size=12)
 HARD = st.lists(
@@ -96,3 +96,16 @@ def test_long_and_torn_input_takes_no_time() -> None:
         "declare -x A=$'" * 50_000,
     ):
         assert parse(text) == {}
+
+
+def environment(**values: str) -> bytes:
+    return "".join(f'declare -x {name}="{value}"\n' for name, value in values.items()).encode()
+
+
+def test_the_fingerprint_passes_over_time_stamps_alone() -> None:
+    first, later = environment(LR="0.1", EXP="a-17", AT="18"), environment(AT="20", EXP="a-19", LR="0.1")
+    unique = unique_names(first, environment(LR="0.1", EXP="a-", AT=""))
+    assert unique == {"EXP", "AT"} and fingerprint(first, unique) == fingerprint(later, unique)
+    others = [environment(LR="0.2", EXP="a-17", AT="18"), environment(EXP="a-17", AT="18")]
+    others += [environment(LR="0.1", EXP="a-17", AT="18", MORE=""), environment(LR="0.1", EXP="a-17", AT="18", L="R")]
+    assert len({fingerprint(one, unique) for one in [first, *others]}) == 5

@@ -7,7 +7,6 @@ import os
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,16 +17,17 @@ from typing import Any
 import pytest
 from until import LIMIT_S, make_older, until
 
-from orchestrator.onnode.lease import HeldError, Lease, linked, this_process
+from orchestrator.onnode.files import open_new
+from orchestrator.onnode.lease import HeldError, Lease, linked
 from orchestrator.onnode.policy.lease import STALE_S, Holder
-from orchestrator.onnode.records import open_new
+from orchestrator.onnode.world import THIS, World
 
 TOP = Path(__file__).parents[2]
 
 
 @contextmanager
 def held(path: Path, **more: Any) -> Iterator[Lease]:
-    lease = Lease(path, this_process(), **more)
+    lease = Lease(path, THIS.holder(), **more)
     lease.take()
     try:
         yield lease
@@ -37,7 +37,7 @@ def held(path: Path, **more: Any) -> Iterator[Lease]:
 
 def someone(path: Path, **changes: object) -> Holder:
     """This process as the holder, but for `changes`; written, as if just touched."""
-    holder = replace(this_process(), token="another", **changes)  # type: ignore[arg-type]
+    holder = replace(THIS.holder(), token="another", **changes)  # type: ignore[arg-type]
     path.write_text(json.dumps(asdict(holder)))
     return holder
 
@@ -154,11 +154,18 @@ def test_a_planted_link_is_not_followed(path: Path) -> None:
     assert victim.read_text() == "mine"
 
 
-def test_age_is_measured_by_the_clock_of_the_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Future(World):
+    """This machine, with a clock that is years ahead."""
+
+    @staticmethod
+    def wall_ms() -> int:
+        return 10_000_000_000_000
+
+
+def test_age_is_measured_by_the_clock_of_the_files(path: Path) -> None:
     """A machine whose clock is wrong by a day takes nothing over."""
     someone(path, boot="another")
-    monkeypatch.setattr(time, "time", lambda: 10_000_000_000.0)
-    with pytest.raises(HeldError, match="heard of 0 s ago"), held(path):
+    with pytest.raises(HeldError, match="heard of 0 s ago"), held(path, world=Future()):
         pass
 
 
@@ -179,9 +186,10 @@ HIDDEN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from orchestrator.onnode.lease import HeldError, Lease, this_process
+from orchestrator.onnode.lease import HeldError, Lease
+from orchestrator.onnode.world import THIS
 try:
-    Lease(Path(sys.argv[2]), this_process()).take()
+    Lease(Path(sys.argv[2]), THIS.holder()).take()
 except HeldError as error:
     print(error)
 """
@@ -205,7 +213,7 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest
 
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Lease(tmp_path / "gone/lock", this_process()).take()
+        Lease(tmp_path / "gone/lock", THIS.holder()).take()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")
@@ -218,7 +226,7 @@ def test_a_disk_that_is_full_locks_nobody_out(tmp_path: Path) -> None:
                 pass
         for _ in range(2):
             with pytest.raises(OSError, match="No space left"):
-                Lease(tmp_path / "lock", this_process()).take()
+                Lease(tmp_path / "lock", THIS.holder()).take()
             assert [path.name for path in tmp_path.iterdir()] == ["fill"]
         (tmp_path / "fill").unlink()
         with held(tmp_path / "lock") as lock:

@@ -15,6 +15,7 @@ from policy_parts import settings, unit
 
 from orchestrator.onnode.deep.loop import deep_step
 from orchestrator.onnode.deep.search import DeepVerdict, Search
+from orchestrator.onnode.world import World
 
 FOUR = ["n1", "n2", "n3", "n4"]
 READY = unit(0, 0, "10.0.0.1", 4000, 5000, "")
@@ -55,6 +56,16 @@ class VirtualStep:
             self.now = deadline
 
 
+class Virtual(World):
+    """This machine, with the clock of a step."""
+
+    def __init__(self, step: VirtualStep) -> None:
+        self._step = step
+
+    def now(self) -> float:
+        return self._step.now
+
+
 def usual(node: str, request: dict[str, Any], mbps: int = 1000) -> tuple[float, str, str] | None:
     if request["do"] == "start":
         return 1, "deep-ready", READY
@@ -70,7 +81,7 @@ def drive(
     found: list[DeepVerdict] = []
 
     def driver() -> Iterator[float]:
-        found.append((yield from deep_step(step, search, table, lambda: step.now, ended)))
+        found.append((yield from deep_step(step, search, table, Virtual(step), ended)))
 
     for count, deadline in enumerate(driver()):
         assert deadline > step.now and count < 1000

@@ -17,11 +17,12 @@ from policy_parts import settings
 
 from orchestrator.onnode import records
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.lease import this_process
 from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
+from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord
 from orchestrator.onnode.system import process_start
+from orchestrator.onnode.world import THIS
 
 DAMAGE = {
     "gone": lambda path: path.unlink(),
@@ -46,9 +47,11 @@ def job(root: Path, name: str = "") -> Folder:
     bundle = root.parent / "bundle"
     bundle.mkdir(exist_ok=True)
     root.mkdir(exist_ok=True)
-    scheduler = LocalNodes({"ORCH_JOB_ID": name} if name else {}, 1)
-    mine = open_folder(bundle, settings(nexp=2, logdir=str(root.parent)), scheduler, {"ORCH_SET_DIR": str(root)})
-    mine.take(scheduler)
+    world = BatchHost()
+    world.environment = {"ORCH_SET_DIR": str(root), **({"ORCH_JOB_ID": name} if name else {})}
+    scheduler = LocalNodes(world.environment, 1, world)
+    mine = open_folder(bundle, settings(nexp=2, logdir=str(root.parent)), scheduler, world)
+    world.run(mine.taking(scheduler))
     return mine
 
 
@@ -209,6 +212,40 @@ def test_jobs_that_never_closed_are_closed(folder: Folder) -> None:
     assert records.read(JobRecord, folder.layout.job("2")) == JobRecord(job_id="2", state="complete", ended_ms=7)
 
 
+def unfinished(folder: Folder) -> list[Path]:
+    """Files as writers leave them that are killed before they rename."""
+    attempt(folder, 1, 1, "", "")
+    for place in ("nodes/n1", "preflight", "runs/1/attempt_1/hang"):
+        (folder.layout.root / place).mkdir(parents=True, exist_ok=True)
+    names = ("nodes/n1/.network.tsv.tmp.9.ab", "jobs/.7.json.tmp.9.ab", "preflight/.7.tsv.tmp.9.ab")
+    names += ("runs/1/.state.json.tmp.9.ab", "runs/1/attempt_1/.node_0.json.tmp.9.ab", ".environment.sh.tmp.9.ab")
+    names += ("runs/1/attempt_1/hang/.n1.txt.tmp.9.ab",)
+    for name in names:
+        (folder.layout.root / name).write_text("half")
+    (folder.layout.root / "nodes/n1/.hidden").write_text("somebody's")
+    return [folder.layout.root / name for name in names]
+
+
+@pytest.mark.parametrize("ended", ["by itself", "killed"])
+def test_what_killed_writers_left_unfinished_is_removed(folder: Folder, ended: str) -> None:
+    """By the job that they were of, which may be the set's last; else by the next one."""
+    left = unfinished(folder)
+    if ended == "by itself":
+        folder.let_go()
+    else:
+        folder.layout.loop_lock.unlink()
+        job(folder.layout.root).settle()
+    assert [path for path in left if path.exists()] == []
+    assert (folder.layout.root / "nodes/n1/.hidden").exists()
+
+
+def test_a_job_that_lost_the_set_removes_nothing(folder: Folder) -> None:
+    left = unfinished(folder)
+    folder.layout.loop_lock.write_text("another job's")
+    folder.let_go()
+    assert all(path.exists() for path in left)
+
+
 # ---- one job at a time ----
 
 
@@ -216,7 +253,7 @@ def locked(folder: Folder, **changes: object) -> str:
     """Make the set another job's, which lives elsewhere; the content of its lock."""
     folder.let_go()
     elsewhere: dict[str, Any] = {"boot": "another boot", "host": "elsewhere", **changes}
-    other = replace(this_process("77", "other"), **elsewhere)
+    other = replace(THIS.holder("77", "other"), **elsewhere)
     folder.layout.loop_lock.write_text(json.dumps(asdict(other)))
     return folder.layout.loop_lock.read_text()
 
@@ -232,7 +269,7 @@ def test_a_lock_that_says_nothing_is_nobodys_when_it_is_old(folder: Folder, cont
 
 
 def test_a_lock_of_a_process_that_is_over(folder: Folder) -> None:
-    locked(folder, boot=this_process().boot, pid=999_999_999, start="5")
+    locked(folder, boot=THIS.holder().boot, pid=999_999_999, start="5")
     assert job(folder.layout.root).is_mine
 
 
@@ -254,14 +291,15 @@ def test_a_job_of_another_cluster_is_never_gone(folder: Folder) -> None:
 
 
 def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
-    locked(folder, boot=this_process().boot, pid=999_999_999, start="5")
+    locked(folder, boot=THIS.holder().boot, pid=999_999_999, start="5")
     took: list[Folder] = []
 
     def take(name: str) -> None:
-        scheduler = LocalNodes({"ORCH_JOB_ID": name}, 1)
+        world = BatchHost()
+        scheduler = LocalNodes({"ORCH_JOB_ID": name}, 1, world)
         try:
-            one = Folder(folder.layout, folder.record, name)
-            one.take(scheduler)
+            one = Folder(folder.layout, folder.record, name, world)
+            world.run(one.taking(scheduler))
             took.append(one)
         except FolderError:
             pass
@@ -278,7 +316,7 @@ def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
 def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Folder) -> None:
     state = attempt(folder, 1, 1, "", "success")
     before = {path: path.read_bytes() for path in folder.layout.root.rglob("*") if path.is_file()}
-    other = json.dumps(asdict(this_process("next")))
+    other = json.dumps(asdict(THIS.holder("next")))
     folder.layout.loop_lock.write_text(other)
     for write in (
         lambda: folder.close(replace(state, state="failed", outcome="infrastructure"), None),
@@ -322,13 +360,33 @@ def test_a_set_that_was_changed_since_it_was_declared_is_refused(folder: Folder,
         job(folder.layout.root)
 
 
-@pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0), ("root_seed", 2**40)])
+@pytest.mark.parametrize(("member", "value"), [("nexp", 0), ("nexp", 10_000), ("root_seed", 0)])
 def test_a_set_with_impossible_numbers_is_refused(folder: Folder, member: str, value: int) -> None:
     folder.let_go()
     (folder.layout.root / "ledger.jsonl").unlink()
     records.write(replace(folder.record, **{member: value}), folder.layout.set_file)  # type: ignore[arg-type]
     with pytest.raises(FolderError, match="it is damaged"):
         job(folder.layout.root)
+
+
+def with_seed(folder: Folder, nexp: int, root_seed: int) -> Folder:
+    """A set as a controller declared it, opened by its next job."""
+    folder.let_go()
+    (folder.layout.root / "ledger.jsonl").unlink()
+    records.write(replace(folder.record, nexp=nexp, root_seed=root_seed), folder.layout.set_file)
+    return job(folder.layout.root)
+
+
+@pytest.mark.parametrize(("nexp", "root"), [(2, 2**31 - 2000), (2, 2**31 - 2_000_001), (2000, 2**31 - 2_000_000)])
+def test_a_root_seed_whose_seeds_fit_is_taken(folder: Folder, nexp: int, root: int) -> None:
+    assert with_seed(folder, nexp, root).record.root_seed == root
+
+
+@pytest.mark.parametrize(("nexp", "root"), [(2, 2**31 - 1999), (2001, 2**31 - 2_000_002), (9999, 2**31 - 2_000_002)])
+def test_a_root_seed_whose_seeds_overflow_is_refused(folder: Folder, nexp: int, root: int) -> None:
+    message = f"`root_seed` is {root}; seeds of {nexp} runs stay below 2.31 only up to {2**31 - 1000 * nexp}; start"
+    with pytest.raises(FolderError, match=message):
+        with_seed(folder, nexp, root)
 
 
 def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) -> None:

@@ -17,7 +17,8 @@ from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_WORDS, Group
-from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep
+from orchestrator.onnode.loop.host import BatchHost, JobStep
+from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.work import Work
 
 
@@ -26,8 +27,8 @@ def group(tmp_path: Path) -> Iterator[Group]:
     """Two nodes that are held, without a step: their words come from the test."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
-    job = Work(tmp_path, settings(), Layout(tmp_path), {})
-    job.scheduler, job.job_id, job.events = LocalNodes({}, 2), "1", EventLog(tmp_path / "events")
+    job = Work(tmp_path, settings(), Layout(tmp_path), world := BatchHost())
+    job.scheduler, job.job_id, job.events = LocalNodes({}, 2, world), "1", EventLog(tmp_path / "events")
     held = Group(job, ["n0", "n1"])
     held.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
     yield held
@@ -81,7 +82,7 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
 def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group) -> None:
     group.settings = replace(group.settings, container_start_s=-29, pull="missing", pull_minutes=1, pull_at_once=1)
     sent: list[object] = []
-    group.step = cast(NodeStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append))
+    group.step = cast(JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append))
     for node in ("n0", "n1"):
         group.take(f"lacks\t{node}\t".encode())
     waiting = group.hear("ready", ["n0", "n1"])

@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 from until import LIMIT_S, bounded, until
 
-from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow, LocalNodes, NodeStep, Reactor, together
+from orchestrator.onnode.loop.host import BatchHost, NodeStep, Reactor
+from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow, LocalNodes, together
 from orchestrator.onnode.waiting import MAX_LINE
+from orchestrator.onnode.world import THIS
 
 
 @dataclass
 class Nodes:
     """Steps of one test, and what came from them."""
 
+    world: BatchHost
     reactor: Reactor
     lines: list[bytes] = field(default_factory=list)
     complaints: list[bytes] = field(default_factory=list)
@@ -32,8 +35,8 @@ class Nodes:
         names = [f"n{one}" for one in range(nodes)]
         code = f"import os, sys, time, signal\nname = os.environ['ORCH_NODE']\n{program}"
         argv = [sys.executable, "-I", "-S", "-c", code]
-        scheduler, environment = LocalNodes({}, nodes), {"PATH": os.environ["PATH"]}
-        step = NodeStep(self.reactor, scheduler, names, argv, environment, self.lines.append, self.complaints.append)
+        commands, environment = LocalNodes({}, nodes, THIS).commands(names, argv), {"PATH": os.environ["PATH"]}
+        step = NodeStep(self.reactor, names, commands, environment, self.lines.append, self.complaints.append)
         self.steps.append(step)
         return step
 
@@ -52,7 +55,8 @@ class Nodes:
 def nodes() -> Iterator[Nodes]:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
-    made = Nodes(Reactor())
+    world = BatchHost()
+    made = Nodes(world, world.reactor(lambda: None))
     yield made
     for step in made.steps:
         step.kill()
@@ -149,8 +153,11 @@ def test_what_holds_the_output_open_does_not_outlive_the_step(nodes: Nodes) -> N
 RECYCLED = """
 import os, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
-from orchestrator.onnode.loop.nodes import LocalNodes, NodeStep, Reactor
-step = NodeStep(Reactor(), LocalNodes({}, 1), ["n0"], ["sh", "-c", "exit 0"], {"PATH": os.environ["PATH"]}, print, print)
+from orchestrator.onnode.loop.host import NodeStep, Reactor
+from orchestrator.onnode.loop.nodes import LocalNodes
+from orchestrator.onnode.world import THIS
+commands = LocalNodes({}, 1, THIS).commands(["n0"], ["sh", "-c", "exit 0"])
+step = NodeStep(Reactor(), ["n0"], commands, {"PATH": os.environ["PATH"]}, print, print)
 ended = step.processes[0].pid
 while step.running:
     time.sleep(0.01)
@@ -188,7 +195,7 @@ def test_signals_are_taken_in_by_the_flow(nodes: Nodes) -> None:
             yield time.monotonic() + LIMIT_S
         return "done"  # type: ignore[return-value]
 
-    assert nodes.reactor.run(flow()) == "done"  # type: ignore[arg-type]
+    assert nodes.world.run(flow()) == "done"  # type: ignore[arg-type]
     assert told[-1] == {signal.SIGUSR1, signal.SIGTERM}
 
 
@@ -199,7 +206,7 @@ def test_a_flow_is_resumed_at_its_time(nodes: Nodes) -> None:
         yield began + 0.1
         yield began - 10
 
-    assert nodes.reactor.run(flow()) is None  # type: ignore[arg-type]
+    assert nodes.world.run(flow()) is None  # type: ignore[arg-type]
     assert time.monotonic() >= began + 0.1
 
 
@@ -215,13 +222,13 @@ def test_flows_go_on_side_by_side(nodes: Nodes) -> None:
         return name  # type: ignore[return-value]
 
     def three(error: Exception | None = None) -> object:
-        return nodes.reactor.run(together([flow("a", 9), flow("b", 0, error), flow("c", 4)]))  # type: ignore[list-item]
+        return nodes.world.run(together([flow("a", 9), flow("b", 0, error), flow("c", 4)]))  # type: ignore[list-item]
 
     assert three() == ["a", "b", "c"] and order == ["b", "c", "a"]
     with pytest.raises(LookupError):
         three(LookupError("what the first one raised"))
     assert order[3:] == ["b", "c", "a"], "the others have come to their end"
-    assert nodes.reactor.run(together([])) == []
+    assert nodes.world.run(together([])) == []
 
 
 def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Nodes) -> None:
@@ -239,10 +246,10 @@ def test_what_waits_for_another_flow_goes_on_as_soon_as_that_says_so(nodes: Node
         nodes.reactor.wake()
 
     with bounded():  # a flow that nobody resumes waits for an hour
-        nodes.reactor.run(together([waits("third", "second"), waits("second", "first"), begins()]))
+        nodes.world.run(together([waits("third", "second"), waits("second", "first"), begins()]))
     assert done == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize("job_id", ["", "local", "local-1", "local-1-1", "other-1-1", "local-" + "9" * 50])
 def test_of_a_job_that_is_none_of_slurms_slurm_is_not_asked(job_id: str) -> None:
-    assert LocalNodes({}, 1).sees(job_id) is None
+    assert LocalNodes({}, 1, THIS).sees(job_id) is None

@@ -15,6 +15,7 @@ from policy_parts import settings
 from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.hold import Group
+from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import Flow, SlurmNodes
 from orchestrator.onnode.loop.work import Work
 
@@ -46,9 +47,11 @@ def program(path: Path, text: str) -> None:
 def failed(place: Path, words: str, *, over: bool, seconds: float = 20) -> dict[str, tuple[str, str]]:
     """Have srun say `words`, and end if it is `over`; return the nodes that failed by then."""
     program(place / "srun", f"cat >&2 <<'END'\n{words}\nEND\n{'exit 1' if over else 'exec sleep 60'}")
-    environment = {**os.environ, "SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n[1-3]"}
-    work = Work(place, settings(nnodes=3, container_start_s=60, preflight_run=0), Layout(place), environment)
-    work.scheduler, work.job_id, work.events = SlurmNodes(environment), "4", EventLog(place / "events-4.tsv")
+    world = BatchHost()
+    world.environment |= {"SLURM_JOB_ID": "4", "SLURM_JOB_NODELIST": "n[1-3]"}
+    work = Work(place, settings(nnodes=3, container_start_s=60, preflight_run=0), Layout(place), world)
+    work.scheduler, work.job_id = SlurmNodes(world.environment, world), "4"
+    work.events = EventLog(place / "events-4.tsv")
     (place / "nodes").mkdir()
     group = Group(work, NODES)
     group.note("hold", detail={"generation": 1, "nodes": NODES})
@@ -61,7 +64,7 @@ def failed(place: Path, words: str, *, over: bool, seconds: float = 20) -> dict[
                 break
             yield min(at, until)
 
-    work.reactor.run(flow())
+    world.run(flow())
     assert group.step is not None
     group.step.kill()
     return group.standing.failed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from policy_parts import settings
 
 from orchestrator.onnode.events import NetworkUse, Pulse
-from orchestrator.onnode.policy.during import hung, on_sockets, stands_out, unwanted_sockets
+from orchestrator.onnode.policy.during import hung, on_sockets, silence, stands_out, unwanted_sockets
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 
 LIMITS = settings(hang_multiple=3, hang_s=1200, hang_start_s=5400)
@@ -73,6 +73,25 @@ def test_one_line_anywhere_is_a_sign_of_life(seconds: float, interval: float, ot
 
 def test_zero_switches_it_off() -> None:
     assert hung({"a": Pulse(10**9, 1, 1000, 0)}, settings(hang_multiple=0, hang_s=1, hang_start_s=1)) == ""
+
+
+PULSES = st.builds(
+    Pulse, st.integers(0, 10**7), st.integers(0, 1), st.integers(0, 10**6) | st.just(0), st.integers(0, 1)
+)
+
+
+@given(st.dictionaries(st.sampled_from(FOUR), PULSES, min_size=1))
+def test_the_pulse_of_the_whole_run_gives_the_verdict_of_its_nodes(pulses: dict[str, Pulse]) -> None:
+    """That pulse alone is on record, and the decision is made of it again."""
+    run = silence(pulses, LIMITS)
+    assert silence({"": run.pulse}, LIMITS) == run
+    assert hung(pulses, LIMITS) == run.verdict
+    assert run.is_long or not run.hangs
+
+
+def test_no_limit_applies_before_every_node_has_sent_a_pulse() -> None:
+    assert silence({"a": Pulse(10**9, 1, 1000, 0)}, LIMITS, unheard=1).limit_ms == 0
+    assert silence({}, LIMITS, unheard=4) == (Pulse(0, 0, 0, 0), 0, 4)
 
 
 @pytest.mark.parametrize(

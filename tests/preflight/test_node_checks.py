@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from processes import processes_of, see_them_go
 from until import LIMIT_S, make_older, until
 
 from orchestrator.onnode.agent.checks import Checks
-from orchestrator.onnode.agent.leftovers import remove_folder
+from orchestrator.onnode.agent.leftovers import open_channel, remove_folder
 
 
 def test_every_check_has_one_row_and_a_short_line(node: Node) -> None:
@@ -500,6 +501,31 @@ def test_a_folder_whose_owner_has_made_it_anew_stays(node: Node) -> None:
     (node.channel("5") / "hold_pid").write_text(f"{dead_pid()}\n")
     remove_folder(str(node.channel("5")))
     assert not node.channel("5").exists()
+
+
+def test_a_folder_that_never_had_a_holder_is_removed_after_a_day(node: Node) -> None:
+    """Its agent was killed before it wrote hold_pid. Until then it may be about to."""
+    for job, age_s in {"5": 2 * 86400, "6": 0, "7": 2 * 86400}.items():
+        node.write(f"tmp/{node.channel(job).name}/results/file", "x")
+        make_older(node.channel(job), age_s)
+    row = node.check().rows["leftovers"]
+    assert (row.verdict, row.text) == ("pass", f"removed what an ended job left: {node.channel('5').name}")
+    assert [node.channel(job).exists() for job in "567"] == [False, True, True]
+
+
+def test_no_folder_is_left_on_a_file_system_that_is_full(node: Node) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with node.environment():
+        real = node.real()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError):
+            open_channel(real)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list((node.top / "tmp").iterdir()) == []
+    open_channel(real)
+    assert (node.channel("7") / "hold_pid").exists()
 
 
 def test_pipes_of_earlier_versions(node: Node) -> None:

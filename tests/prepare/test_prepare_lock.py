@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError, SetError
-from orchestrator.onnode.lease import this_process
+from orchestrator.onnode.world import THIS
 from orchestrator.prepare.lock import DataLock
 
 
@@ -29,7 +29,7 @@ def test_a_second_one_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
 
 def test_who_lost_it_does_not_go_on(tmp_path: Path) -> None:
     with DataLock(tmp_path / "lock", nothing) as lock:
-        (tmp_path / "lock").write_text(json.dumps(asdict(replace(this_process(), host="node9"))))
+        (tmp_path / "lock").write_text(json.dumps(asdict(replace(THIS.holder(), host="node9"))))
         with pytest.raises(SetError, match="on node9; it took over"):
             lock.confirm()
 

@@ -49,10 +49,13 @@ def shifted(content: bytes, days: int) -> bytes:
 
 
 def test_a_complete_set_passes_the_official_checker(
-    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "AMD"
+    out, here = tmp_path / "AMD", tmp_path / "where the user is"
+    here.mkdir()
+    monkeypatch.chdir(here)
     assert package(whole_set, out, "--verify") == 0
+    assert not list(here.iterdir())  # the checker writes package_checker.log into its current folder
     assert "package checker, round 5.1.0: no errors" in capsys.readouterr().out
     assert sorted(path.name for path in (out / RESULTS).iterdir()) == sorted(
         f"result_{index}.txt" for index in range(10)

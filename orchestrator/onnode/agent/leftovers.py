@@ -46,7 +46,13 @@ def open_channel(node: Node) -> None:
     if os.path.lexists(node.channel):
         remove_folder(node.channel, held=True)
     os.mkdir(node.channel, 0o700)
-    write_bytes(f"{node.channel}/hold_pid", f"{os.getpid()} {process_start(os.getpid())}\n".encode(), sync=False)
+    me = f"{os.getpid()} {process_start(os.getpid())}\n"
+    try:
+        write_bytes(f"{node.channel}/hold_pid", me.encode(), sync=False)
+    except OSError:  # full: without hold_pid nobody would take the folder for theirs
+        with suppress(OSError):
+            os.rmdir(node.channel)
+        raise
 
 
 def close_channel(node: Node) -> None:
@@ -103,11 +109,19 @@ def _abandoned(node: Node) -> tuple[list[str], list[str]]:
     gone, alive, own = [], [], os.path.basename(node.channel)
     for name in sorted(entries(node.channels)):
         if name.startswith(f"orch-{os.getuid()}-") and name != own:
-            words, lives = holder(f"{node.channels}/{name}")
+            folder = f"{node.channels}/{name}"
+            words, lives = holder(folder)
             alive += [name] if lives else []
-            if words and not lives and not name.startswith(own[: -len(node.name)]):
-                gone.append(f"{node.channels}/{name}")
+            left = not lives if words else _is_old(folder, stat.S_IFDIR)  # killed before it wrote hold_pid
+            if left and not name.startswith(own[: -len(node.name)]):
+                gone.append(folder)
     return gone, [own, *alive]
+
+
+def _is_old(path: str, kind: int) -> bool:
+    """Return whether a file of this user and of this type has not changed for a day."""
+    found, changed_s = _own(path)
+    return found == kind and time.time() - changed_s > _DAY_S
 
 
 # ---- the check -------------------------------------------------------------------------------------------------------
@@ -147,8 +161,7 @@ def _files(node: Node) -> Iterator[str]:
     folders, alive = _abandoned(node)
     yield from folders
     for path in (f"{node.channels}/{name}" for name in sorted(entries(node.channels)) if name.startswith("orch-pipe.")):
-        kind, changed_s = _own(path)
-        if kind == stat.S_IFIFO and time.time() - changed_s > _DAY_S:  # a pipe of ours has a name for a moment only
+        if _is_old(path, stat.S_IFIFO):  # a pipe of ours has a name for a moment only
             yield path
     # Files in shared memory are named like the folder of their holder, or so with a dot and more behind it.
     shm = f"{node.dev}/shm"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 from ..events import NetworkUse, Pulse
 from ..mllog_tail import TOKEN, StopFinder, lines
@@ -21,16 +22,17 @@ _OTHER = re.compile(rb"NET/IB ?: No device found|Using network (?:Fast)?Socket|v
 class RunOutput(StopFinder):
     """Takes what a run prints, piece by piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._looked, self._quiet_s, self._bytes = time.monotonic(), 0.0, 0
+        self._clock = clock
+        self._looked, self._quiet_s, self._bytes = clock(), 0.0, 0
         self._began = self._interval_s = 0.0
         """When run_start or the last evaluation was logged; the longest time between two of these."""
         self._processes: dict[bytes, bytes] = {}
         """Process -> b"" when it uses RDMA, else the first line that says something else."""
 
     def feed(self, piece: bytes) -> None:
-        self._looked, self._quiet_s = time.monotonic(), 0.0
+        self._looked, self._quiet_s = self._clock(), 0.0
         self._bytes += len(piece)
         super().feed(piece)
 
@@ -68,7 +70,7 @@ class RunOutput(StopFinder):
 
     def pulse(self) -> Pulse:
         """Return what it tells now."""
-        now = time.monotonic()
+        now = self._clock()
         self._quiet_s += min(now - self._looked, MOST_STEP_S)
         self._looked = now
         ms = int(1000 * self._quiet_s), int(self._began > 0), int(1000 * self._interval_s)

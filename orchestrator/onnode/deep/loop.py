@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..events import UNIT, clean, number, parse_word
-from ..loop.nodes import Flow, NodeStep, node_command
+from ..loop.nodes import Flow, node_command
 from ..loop.work import Work
+from ..world import THIS, World
 from .search import DeepVerdict, GroupResult, Round, Search
 
 Moments = Generator[float, None, None]
@@ -31,7 +31,8 @@ class DeepStep:
         own = {"ORCH_SET_DIR": str(job.layout.root), "ORCH_JOB_ID": job.job_id, "MASTER_ADDR": nodes[0]}
         own["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
         argv, environment = node_command(job.settings.python, job.bundle, "deep"), {**job.environment, **own}
-        self.step = NodeStep(job.reactor, job.scheduler, nodes, argv, environment, self._take, self._complain)
+        commands = job.scheduler.commands(nodes, argv)
+        self.step = job.world.start(job.reactor, nodes, commands, environment, self._take, self._complain)
         self.send, self.close = self.step.send, self.step.end_input
 
     def _take(self, line: bytes) -> None:
@@ -51,7 +52,7 @@ def measure(job: Work, nodes: Sequence[str], table: Path | None = None) -> Flow:
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)
     try:
-        return (yield from deep_step(step, search, table, ended=lambda: bool(job.ending)))
+        return (yield from deep_step(step, search, table, job.world, ended=lambda: bool(job.ending)))
     finally:
         step.step.kill()
 
@@ -60,18 +61,19 @@ def deep_step(
     step: DeepStep,
     search: Search,
     table: Path,
-    clock: Callable[[], float] = time.monotonic,
+    world: World = THIS,
     ended: Callable[[], bool] = lambda: False,
 ) -> Generator[float, None, DeepVerdict]:
-    """Measure until the search is over, and return its verdict. Yields times of `clock`.
+    """Measure until the search is over, and return its verdict. Yields times of World.now.
 
     It wants to be resumed when a word came, when the step or the set ended, and at that time. On return the input of the step is
     closed and its nodes had ten seconds to let go; where `step.alive` is still true they have to be ended by force.
     """
-    began, driver = clock(), _Driver(step, search, table, clock, ended)
+    clock = world.now
+    began, driver = clock(), _Driver(step, search, table, world, ended)
     try:
-        table.parent.mkdir(parents=True, exist_ok=True)
-        table.write_text("round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\n")
+        world.files.make_folder(table.parent, parents=True, exist_ok=True)
+        world.files.write(table, b"round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\n")
     except OSError as error:
         verdict = search.skipped(f"cannot write to {table.parent}: {error.strerror}")
     else:
@@ -93,10 +95,9 @@ def _given(name: str, default: int) -> int:
 
 
 class _Driver:
-    def __init__(
-        self, step: DeepStep, search: Search, table: Path, clock: Callable[[], float], ended: Callable[[], bool]
-    ) -> None:
-        self.step, self.search, self.table, self.clock, self.ended = step, search, table, clock, ended
+    def __init__(self, step: DeepStep, search: Search, table: Path, world: World, ended: Callable[[], bool]) -> None:
+        self.step, self.search, self.table, self.ended = step, search, table, ended
+        self.clock, self.files = world.now, world.files
         self.address: dict[str, str] = {}
         self.tcp_port: dict[str, int] = {}
         self.torch_port: dict[str, int] = {}
@@ -187,8 +188,7 @@ class _Driver:
             for group, one in zip(self.wanted.groups, self.results)
         )
         try:
-            with open(self.table, "a") as file:
-                file.writelines(lines)
+            self.files.append(self.table, "".join(lines).encode())
         except OSError:  # a full disk does not change what was measured
             pass
 

@@ -7,26 +7,30 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
-import shutil
-import time
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from .. import bundle as bundle_files
-from .. import ledger, records, regular, sharing
-from ..events import now_ms, number
+from .. import ledger, records, sharing
+from ..events import number
+from ..files import Files
 from ..layout import Layout
-from ..lease import HeldError, Lease, this_process
+from ..lease import HeldError, Lease, server_now
 from ..mllog_tail import last_status
+from ..policy.lease import STALE_S
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
+from ..seeds import draw_root, largest_root, seed_of
 from ..settings import Settings
-from .nodes import Nodes
+from ..submissions import settle_own
+from ..world import THIS, World, stamp
+from .host import BatchHost
+from .nodes import Flow, Nodes
 
-MAX_SEED = 2_145_483_646
 NO_ROOM = "disk full, quota, or the folder is gone"
+_OF_LOCKS = re.compile(r"\.(?:clock\.|.*\.lock\.(?:new\.|of-))")
 
 
 class FolderError(Exception):
@@ -40,15 +44,20 @@ class Folder:
     layout: Layout
     record: SetRecord
     job_id: str
+    world: World = THIS
     lease: Lease | None = None
     head: str = ""
     """Of the ledger, after what this job put on record."""
     _known: dict[tuple[str, object, object], ledger.LedgerRecord] = field(default_factory=dict)
 
+    @property
+    def files(self) -> Files:
+        return self.world.files
+
     # ---- runs and attempts ----
 
     def run_state(self, run: int) -> RunRecord | None:
-        found = records.read(RunRecord, self.layout.run_state(run))
+        found = records.read(RunRecord, self.layout.run_state(run), self.files)
         return found if isinstance(found, RunRecord) else None
 
     def is_done(self, run: int) -> bool:
@@ -60,21 +69,31 @@ class Folder:
         return [run for run in range(1, self.record.nexp + 1) if not self.is_done(run)]
 
     def last_attempt(self, run: int) -> int:
-        return max(records.numbered(self.layout.run(run), "", "attempt_"), default=0)
+        return max(self._attempts(run), default=0)
+
+    def has_results(self) -> bool:
+        """Whether a run has a published result."""
+        return any(self.files.has_name(self.layout.result(run)) for run in range(1, self.record.nexp + 1))
+
+    def _attempts(self, run: int) -> list[int]:
+        return records.numbered(self.layout.run(run), "", "attempt_", self.files)
+
+    def _ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
+        return records.numbered(self.layout.attempt(run, attempt), suffix, "node_", self.files)
 
     def begin(self, state: RunRecord) -> None:
         """Make the folder of an attempt and say that it runs. Raises FolderError, OSError."""
         self.check_mine()
-        self.layout.attempt(state.run, state.attempt).mkdir()
+        self.files.make_folder(self.layout.attempt(state.run, state.attempt))
         for path in self._states(state):
-            records.write(state, path, sync=False)
+            self._write(state, path, sync=False)
         self.record_that(_began(state))
 
     def record_that(self, *said: ledger.Said) -> None:
         """Put something into the set's ledger. Raises OSError."""
         cluster = self.lease.me.cluster if self.lease else ""
         try:
-            self.head = ledger.append(self.layout.root, *said, job=self.job_id, cluster=cluster)
+            self.head = ledger.append(self.layout.root, *said, job=self.job_id, cluster=cluster, world=self.world)
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
 
@@ -86,7 +105,7 @@ class Folder:
         """
         found = bundle_files.hashes(self.layout.bundle)
         now = bundle_files.changed(found, self.layout.bundle, self.record.bundle_sha256)
-        if wrong := bundle_files.unexpected(now, bundle_files.accepted(ledger.read(self.layout.root)[0])):
+        if wrong := bundle_files.unexpected(now, bundle_files.accepted(ledger.read(self.layout.root, self.files)[0])):
             raise FolderError(
                 f"the bundle was edited since it was declared: {', '.join(wrong[:8])}; if that is meant: "
                 f"orchestrator resume {self.layout.root} --edited"
@@ -109,48 +128,55 @@ class Folder:
         else:
             self.record_that(_ended(state))
         for path in self._states(state):
-            records.write(state, path)
+            self._write(state, path)
+
+    def _write(self, record: records.StateFile, path: Path, *, sync: bool = True) -> None:
+        records.write(record, path, sync=sync, files=self.files)
 
     def _states(self, state: RunRecord) -> tuple[Path, Path]:
         return self.layout.attempt_state(state.run, state.attempt), self.layout.run_state(state.run)
 
     def _publish(self, run: int, attempt: int, rank: int, *said: ledger.Said) -> None:
         """Make a log the result of its run. `said` and the result are put on record before."""
-        result, temporary = self.layout.result(run), self.layout.run(run) / f".result.tmp.{os.urandom(8).hex()}"
+        result, temporary = self.layout.result(run), self.layout.run(run) / f".result.tmp.{self.world.token()}"
         try:
-            with records.open_new(temporary) as out:
-                with suppress(FileNotFoundError), regular.open_regular(self.layout.cache_log(run, attempt)) as log:
-                    shutil.copyfileobj(log, out, 1 << 20)
-                with regular.open_regular(self.layout.node_log(run, attempt, rank)) as log:
-                    shutil.copyfileobj(log, out, 1 << 20)
-                out.flush()
-                os.fsync(out.fileno())
+            self.files.join(temporary, (self.layout.cache_log(run, attempt), self.layout.node_log(run, attempt, rank)))
             self.check_mine()  # the log may be long
-            if os.path.lexists(result):
+            if self.files.has_name(result):
                 raise FolderError(f"{result} is there already; a published result is never replaced")
-            self.record_that(*said, _result(temporary, run, attempt, rank))
-            _put_in_place(temporary, result)
+            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))
+            self._put_in_place(temporary, result)
         finally:
-            temporary.unlink(missing_ok=True)
+            self.files.remove(temporary)
         self.link(run)
+
+    def _put_in_place(self, temporary: Path, result: Path) -> None:
+        """Give a result its name, unless there is one already. Raises FolderError, OSError."""
+        try:
+            self.files.link(temporary, result)  # fails if there is one already
+        except OSError as error:
+            if self.files.has_name(result):
+                raise FolderError(f"{result} is there already; a published result is never replaced") from error
+            self.files.rename(temporary, result)  # a file system without hard links
+        self.files.sync_folder(result.parent)
 
     def link(self, run: int) -> None:
         link = self.layout.result_link(run)
-        if not os.path.lexists(link):
-            link.symlink_to(f"../runs/{run}/result_{run}.txt")
+        if not self.files.has_name(link):
+            self.files.point(link, f"../runs/{run}/result_{run}.txt")
 
     # ---- one job at a time ----
 
-    def take(self, scheduler: Nodes, lost: Callable[[], object] = lambda: None) -> str:
-        """Take the set for this job; return who had it and is gone. Raises FolderError when another works on it.
+    def taking(self, scheduler: Nodes, lost: Callable[[], object] = lambda: None) -> Flow:
+        """Take the set for this job; return who had it and is gone, or "". Raises FolderError when another works on it.
 
         A job that the scheduler does not show any more is waited for until it is silent for long enough: it may live on. `lost`
-        is called, in another thread, when the set turns out to be another job's.
+        is called, perhaps in another thread, when the set turns out to be another job's.
         """
-        lock, me = self.layout.loop_lock, this_process(scheduler.job_id, scheduler.cluster, scheduler.restart)
-        self.lease = Lease(lock, me, sees=scheduler.sees, lost=lost)
+        lock, me = self.layout.loop_lock, self.world.holder(scheduler.job_id, scheduler.cluster, scheduler.restart)
+        self.lease = Lease(lock, me, sees=scheduler.sees, lost=lost, world=self.world)
         try:
-            gone = self.lease.take(wait=True)
+            gone = yield from self.lease.taking(wait=True)
         except HeldError as held:
             raise FolderError(
                 f"{held.holder} is already working on {self.layout.root}: {held.verdict.why}"
@@ -176,66 +202,104 @@ class Folder:
 
     def let_go(self) -> None:
         if self.lease is not None:
+            if self.is_mine:
+                self._sweep()
+                with suppress(OSError):
+                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)
             self.lease.release()
+
+    def _sweep(self) -> None:
+        """Remove the unfinished files of nodes and jobs that were killed while they wrote."""
+        layout = self.layout
+        folders = [layout.root, layout.jobs, layout.preflight, *self._below(layout.nodes)]
+        for run in self._below(layout.runs):
+            attempts = self._below(run)
+            folders += [run, *attempts, *(attempt / "hang" for attempt in attempts)]
+        for folder in folders:
+            with suppress(OSError):
+                for name in self.files.names(folder):
+                    if name.startswith(".") and ".tmp." in name and not name.startswith(".bundle."):
+                        self.files.remove(folder / name)
+        with suppress(OSError):
+            self._sweep_locks()
+
+    def _sweep_locks(self) -> None:
+        """Remove from the set's folder the files of processes that were killed while they took a lock. Raises OSError."""
+        root, now = self.layout.root, 0.0
+        for name in self.files.names(root):
+            if _OF_LOCKS.match(name):
+                now = now or server_now(root, self.world)
+                state = self.files.state(root / name)
+                if state is not None and now - state.mtime > STALE_S:  # whoever is alive needs it for milliseconds
+                    self.files.remove(root / name)
+
+    def _below(self, folder: Path) -> list[Path]:
+        """Return the folders in a folder; none if it cannot be listed."""
+        try:
+            return [folder / name for name in sorted(self.files.names(folder)) if "." not in name]
+        except OSError:
+            return []
 
     # ---- what a killed job left ----
 
     def settle(self) -> None:
         """Say how attempts ended that a killed job left as `running`, and give every run a state. Raises OSError, FolderError."""
-        for path in self.layout.jobs.glob("*.json"):
-            job = records.read(JobRecord, path)
+        for name in sorted(self.files.names(self.layout.jobs)):
+            path = self.layout.jobs / name
+            job = records.read(JobRecord, path, self.files) if name.endswith(".json") else None
             if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != self.job_id:
                 words = job.reason or "the job ended without a word"
-                records.write(replace(job, state="failed", reason=words, ended_ms=now_ms()), path)
-        self._known = {_key(one): one for one in ledger.read(self.layout.root)[0]}
+                self._write(replace(job, state="failed", reason=words, ended_ms=self.world.wall_ms()), path)
+        self._sweep()
+        self._known = {_key(one): one for one in ledger.read(self.layout.root, self.files)[0]}
         for run in range(1, self.record.nexp + 1):
-            self.layout.run(run).mkdir(parents=True, exist_ok=True)
+            self.files.make_folder(self.layout.run(run), parents=True, exist_ok=True)
             self._settle_run(run)
         for folder in (self.layout.runs, self.layout.root, self.layout.root.parent):
             with suppress(PermissionError):  # the log directory may be another's
-                records.sync_folder(folder)  # a result that is on the disk is found there
+                self.files.sync_folder(folder)  # a result that is on the disk is found there
         self._complete_ledger()
 
     def _complete_ledger(self) -> None:
         """Put on record what a killed job had no time to."""
-        known, missing = {_key(one) for one in ledger.read(self.layout.root)[0]}, list[ledger.Said]()
+        known, missing = {_key(one) for one in ledger.read(self.layout.root, self.files)[0]}, list[ledger.Said]()
         for run in range(1, self.record.nexp + 1):
-            for attempt in records.numbered(self.layout.run(run), "", "attempt_"):
-                state = records.read(RunRecord, self.layout.attempt_state(run, attempt))
+            for attempt in self._attempts(run):
+                state = records.read(RunRecord, self.layout.attempt_state(run, attempt), self.files)
                 if isinstance(state, RunRecord):
                     missing += [] if ("attempt", run, attempt) in known else [_began(state)]
                     missing += [] if ("end", run, attempt) in known or state.state == "running" else [_ended(state)]
-            if self.layout.result(run).is_file() and ("result", run, 0) not in known:
+            result = self.files.state(self.layout.result(run))
+            if result is not None and not result.is_folder and ("result", run, 0) not in known:
                 last = self.run_state(run)
-                missing.append(_result(self.layout.result(run), run, last.attempt if last else 0, -1))
+                missing.append(_result(self.layout.result(run), run, last.attempt if last else 0, -1, self.files))
         if missing:
             self.record_that(*missing)
 
     def _settle_run(self, run: int) -> None:
         """Make the run's state that of its last attempt, or of the one whose result is out. A job can be killed at any step."""
-        folder, last = self.layout.run(run), RunRecord(run=run, state="queued")
-        states = [self._settled(run, attempt) for attempt in records.numbered(folder, "", "attempt_")]
+        last = RunRecord(run=run, state="queued")
+        states = [self._settled(run, attempt) for attempt in self._attempts(run)]
         found = [state for state in states if state is not None]
         done = [state for state in found if state.done]
         last = next((state for state in done if self._is_result_of(state)), (done or found or [last])[-1])
-        if self.layout.result(run).exists():
+        if self.files.exists(self.layout.result(run)):
             self.link(run)
             if not last.done:  # the states were lost, the result is not
                 last = self._rebuilt(run, last)
         elif last.done:
             last = self._published_again(last)
-        for path in (*folder.glob(".*.tmp.*"), *folder.glob("attempt_*/.*.tmp.*")):
-            path.unlink(missing_ok=True)
         if self.run_state(run) != last:
-            records.write(last, self.layout.run_state(run), sync=last.state != "queued")
+            self._write(last, self.layout.run_state(run), sync=last.state != "queued")
 
     def _is_result_of(self, state: RunRecord) -> bool:
         """Whether the run's result is a log of this attempt. Sizes tell: logs only grow, and nothing else is published."""
         logs = self.layout.attempt(state.run, state.attempt)
         try:
-            head = _size(self.layout.cache_log(state.run, state.attempt))
-            size = self.layout.result(state.run).stat().st_size
-            return any(_size(path) + head == size for path in logs.glob("node_*.log"))
+            head = self._size(self.layout.cache_log(state.run, state.attempt))
+            result = self.files.state(self.layout.result(state.run))
+            sizes = [self._size(logs / f"node_{rank}.log") for rank in self._ranks(state.run, state.attempt, ".log")]
+            return result is not None and any(size + head == result.size for size in sizes)
         except OSError:
             return False
 
@@ -247,31 +311,29 @@ class Folder:
                 self._publish(state.run, state.attempt, rank)
                 return state
         state = replace(state, state="failed", outcome="infrastructure", reason="its result and its log are lost")
-        records.write(state, self.layout.attempt_state(state.run, state.attempt))
+        self._write(state, self.layout.attempt_state(state.run, state.attempt))
         return state
 
     def _stops(self, run: int, attempt: int) -> dict[int, str]:
         """Rank -> status of the last run_stop in its log."""
-        ranks = records.numbered(self.layout.attempt(run, attempt), ".log", "node_")
-        return {rank: last_status(self.layout.node_log(run, attempt, rank)) for rank in ranks}
+        ranks = self._ranks(run, attempt, ".log")
+        return {rank: last_status(self.layout.node_log(run, attempt, rank), files=self.files) for rank in ranks}
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
         """Return the final state of an attempt; None for one that had not begun."""
         path = self.layout.attempt_state(run, attempt)
-        state = records.read(RunRecord, path)
+        state = records.read(RunRecord, path, self.files)
         if state is None:
-            for left in path.parent.glob(".*.tmp.*"):
-                left.unlink(missing_ok=True)
             with suppress(OSError):
-                path.parent.rmdir()
+                self.files.remove_folder(path.parent)
                 return None
         if not isinstance(state, RunRecord) or (state.run, state.attempt) != (run, attempt):
             state = self._as_left(run, attempt)
         if state.state == "running" and (ended := self._on_record(run, attempt)) is not None:
             told = [rank for rank, status in self._stops(run, attempt).items() if status]
-            if ended.done and told and not self.layout.result(run).exists():
+            if ended.done and told and not self.files.exists(self.layout.result(run)):
                 self._publish(run, attempt, told[0])
-            records.write(ended, path)
+            self._write(ended, path)
             return ended
         if state.state != "running":
             return state
@@ -281,14 +343,14 @@ class Folder:
         if good is not None:
             # It was a finished run: it is published, not repeated.
             outcome = "success"
-            if not self.layout.result(run).exists():
+            if not self.files.exists(self.layout.result(run)):
                 self._publish(run, attempt, good)
         elif any(stops.values()) and self._is_result_of(state):
             outcome = "not_converged"
         word = "success" if outcome == "success" else "failed"
         reason = state.reason or f"job {state.job_id or 'unknown'} ended without closing this attempt"
-        state = replace(state, state=word, outcome=outcome, reason=reason, end_ms=now_ms())
-        records.write(state, path)
+        state = replace(state, state=word, outcome=outcome, reason=reason, end_ms=self.world.wall_ms())
+        self._write(state, path)
         return state
 
     def _on_record(self, run: int, attempt: int) -> RunRecord | None:
@@ -302,8 +364,8 @@ class Folder:
 
     def _as_left(self, run: int, attempt: int) -> RunRecord:
         """Return what is known of an attempt whose own state is lost, or damaged."""
-        ranks = records.numbered(self.layout.attempt(run, attempt), ".json", "node_")
-        told = [records.read(NodeRunRecord, self.layout.node_state(run, attempt, rank)) for rank in ranks]
+        ranks = self._ranks(run, attempt, ".json")
+        told = [records.read(NodeRunRecord, self.layout.node_state(run, attempt, rank), self.files) for rank in ranks]
         nodes = {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
         return RunRecord(
             run=run, attempt=attempt, state="running", reason="its state was lost; this is what its logs say",
@@ -312,11 +374,16 @@ class Folder:
             start_ms=min((one.start_ms for one in nodes.values()), default=0),
         )  # fmt: skip
 
+    def _size(self, path: Path) -> int:
+        """Return the size of a file; 0 when there is none."""
+        state = self.files.state(path)
+        return state.size if state else 0
+
     def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
-        status = last_status(self.layout.result(run))
+        status = last_status(self.layout.result(run), files=self.files)
         word, outcome = ("success", "success") if status == "success" else ("failed", "not_converged")
         reason = "the run's state was lost; this is what its published result says"
-        return replace(last, state=word, outcome=outcome, reason=reason, end_ms=last.end_ms or now_ms())
+        return replace(last, state=word, outcome=outcome, reason=reason, end_ms=last.end_ms or self.world.wall_ms())
 
 
 def _began(state: RunRecord) -> ledger.Said:
@@ -327,10 +394,10 @@ def _ended(state: RunRecord) -> ledger.Said:
     return "end", {"run": state.run, "attempt": state.attempt, "state": asdict(state)}
 
 
-def _result(path: Path, run: int, attempt: int, rank: int) -> ledger.Said:
+def _result(path: Path, run: int, attempt: int, rank: int, files: Files) -> ledger.Said:
     """What is on record of a result; `rank` is -1 where it was published before it was put on record."""
     whole = hashlib.sha256()
-    with regular.open_regular(path) as file:
+    with files.open(path) as file:
         while piece := file.read(1 << 20):
             whole.update(piece)
         size = file.tell()
@@ -342,42 +409,37 @@ def _key(one: ledger.LedgerRecord) -> tuple[str, object, object]:
     return one.kind, one.data.get("run"), 0 if one.kind == "result" else one.data.get("attempt")
 
 
-def seed_of(root: int, run: int, attempt: int) -> int:
-    """Return the seed of an attempt: distinct for every run and attempt by construction; two sets differ by their root."""
-    return root + 1000 * (run - 1) + attempt
-
-
-def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment: dict[str, str]) -> Folder:
+def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, world: BatchHost) -> Folder:
     """Find or make the set folder. The controller names it in ORCH_SET_DIR; a job started by hand makes a new one.
 
     Raises FolderError.
     """
-    named = environment.get("ORCH_SET_DIR", "")
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    name = f"{settings.system}-{settings.workload}-{stamp}-{os.urandom(2).hex()}"
+    named, files = world.environment.get("ORCH_SET_DIR", ""), world.files
+    made = stamp(world.wall_ms(), "%Y%m%d-%H%M%S", utc=True)
+    name = f"{settings.system}-{settings.workload}-{made}-{world.token(2)}"
     root = Path(named) if named else Path(settings.logdir) / name
-    if named and not root.is_dir():
+    if named and not files.is_folder(root):
         raise FolderError(
-            f"ORCH_SET_DIR={root} does not exist on {os.uname().nodename}; is the log directory on shared storage?"
+            f"ORCH_SET_DIR={root} does not exist on {world.host}; is the log directory on shared storage?"
         )
     layout = Layout(root)
     try:
-        if settings.shared_group and not root.exists():
-            root.mkdir(parents=True)
+        if settings.shared_group and not files.exists(root):
+            files.make_folder(root, parents=True)
             sharing.give(root, settings.shared_group)
         for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
-            folder.mkdir(parents=True, exist_ok=True)
-        layout = Layout(root.resolve())
-        said = ledger.read(layout.root)[0]
-        record, before = records.read(SetRecord, layout.set_file), ledger.declared(said)
+            files.make_folder(folder, parents=True, exist_ok=True)
+        layout = Layout(Path(files.real_path(root)))
+        said = ledger.read(layout.root, files)[0]
+        record, before = records.read(SetRecord, layout.set_file, files), ledger.declared(said)
         if record is None and before is None:
-            if records.numbered(layout.runs, "") or said:
+            if records.numbered(layout.runs, "", files=files) or said:
                 raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back, or start a new set")
-            _describe(bundle, settings, scheduler, layout, environment)
-            record = records.read(SetRecord, layout.set_file)
+            _describe(bundle, settings, scheduler, layout, world)
+            record = records.read(SetRecord, layout.set_file, files)
         elif before is not None and not isinstance(record, SetRecord):
             record = before
-            records.write(record, layout.set_file)
+            records.write(record, layout.set_file, files=files)
         if not isinstance(record, SetRecord):
             raise FolderError(f"{record or layout.set_file}; it is damaged")
         if before is not None and (before.nexp, before.root_seed) != (record.nexp, record.root_seed):
@@ -385,81 +447,66 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, environment:
                 f"{layout.set_file} says {record.nexp} runs with root seed {record.root_seed}, and {before.nexp} with "
                 f"{before.root_seed} were declared ({ledger.NAME}); put it back, or start a new set"
             )
-        if not (0 < record.root_seed <= MAX_SEED and 0 < record.nexp < 10_000):
-            raise FolderError(f"{layout.set_file}: `root_seed` or `nexp` is out of its range; it is damaged")
-        if not layout.bundle.is_dir():
-            _copy(bundle, layout, settings.shared_group)
+        _check_range(record, layout.set_file)
+        if not files.is_folder(layout.bundle):
+            _copy(bundle, layout, settings.shared_group, world)
         if before is None:
-            first = [ledger.declaration(record, layout.root, layout.root.stat().st_ino)]
+            state = files.state(layout.root)
+            first = [ledger.declaration(record, layout.root, state.inode if state else 0)]
             if record.bundle_sha256:  # a set that a job makes is of the bundle as it is
                 edits = bundle_files.changed(bundle_files.hashes(layout.bundle), layout.bundle, record.bundle_sha256)
                 first += [("edit", {"files": edits})] if edits else []
-            ledger.append(layout.root, *first, job=scheduler.job_id)
+            ledger.append(layout.root, *first, job=scheduler.job_id, world=world)
     except HeldError as held:
         raise FolderError(f"{held}; try again") from held
     except LookupError as error:
         raise FolderError(f"{error} (`shared_group` of the site file)") from error
     except OSError as error:
-        raise FolderError(f"cannot write to {root}: {_first_reason(error)} (LOGDIR={settings.logdir})") from error
-    return Folder(layout, record, scheduler.job_id)
+        raise FolderError(f"cannot write to {root}: {error.strerror or error} (LOGDIR={settings.logdir})") from error
+    return Folder(layout, record, scheduler.job_id, world)
 
 
-def _copy(bundle: Path, layout: Layout, group: str) -> None:
+def _check_range(record: SetRecord, path: Path) -> None:
+    """Raise FolderError for a set whose runs cannot all have a seed."""
+    if not 0 < record.nexp < 10_000 or record.root_seed < 1:
+        raise FolderError(f"{path}: `root_seed` or `nexp` is out of its range; it is damaged")
+    if record.root_seed > (largest := largest_root(record.nexp)):
+        raise FolderError(
+            f"{path}: `root_seed` is {record.root_seed}; seeds of {record.nexp} runs stay below 2^31 only up to "
+            f"{largest}; start a new set, or put the file back if it is damaged"
+        )
+
+
+def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
     """Keep what runs: nodes run from this copy, and an edit of the original cannot reach a running set. Raises OSError."""
-    temporary = layout.root / f".bundle.tmp.{os.getpid()}"
+    temporary = layout.root / f".bundle.tmp.{world.pid}"
     try:
-        shutil.copytree(bundle, temporary, ignore=shutil.ignore_patterns("__pycache__"))
-        for path in (temporary, *temporary.rglob("*")):
-            path.chmod(path.stat().st_mode & 0o755)  # what a group can change, it can have run
+        world.files.copy_tree(bundle, temporary)  # what a group can change, it can have run
         if group:
             sharing.show(temporary, group)
-        temporary.rename(layout.bundle)
+        world.files.rename(temporary, layout.bundle)
     except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
+        world.files.remove_tree(temporary)
         raise
 
 
-def _first_reason(error: OSError) -> str:
-    """Return why a file could not be written; of a whole folder the first of the reasons."""
-    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
-        return str(error.args[0][0][-1])
-    return str(error.strerror or error)
-
-
-def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout, environment: dict[str, str]) -> None:
-    given = environment.get("ROOT_SEED", "")
-    seed = number(given, 10) if given else int.from_bytes(os.urandom(8), "big") % MAX_SEED + 1
-    if seed is None or not 1 <= seed <= MAX_SEED:
-        raise FolderError(f"ROOT_SEED={given} must be a number from 1 to {MAX_SEED}")
+def _describe(bundle: Path, settings: Settings, scheduler: Nodes, layout: Layout, world: BatchHost) -> None:
+    given = world.environment.get("ROOT_SEED", "")
+    seed, largest = number(given, 10) if given else draw_root(settings.nexp, world), largest_root(settings.nexp)
+    if seed is None or not 1 <= seed <= largest:
+        raise FolderError(
+            f"ROOT_SEED={given} must be a number from 1 to {largest}: seeds of {settings.nexp} runs stay below 2^31"
+        )
     try:
-        sha = hashlib.sha256((bundle / "manifest.json").read_bytes()).hexdigest()
+        sha = hashlib.sha256(world.files.read_bytes(bundle / "manifest.json")).hexdigest()
     except OSError:
         sha = ""
     same = ("system", "workload", "benchmark", "round", "ruleset", "nexp", "gpus_per_node", "engine", "metric")
     record = SetRecord(
         **{name: getattr(settings, name) for name in (*same, "max_attempts", "run_timeout_s")},
-        set_id=layout.root.name, root_seed=seed, created_ms=now_ms(), created_by="job", scheduler=scheduler.name,
+        set_id=layout.root.name, root_seed=seed, created_ms=world.wall_ms(), created_by="job", scheduler=scheduler.name,
         job_name=f"orch-{layout.root.name}", nodes=settings.nnodes, image=settings.cont, bundle_sha256=sha,
         target=float(settings.target) if settings.target else None,
         target_is_upper_bound=settings.target_is_upper_bound == "true", pass_env=list(settings.pass_env),
     )  # fmt: skip
-    records.write(record, layout.set_file)
-
-
-def _size(path: Path) -> int:
-    """Return the size of a file; 0 when there is none."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _put_in_place(temporary: Path, result: Path) -> None:
-    """Give a result its name, unless there is one already. Raises FolderError, OSError."""
-    try:
-        os.link(temporary, result)  # fails where there is one already
-    except OSError as error:
-        if os.path.lexists(result):
-            raise FolderError(f"{result} is there already; a published result is never replaced") from error
-        os.replace(temporary, result)  # a file system without hard links
-    records.sync_folder(result.parent)
+    records.write(record, layout.set_file, files=world.files)

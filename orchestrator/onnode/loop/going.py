@@ -14,7 +14,7 @@ class Going:
 
     def __init__(self, run: int, number: int, ranks: Sequence[str]) -> None:
         self.run, self.number, self.ranks = run, number, tuple(ranks)
-        self.id = f"{run}.{number}"
+        self.id, self._members = f"{run}.{number}", frozenset(ranks)
         self.prepared: dict[str, list[str]] = {}
         self.refused: dict[str, str] = {}
         self.kept: set[str] = set()
@@ -28,6 +28,10 @@ class Going:
         self.lasted: dict[str, int] = {}
         """Milliseconds from start to end, by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
+        self.stage: tuple[int, ...] | None = None
+        """Of the run's silence, as recorded last."""
+        self.pulse_due = 0.0
+        """When the next `pulse` is to be recorded (time.monotonic())."""
         self.transports: dict[str, NetworkUse] = {}
         self.doing: dict[str, str] = {}
         """What the processes of a node do in a run that hangs, "" where nothing tells."""
@@ -39,13 +43,10 @@ class Going:
     def take(self, event: Event) -> None:
         """Take in a word of a node; what is of another attempt, or not whole, changes nothing."""
         node, parts = event.node, event.parts
-        if node not in self.ranks:
+        if node not in self._members:
             return
         if event.word in ("failed", "gone", "left"):
             self.refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
-        elif event.word == "pong":
-            if len(parts) == 6 and parts[1] == self.id and (pulse := _numbers(parts[2:])):
-                self.pulses[node] = Pulse(*pulse)
         elif parts[0] != self.id:
             return
         elif event.word == "transport" and len(parts) == 4 and (counts := _numbers(parts[1:3])):
@@ -64,8 +65,14 @@ class Going:
             if began is not None and ended is not None:
                 self.lasted[node] = max(0, ended - began)
 
+    def take_pong(self, node: str, parts: Sequence[str]) -> None:
+        """Take in the answer to a ping: number, attempt, and the four numbers of a Pulse."""
+        if len(parts) == 6 and parts[1] == self.id and node in self._members and (pulse := _numbers(parts[2:])):
+            self.pulses[node] = Pulse(*pulse)
+
 
 def _numbers(texts: Sequence[str]) -> list[int]:
     """Return them as numbers from 0 on, [] where one is none."""
-    found = [one for text in texts if (one := number(text)) is not None and one >= 0]
-    return found if len(found) == len(texts) else []
+    if not all(text.isascii() and text.isdigit() and len(text) <= 15 for text in texts):
+        return []
+    return list(map(int, texts))

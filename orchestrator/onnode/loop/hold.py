@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ..events import UNIT, Event, EventLog, clean, now_ms, number, parse_word
+from ..events import UNIT, Event, EventLog, clean, number, parse_word
 from ..layout import group_name
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.pull import lacking, next_to_pull
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
-from ..records import write_bytes
-from .nodes import Flow, NodeStep, node_command
+from ..records import replace as replace_file
+from .host import JobStep
+from .nodes import Flow, node_command
 from .work import Work
 
 LET_GO_S = 20.0
 PULL_GRACE_S = 60.0
 MAX_GARBLED = 100
+MAX_PONG_BYTES = 400
 MAX_WORDS = 5000
 """Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
 BEHIND_S = 0.5
@@ -35,6 +36,8 @@ OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=...
 class Listener(Protocol):
     def take(self, event: Event) -> None: ...
 
+    def take_pong(self, node: str, parts: Sequence[str]) -> None: ...
+
 
 class Group:
     """Nodes that work together on one run at a time. Everything that they say and what is decided goes through `note`."""
@@ -42,18 +45,19 @@ class Group:
     def __init__(self, job: Work, allocated: Sequence[str], number: int = 1, events: EventLog | None = None) -> None:
         """`events` is the event file of a group; the job's own where there is only one."""
         self.job, self.settings, self.number, self.events = job, job.settings, number, events or job.events
+        self.now, self.files = job.world.now, job.world.files
         self.name = group_name(job.job_id, number)
         self.standing = place.Standing()
         self.at = 0, 0
         """The last run and attempt that began."""
         self.known = frozenset(allocated)
-        self.step: NodeStep | None = None
+        self.step: JobStep | None = None
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
         self.said: dict[str, int] = {}
         """node -> how many words, since the last attempt began."""
         self.heard: dict[str, float] = {}
-        """node -> when it last said something (time.monotonic())."""
+        """node -> when it last said something (World.now)."""
         self.problem = ""
         """Why the nodes could not be made ready."""
         self.too_few = False
@@ -70,7 +74,7 @@ class Group:
         """Nodes that the step's own words name -> when that counts, and the words."""
         self._cancelled = False
         self._pulled_by: dict[str, float] = {}
-        """Nodes that pull the image -> when that must be over (time.monotonic())."""
+        """Nodes that pull the image -> when that must be over (World.now)."""
         self.marker = self.marker_text = ""
         settings = {**vars(self.settings), "data": {}}  # what decisions are made from, without the site's folders
         del settings["side_by_side"]  # a group's decisions are its own
@@ -98,15 +102,13 @@ class Group:
 
     def take(self, line: bytes) -> None:
         """Take in one line of a node."""
+        if line.startswith(b"pong\t") and len(line) < MAX_PONG_BYTES:
+            return self._take_pong(line)
         said = parse_word(line, self.known)
         if said is None:
             return self._keep_garbled(line)
         word, node, detail = said
-        self.heard[node] = time.monotonic()
-        if word == "pong":
-            if self.attempt is not None:
-                self.attempt.take(Event(0, "node", word, node, detail))
-            return
+        self.heard[node] = self.now()
         self.said[node] = self.said.get(node, 0) + 1
         if self.said[node] > MAX_WORDS:
             self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
@@ -121,6 +123,15 @@ class Group:
             self._look_at_clock(event)
         elif self.attempt is not None:
             self.attempt.take(event)
+
+    def _take_pong(self, line: bytes) -> None:
+        """Take in the answer to a ping: by far the most frequent line, and no event."""
+        _, node, detail = [*line.decode("utf-8", "replace").split("\t", 2), ""][:3]
+        if node not in self.known:
+            return self._keep_garbled(line)
+        self.heard[node] = self.now()
+        if self.attempt is not None:
+            self.attempt.take_pong(node, detail.split(UNIT))
 
     def send(self, message: dict[str, Any]) -> None:
         """Give all nodes of the step one line; none when it is gone, which shows elsewhere."""
@@ -146,13 +157,13 @@ class Group:
             reason = (
                 text if told[3] else f"cannot start {told[2]}; install python3 (3.9 or newer) there, or {OTHER_PYTHON}"
             )
-            self._named[told[1] or told[3].partition(".")[0]] = (time.monotonic() + BEHIND_S, reason)
+            self._named[told[1] or told[3].partition(".")[0]] = (self.now() + BEHIND_S, reason)
             return
         # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
         for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
             for name in self.job.scheduler.names(one or several):
                 # Its own last words come another way, and may be behind.
-                self._named.setdefault(name, (time.monotonic() + BEHIND_S, f"its step ended: {text}"))
+                self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))
 
     def _ended(self, node: str, reason: str) -> None:
         report = self.standing.reports.get(node)
@@ -162,7 +173,7 @@ class Group:
 
     def look_for_ended(self) -> None:
         """Put on record which nodes have ended without `left`."""
-        now = time.monotonic()
+        now = self.now()
         for node in self.step.ended_nodes() if self.step else ():
             self._ended(node, f"its step ended: {' '.join(self._last_words) or 'without a word'}")
         # Of a step that is over all words have come, and the others may have been ended with the one that it named first.
@@ -184,16 +195,16 @@ class Group:
         The limit counts from the moment at which no node has to pull the image any more.
         """
         limit_s = self.settings.container_start_s + 30
-        deadline = time.monotonic() + limit_s
+        deadline = self.now() + limit_s
         while not self.job.ending:
             self.look_for_ended()
             if self._has_pulls():
-                deadline = time.monotonic() + limit_s
+                deadline = self.now() + limit_s
             reports, failed = self.standing.reports, self.standing.failed
             silent = [node for node in nodes if word not in reports[node].words and node not in failed]
             if not silent:
                 return True
-            if time.monotonic() >= deadline:
+            if self.now() >= deadline:
                 for node in silent:
                     self.fail(node, "silent", f"no word within {limit_s} s")
             elif self.step is None or not self.step.alive:
@@ -201,7 +212,7 @@ class Group:
                 self.problem = self._tell_failed(nodes) or words
                 return False
             else:
-                yield self.look_again(min(deadline, time.monotonic() + 1))
+                yield self.look_again(min(deadline, self.now() + 1))
         return False
 
     def _has_pulls(self) -> bool:
@@ -211,10 +222,10 @@ class Group:
         for node in next_to_pull(standing, at_once):
             self.note("pull", node, str(at_once))
             self.send({"do": "pull", "nodes": [node]})
-            self._pulled_by[node] = time.monotonic() + 60 * self.settings.pull_minutes + PULL_GRACE_S
+            self._pulled_by[node] = self.now() + 60 * self.settings.pull_minutes + PULL_GRACE_S
             self.job.log(f"node {node} pulls the image {self.settings.cont}")
         for node in lacking(standing):
-            if time.monotonic() >= self._pulled_by.get(node, float("inf")):
+            if self.now() >= self._pulled_by.get(node, float("inf")):
                 self.fail(node, "image", f"its pull did not end within {self.settings.pull_minutes} minutes")
         pulls[self.number] = sum(node in standing.pulling for node in lacking(standing))
         return bool(lacking(standing))
@@ -313,10 +324,11 @@ class Group:
             # The first node has no way to itself; it looks at the way to the second.
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
-        self.step_started_ms, self._last_words, self._named, self._cancelled = now_ms(), [], {}, False
+        self.step_started_ms, self._last_words, self._named, self._cancelled = job.world.wall_ms(), [], {}, False
         self.heard, self.said, self._pulled_by = {}, {}, {}
         environment = {**job.environment, **own}
-        self.step = NodeStep(job.reactor, job.scheduler, nodes, argv, environment, self.take, self._complain)
+        commands = job.scheduler.commands(nodes, argv)
+        self.step = job.world.start(job.reactor, nodes, commands, environment, self.take, self._complain)
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, tell: bool = False) -> bool:
         """Give the ranks to some of `nodes`; False when there are too few."""
@@ -395,10 +407,10 @@ class Group:
             return
         folder = self.job.layout.preflight
         marker = folder / f".seen-{self.name}-{self.standing.generation}"
-        self.marker_text = os.urandom(8).hex()
+        self.marker_text = self.job.world.token()
         try:
-            folder.mkdir(exist_ok=True)
-            marker.write_text(f"{self.marker_text}\n")
+            self.files.make_folder(folder, exist_ok=True)
+            self.files.write(marker, f"{self.marker_text}\n".encode())
             self.marker = str(marker)
         except OSError as error:
             cannot = f"cannot write {marker} ({error.strerror})"
@@ -408,32 +420,34 @@ class Group:
         """What each node wrote on shared storage can be seen here too, within the limit of a check."""
         if not self.marker:
             return
-        deadline = time.monotonic() + self.settings.preflight_check_s
+        deadline = self.now() + self.settings.preflight_check_s
         told = {node: self.standing.reports[node].checks.get("log_dir") for node in nodes}
         missing = [node for node, row in told.items() if row and row.verdict == "pass"]
         while missing and not self.job.ending:
             with suppress(OSError):
-                os.listdir(self.job.layout.preflight)  # a listing makes NFS look again
+                self.files.names(self.job.layout.preflight)  # a listing makes NFS look again
             missing = [node for node in missing if not self._sees(node)]
-            if not missing or time.monotonic() >= deadline:
+            if not missing or self.now() >= deadline:
                 break
-            yield time.monotonic() + 0.1
+            yield self.now() + 0.1
         for node in missing:
             self.note("unseen", node)
         self.clear_markers()
 
     def _sees(self, node: str) -> bool:
         try:
-            with open(f"{self.marker}.{node}", encoding="utf-8", errors="replace") as file:
-                return file.readline(100).strip() == self.marker_text
+            text, _ = self.files.read_with_time(f"{self.marker}.{node}", 100)
         except OSError:
             return False
+        return text.partition(b"\n")[0].strip() == self.marker_text.encode()
 
     def clear_markers(self) -> None:
         if self.marker:
-            for path in self.job.layout.preflight.glob(os.path.basename(self.marker) + "*"):
-                with suppress(OSError):
-                    path.unlink()
+            folder, name = os.path.split(self.marker)
+            with suppress(OSError):
+                for found in self.files.names(folder):
+                    if found.startswith(name):
+                        self.files.remove(os.path.join(folder, found))
             self.marker = ""
 
     def _judge(self, nodes: Sequence[str]) -> Flow:
@@ -518,9 +532,10 @@ class Group:
         """Write the rows of all nodes, for the report and for people."""
         if self.rows:
             try:
-                self.job.layout.preflight.mkdir(exist_ok=True)
+                self.files.make_folder(self.job.layout.preflight, exist_ok=True)
                 rows = [Row(node, *vars(row).values()) for node, own in self.rows.items() for row in own.values()]
-                write_bytes(self.job.layout.checks(self.job.job_id), table(rows).encode(), sync=False)
+                path = self.job.layout.checks(self.job.job_id)
+                replace_file(path, table(rows).encode(), sync=False, files=self.files)
             except OSError as error:
                 self.job.log(f"error: cannot write the checks: {error.strerror}")
 
@@ -569,17 +584,17 @@ class Group:
             self.send({"do": "end"})
         self.job.pulls.pop(self.number, None)
         step.end_input()
-        deadline = time.monotonic() + LET_GO_S
-        while step.alive and time.monotonic() < deadline:
+        deadline = self.now() + LET_GO_S
+        while step.alive and self.now() < deadline:
             if all(map(self.is_gone, step.nodes)):  # the step itself needs a moment
-                deadline = min(deadline, time.monotonic() + 2)
-            yield min(deadline, time.monotonic() + 0.2)
+                deadline = min(deadline, self.now() + 2)
+            yield min(deadline, self.now() + 0.2)
         if step.running:
             if not all(map(self.is_gone, step.nodes)):
                 self.job.log(f"the nodes did not let go within {LET_GO_S:.0f} s; ending their step by force")
             step.signal(signal.SIGTERM)
-            deadline = time.monotonic() + 2
-            while step.running and time.monotonic() < deadline:
+            deadline = self.now() + 2
+            while step.running and self.now() < deadline:
                 yield deadline
         step.kill()
         self.step = None

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +12,16 @@ from ..policy import place
 from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
-from ..settings import Settings, SettingsError, check_parts, load
-from ..sharing import umask_for
+from ..settings import Settings, SettingsError, check_parts
 from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
+from .host import BatchHost
 from .late import too_late
 from .nodes import UNTIL_WOKEN, Flow, LocalNodes, Nodes, SlurmNodes, together
 from .notice import Notices
 from .run import try_run
 from .storage import patiently
-from .work import SetWork, log
+from .work import SetWork
 
 MEET_PART = 5
 """Groups wait for one another before their first runs, for this part of the time that a container may take: a minute by default."""
@@ -32,28 +29,36 @@ MEET_PART = 5
 
 def main(bundle: Path, kind: str) -> int:
     """Work on a set; return 0 when every run of it has a result."""
-    environment = dict(os.environ)
+    world = BatchHost()
+    status: int = world.run(work(world, bundle, kind))
+    return status
+
+
+def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
+    """Work on a set in `world`; `kind` is slurm or local. Its value is 0 when every run of the set has a result."""
     try:
-        settings = load(bundle)
-        os.umask(umask_for(settings.shared_group, os.umask(0o077)))
+        settings = world.settings(bundle)
+        world.share(settings.shared_group)
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
-        scheduler = _scheduler(kind, settings, environment)
-        folder = open_folder(bundle, settings, scheduler, environment)
-        gone = folder.take(scheduler, lambda: _lost(folder))
+        scheduler = _scheduler(kind, settings, world)
+        folder = open_folder(bundle, settings, scheduler, world)
+        gone = yield from folder.taking(scheduler, lambda: _lost(folder, world))
     except (SettingsError, LookupError, FolderError) as error:
-        log(f"error: {error}")
+        world.log(f"error: {error}")
         return 1
     if gone:
-        log(f"taking over from {gone}, which is gone")
-    return SetJob(settings, scheduler, folder, environment).work()
+        world.log(f"taking over from {gone}, which is gone")
+    return (yield from SetJob(settings, scheduler, folder, world).work())
 
 
-def _lost(folder: Folder) -> None:
-    log(f"error: {folder.layout.loop_lock} is not this job's any more: ending what goes on, without a word in the set")
-    os.kill(os.getpid(), signal.SIGTERM)
+def _lost(folder: Folder, world: BatchHost) -> None:
+    words = "is not this job's any more: ending what is running, and writing nothing more into the set"
+    world.log(f"error: {folder.layout.loop_lock} {words}")
+    world.interrupt()
 
 
-def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> Nodes:
+def _scheduler(kind: str, settings: Settings, world: BatchHost) -> Nodes:
+    environment = world.environment
     wanted, at_once = settings.nnodes * settings.side_by_side, settings.side_by_side
     alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
     if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
@@ -61,7 +66,7 @@ def _scheduler(kind: str, settings: Settings, environment: dict[str, str]) -> No
         hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
         raise LookupError(f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}")
     count = wanted + settings.spares if wanted > 1 else 1
-    scheduler = SlurmNodes(environment) if kind == "slurm" else LocalNodes(environment, count)
+    scheduler = SlurmNodes(environment, world) if kind == "slurm" else LocalNodes(environment, count, world)
     if (found := len(scheduler.allocated)) < settings.nnodes:
         words = f"needs {settings.nnodes} nodes, the allocation has {found} (--nodes of job.sh)"
         raise LookupError(f"{settings.system} {words}")
@@ -79,37 +84,39 @@ class SetJob(SetWork):
     out_of_time = ""
     """Why no run is begun any more."""
 
-    def work(self) -> int:
+    def work(self) -> Flow:
         """Run what is missing; the exit status."""
         state, reason, self.groups = "failed", "the loop ended unexpectedly, see the job output", []
-        self.notices = Notices(self.bundle, self.settings, self.folder, self.job_id, self.environment)
+        self.notices = Notices(self.bundle, self.settings, self.folder, self.job_id, self.world)
         try:
             self._verify_bundle()
             self.folder.settle()
             self.environment_file()
             self._divide()
             self.write("starting")
-            state, reason = self.reactor.run(self._flow())
+            state, reason = yield from self._flow()
         except (SettingsError, FolderError) as error:
             reason = str(error)
-            log(f"error: {error}")
+            self.log(f"error: {error}")
         except OSError as error:
             state = "paused"
             reason = f"cannot write to {error.filename or self.layout.root}: {error.strerror} ({NO_ROOM})"
-            log(f"error: {reason}")
+            self.log(f"error: {reason}")
         finally:
-            self._finish(state, reason)
+            yield from self._finish(state, reason)
         return 0 if state == "complete" and not self._tell_missing() else 1
 
     def _tell_missing(self) -> int:
         missing = len(self.folder.missing())
         if missing:
-            log(f"{missing} of {self.folder.record.nexp} runs have no result; `{self.resume_command}` tries them again")
+            self.log(
+                f"{missing} of {self.folder.record.nexp} runs have no result; `{self.resume_command}` tries them again"
+            )
         return missing
 
     def _verify_bundle(self) -> None:
         self.edited = self.folder.verify_bundle(self.environment.get("ORCH_BUNDLE_SHA256", ""))
-        script = (self.layout.bundle / "runtime_tunables.sh").read_bytes()
+        script = self.world.files.read_bytes(self.layout.bundle / "runtime_tunables.sh")
         self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(
             script
         ).hexdigest()  # nodes compare before root runs it
@@ -123,12 +130,12 @@ class SetJob(SetWork):
         self.late = set(range(1, len(groups) + 1))
         self.queue, self.side_by_side = Queue(missing, self.settings.max_attempts, self.late), len(groups) > 1
         for number, nodes in enumerate(groups, 1):
-            events = EventLog(self.layout.events(group_name(self.job_id, number)))
+            events = EventLog(self.layout.events(group_name(self.job_id, number)), self.world)
             self.groups.append(Group(self, nodes, number, events))
         self.doing = [*self.groups]
         spare = len(allocated) - need * len(groups)
         more = f", {len(groups)} side by side" * self.side_by_side + (f", {spare} to spare" if spare else "")
-        log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {need} node(s){more}")
+        self.log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {need} node(s){more}")
 
     def _flow(self) -> Flow:
         """Work on the set, with all groups of nodes side by side; (state, reason)."""
@@ -145,7 +152,7 @@ class SetJob(SetWork):
     def _stopped(self) -> str:
         """With results already, or with spares that are used up, it is only paused: another allocation may do better."""
         used_up = any(one.too_few for one in self.groups) and self.has_spares
-        return "paused" if self.run or used_up or any(self.layout.runs.glob("*/result_*.txt")) else "failed"
+        return "paused" if self.run or used_up or self.folder.has_results() else "failed"
 
     def _work_on(self, group: Group) -> Flow:
         """Have the nodes of a group ready and work on what is missing; why that cannot go on, or ""."""
@@ -186,7 +193,7 @@ class SetJob(SetWork):
 
     def _died(self, group: Group, run: int, outcome: Outcome) -> str:
         """Take note of an attempt that died; why the group cannot go on, or ""."""
-        log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
+        self.log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
         self.reactor.wake()  # the next attempt may be for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
@@ -239,9 +246,9 @@ class SetJob(SetWork):
         What those have that go ahead is the experiment: who comes later has to be like them.
         """
         self._is_here(group)
-        deadline = time.monotonic() + self.settings.container_start_s / MEET_PART
+        deadline = self.world.now() + self.settings.container_start_s / MEET_PART
         while self.late and not self.ending:
-            if time.monotonic() >= deadline:
+            if self.world.now() >= deadline:
                 self.behind |= self.late
                 return
             yield deadline
@@ -268,12 +275,12 @@ class SetJob(SetWork):
             if (decided := self.notices.look(state, reason)) and self.groups:
                 self.groups[0].note("notify", detail=decided)
         except Exception as error:  # a message is worth less than the set
-            log(f"notify: {error!r}")
+            self.log(f"notify: {error!r}")
 
-    def _finish(self, state: str, reason: str) -> None:
+    def _finish(self, state: str, reason: str) -> Flow:
         self.ending = self.ending or "closing"
         try:
-            self.reactor.run(together([group.release() for group in self.groups]))
+            yield from together([group.release() for group in self.groups])
             for group in self.groups:
                 group.clear_markers()
         finally:
@@ -282,4 +289,4 @@ class SetJob(SetWork):
             self._tell(state, reason)
             self.folder.let_go()
             self.notices.finish()
-            log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
+            self.log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))

@@ -1,61 +1,25 @@
-"""Processes on nodes: started by srun, or here where there is no Slurm; lines to them and lines from them."""
+"""The nodes of a job: how their processes are started, by srun or here without Slurm, and what Slurm shows of them."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-import subprocess
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..events import number
 from ..policy.ending import telling
-from ..system import ask, job_state, process_start
-from ..waiting import Lines, Waiting
+from ..system import job_state
+from ..world import World
 
 Flow = Generator[float, None, Any]
-"""Something that waits: it yields the time.monotonic() value at which it wants to look again, and is resumed then, or sooner."""
+"""Something that waits: it yields the time (World.now) at which it wants to look again, and is resumed then, or sooner."""
 
 UNTIL_WOKEN = float("inf")
 """What another flow or a node has to bring about, and not the time."""
 
-T = TypeVar("T")
-
 ANSWER_S = 4.0
 """How long Slurm is asked why a job ends: that is part of the time that is left to it."""
-
-
-class Reactor(Waiting):
-    """Runs what waits. `signalled` is called in the main flow after signals came."""
-
-    def __init__(self, signalled: Callable[[], object] = lambda: None) -> None:
-        super().__init__()
-        self._signalled = signalled
-        self._awake = False
-
-    def wake(self) -> None:
-        """Resume what waits at once: something has changed that another flow may wait for."""
-        self._awake = True
-
-    def pump(self, until: float) -> None:
-        """Wait until something can be read, a signal came, or `until` (time.monotonic()), and take in all there is."""
-        until, self._awake = 0.0 if self._awake else until, False
-        self.serve(until)
-        if self.signals:
-            self._signalled()
-
-    def run(self, flow: Generator[float, None, T]) -> T:
-        """Resume `flow` until it returns; its value."""
-        try:
-            until = next(flow)
-            while True:
-                self.pump(until)
-                until = flow.send(None)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
 
 
 def together(flows: Sequence[Flow]) -> Flow:
@@ -82,101 +46,6 @@ def together(flows: Sequence[Flow]) -> Flow:
     return [values[at] for at in sorted(values)]
 
 
-class NodeStep:
-    """One process on each of `nodes`, for as long as its input is open: the end of this process is the end of theirs.
-
-    `take(line)` gets each line that a node writes, `complain(line)` what the step itself says on standard error.
-    """
-
-    def __init__(
-        self,
-        reactor: Reactor,
-        scheduler: Nodes,
-        nodes: Sequence[str],
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        take: Callable[[bytes], None],
-        complain: Callable[[bytes], None],
-    ) -> None:
-        self.nodes = tuple(nodes)
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self._outputs: list[Lines] = []
-        for command, more in scheduler.commands(nodes, argv):
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    env={**environment, **more},
-                    start_new_session=True,
-                )
-            except OSError:
-                self.kill()
-                raise
-            os.set_blocking(process.stdin.fileno(), False)  # type: ignore[union-attr]
-            self.processes.append(process)
-            for pipe, then in ((process.stdout, take), (process.stderr, complain)):
-                self._outputs.append(Lines(reactor, pipe.fileno(), then, pipe.close))  # type: ignore[union-attr]
-
-    @property
-    def alive(self) -> bool:
-        """Whether one of the processes runs, or something they wrote has not been read yet."""
-        return self.running or any(lines.open for lines in self._outputs)
-
-    @property
-    def running(self) -> bool:
-        return any(process.poll() is None for process in self.processes)
-
-    def ended_nodes(self) -> list[str]:
-        """Return the nodes whose own process has ended, where each has one of its own, and whose last word has been taken in."""
-        if len(self.processes) != len(self.nodes):
-            return []
-        each = zip(self.nodes, self.processes, self._outputs[::2])
-        return [node for node, process, lines in each if not lines.open and process.poll() is not None]
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Give every node one line. A node that does not read any more is left alone: its silence tells."""
-        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
-        for process in self.processes:
-            stream = process.stdin
-            if stream is None or stream.closed:
-                continue
-            try:
-                whole = os.write(stream.fileno(), line) == len(line)
-            except OSError:
-                whole = False
-            if not whole:  # gone, or stopped for so long that its pipe is full
-                stream.close()
-
-    def end_input(self) -> None:
-        """Tell all nodes to let go."""
-        for process in self.processes:
-            if process.stdin is not None and not process.stdin.closed:
-                process.stdin.close()
-
-    def signal(self, number: int) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                try:
-                    process.send_signal(number)
-                except ProcessLookupError:
-                    pass
-
-    def kill(self) -> None:
-        """End by force what still runs, with all that is in its session, and close the pipes."""
-        self.end_input()
-        for process in self.processes:
-            if process.poll() is None:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-                process.wait()
-        for lines in self._outputs:
-            lines.close()
-
-
 class Nodes:
     """The nodes of a job: what is the same with and without Slurm."""
 
@@ -186,6 +55,7 @@ class Nodes:
     restart = 0
     """How often Slurm has started this job again."""
     allocated: list[str]
+    world: World
 
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
         """Return the commands that start `argv` on `nodes`, each with more environment."""
@@ -212,7 +82,7 @@ class Nodes:
 
     def sees(self, job_id: str) -> bool | None:
         """Return whether Slurm shows a job; None when it does not answer, and of a job that is none of Slurm's."""
-        state = job_state(job_id, 120) if job_id[:1].isdecimal() else "?"
+        state = job_state(job_id, 120, self.world.ask) if job_id[:1].isdecimal() else "?"
         return None if state == "?" else bool(state)
 
 
@@ -221,8 +91,9 @@ class SlurmNodes(Nodes):
 
     name = "slurm"
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], world: World) -> None:
         """Raises LookupError, with what is missing, outside of an allocation."""
+        self.world = world
         if not environment.get("SLURM_JOB_ID"):
             raise LookupError(
                 "this is not inside a Slurm allocation; use: sbatch job.sh (or run_with_docker.sh on one node)"
@@ -230,7 +101,7 @@ class SlurmNodes(Nodes):
         self.job_id = environment["SLURM_JOB_ID"]
         self.cluster = environment.get("SLURM_CLUSTER_NAME", "")
         self.restart = number(environment.get("SLURM_RESTART_COUNT", ""), 6) or 0
-        status, names = ask(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], 60)
+        status, names = self.world.ask(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")], 60)
         if status < 0 or status == 127:
             raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
         self.allocated = names.split()
@@ -270,7 +141,9 @@ class SlurmNodes(Nodes):
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str]:
         """Return the nodes that Slurm has lost, with their state. No answer: none."""
-        status, text = ask(["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"], 20)
+        status, text = self.world.ask(
+            ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"], 20
+        )
         rows = (line.split() for line in text.splitlines() if status >= 0)
         states = {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in nodes}
         bad = ("down", "fail", "unknown", "power")
@@ -278,7 +151,7 @@ class SlurmNodes(Nodes):
 
     def seconds_left(self) -> float | None:
         """Return the seconds until the time limit of the job; None without one, or without an answer."""
-        status, text = ask(["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"], 20)
+        status, text = self.world.ask(["squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L"], 20)
         parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip()) if status == 0 else None
         if parts is None:  # UNLIMITED, INVALID
             return None
@@ -287,14 +160,14 @@ class SlurmNodes(Nodes):
 
     def told_of_me(self) -> str:
         """Return what Slurm says of this job's end; "" without an answer. It is ended by force after KillWait."""
-        status, text = ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S)
+        status, text = self.world.ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S)
         return telling(text) if status == 0 else ""
 
     def names(self, words: str) -> list[str]:
         """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""
         if "[" not in words:
             return [words]
-        status, names = ask(["scontrol", "show", "hostnames", words], 20)
+        status, names = self.world.ask(["scontrol", "show", "hostnames", words], 20)
         return names.split() if status == 0 else []
 
     def master(self, ranks: Sequence[str]) -> str:
@@ -307,11 +180,11 @@ class LocalNodes(Nodes):
 
     name = "local"
 
-    def __init__(self, environment: dict[str, str], count: int) -> None:
+    def __init__(self, environment: dict[str, str], count: int, world: World) -> None:
         """`count`: nodes of all runs that go on at once, and spares."""
-        pid = os.getpid()
-        self.job_id = environment.get("ORCH_JOB_ID") or f"local-{pid}-{process_start(pid)}"
-        host = os.uname().nodename.split(".")[0]
+        self.world, me = world, world.holder()
+        self.job_id = environment.get("ORCH_JOB_ID") or f"local-{me.pid}-{me.start}"
+        host = me.host.split(".")[0]
         self.allocated = [host] if count == 1 else [f"local{rank}" for rank in range(count)]
         # A shell inside an allocation has Slurm's variables; runs get their own.
         for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):

@@ -1,28 +1,23 @@
 """Telling people how a set goes: a command, a mail, a webhook (docs/notify.md).
 
-Each of them is a process of its own that gets the message and, where there is one, the secret address on its standard input:
-neither is on a command line or in a file. The loop goes on meanwhile; at its end it waits for what is left, for a time.
+Each of them is a process of its own (../notify.py), which gets the message and the secret address on its standard input. The
+loop continues meanwhile; at its end it waits for the rest, for a time.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..events import clean, now_ms
+from ..events import clean
+from ..files import Files
 from ..policy.notice import SetCounts, due
-from ..regular import parse, read_bytes
+from ..regular import parse
 from ..settings import Settings
 from .folder import Folder
-from .work import log
+from .host import BatchHost, Program
 
 GRACE_S = 2.0
 """Beyond its own limit, before a process is ended by force."""
@@ -36,23 +31,21 @@ _WORDS = {
 
 
 class Notices:
-    """Who is told, and what has been told by this job. `address`: of the webhook, taken out of `environment` for all others."""
+    """Who is notified, and of what by this job. The webhook's address is taken out of the environment of all others."""
 
-    def __init__(
-        self, bundle: Path, settings: Settings, folder: Folder, job_id: str, environment: dict[str, str]
-    ) -> None:
+    def __init__(self, bundle: Path, settings: Settings, folder: Folder, job_id: str, world: BatchHost) -> None:
         self._lib, self._settings, self._folder, self._job_id = bundle / "lib", settings, folder, job_id
+        self._world = world
         name = settings.notify_webhook
-        self._address = environment.pop(name, "") if name else ""
-        os.environ.pop(name, None)
+        self._address = world.forget(name) if name else ""
         wanted = {"command": settings.notify_command, "mail": settings.notify_mail, "webhook": self._address}
         self._channels = [channel for channel, to in wanted.items() if to]
         if name and not self._address:
-            log(f"notify: {name} is not set in the job's environment, so nothing goes to the webhook")
-        self._required = _required(bundle, settings, folder.record.nexp) if self._channels else 0
+            world.log(f"notify: {name} is not set in the job's environment, so nothing goes to the webhook")
+        self._required = _required(bundle, settings, folder.record.nexp, world.files) if self._channels else 0
         self._before = self._counted() if self._channels else (0, 0)
         self._told: list[str] = []
-        self._going: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
+        self._going: dict[str, tuple[Program, float]] = {}
 
     def look(self, state: str, reason: str = "") -> dict[str, Any] | None:
         """Tell what is due in a job of this `state`; return the decision and what it was made from, None where nothing is due."""
@@ -75,13 +68,8 @@ class Notices:
     def _await(self, channel: str) -> None:
         if channel not in self._going:
             return
-        process, deadline = self._going.pop(channel)
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        program, deadline = self._going.pop(channel)
+        program.finish(deadline - self._world.now())
 
     def _counted(self) -> tuple[int, int]:
         """Return how many runs have converged, and how many have missed the target."""
@@ -108,7 +96,7 @@ class Notices:
             "nexp": record.nexp,
             "converged": counts.converged,
             "missed": counts.missed,
-            "time_ms": now_ms(),
+            "time_ms": self._world.wall_ms(),
         }
         order = {
             "message": message,
@@ -123,98 +111,20 @@ class Notices:
     def _start(self, channel: str, order: bytes) -> None:
         self._await(channel)  # one after the other; only the end of a job can come so soon after a score
         argv = [sys.executable, "-I", "-S", "-B", str(self._lib), "notify", channel]
-        env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env, start_new_session=True
-            )
-            if process.stdin is not None:
-                with process.stdin as stream:  # a few kilobytes: the pipe takes them at once
-                    stream.write(order)
+            program = self._world.program(argv, order, env)
         except OSError as error:
-            log(f"notify: {channel}: {error.strerror}")
+            self._world.log(f"notify: {channel}: {error.strerror}")
             return
-        self._going[channel] = process, time.monotonic() + self._settings.notify_seconds + GRACE_S
+        self._going[channel] = program, self._world.now() + self._settings.notify_seconds + GRACE_S
 
 
-def _required(bundle: Path, settings: Settings, nexp: int) -> int:
+def _required(bundle: Path, settings: Settings, nexp: int, files: Files) -> int:
     """Return how many runs a score needs; by a workload's own rules all that were planned."""
     try:
-        told = parse(read_bytes(bundle / "workload.json")).get("runs_required")
+        told = parse(files.read_bytes(bundle / "workload.json")).get("runs_required")
     except (OSError, ValueError, AttributeError):
         told = None
     required = told if isinstance(told, int) else 1
     return max(required, nexp) if settings.ruleset == "own" else required
-
-
-# ---- the process that tells ----
-
-
-class NotTold(Exception):
-    """Nobody was told; the message says why, without an address."""
-
-
-def main(_: Path, channel: str) -> int:
-    """Tell what standard input says, through one channel, within its time; the exit status."""
-    order = json.loads(sys.stdin.buffer.read())
-    signal.signal(signal.SIGALRM, lambda *_: _late(channel, order["seconds"]))
-    signal.alarm(order["seconds"])
-    try:
-        {"command": _run, "mail": _mail, "webhook": _post}[channel](order)
-    except NotTold as error:
-        log(f"notify: {channel}: {error}")
-        return 1
-    return 0
-
-
-def _late(channel: str, seconds: int) -> None:
-    log(f"notify: {channel}: not done within {seconds} s")
-    os.killpg(0, signal.SIGKILL)  # with what it has started: this session is ours alone
-
-
-def _run(order: dict[str, Any]) -> None:
-    _feed(order["command"], json.dumps(order["message"]).encode() + b"\n")
-
-
-def _mail(order: dict[str, Any]) -> None:
-    from email.message import EmailMessage
-
-    message = order["message"]
-    mail = EmailMessage()
-    mail["Subject"] = f"{message['set_id']}: {message['event']}"
-    mail["To"] = ", ".join(order["mail"])
-    mail.set_content(f"{message['text']}\n\n{message['set']}\n")
-    path = next(
-        filter(None, (shutil.which(one) for one in ("sendmail", "/usr/sbin/sendmail", "/usr/lib/sendmail"))), ""
-    )
-    if not path:
-        raise NotTold("this host has no sendmail")
-    _feed([path, "-i", "-t"], mail.as_bytes())  # the addresses are read from the mail
-
-
-def _feed(argv: list[str], text: bytes) -> None:
-    try:
-        status = subprocess.run(argv, input=text, stdout=subprocess.DEVNULL).returncode
-    except OSError as error:
-        raise NotTold(f"{argv[0]}: {error.strerror}") from error
-    if status:
-        raise NotTold(f"{argv[0]} ended with {status}")
-
-
-def _post(order: dict[str, Any]) -> None:
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
-
-    if not order["address"].startswith(("https://", "http://")):
-        raise NotTold("the address is neither https:// nor http://")
-    headers = {"Content-Type": "application/json", "User-Agent": "orchestrator"}
-    try:
-        request = Request(order["address"], json.dumps(order["message"]).encode(), headers, method="POST")
-        with urlopen(request, timeout=order["seconds"]):
-            pass
-    except HTTPError as error:
-        raise NotTold(f"the server answered {error.code}") from None
-    except URLError as error:
-        raise NotTold(getattr(error.reason, "strerror", "") or type(error.reason).__name__) from None
-    except Exception as error:  # whatever it is: its words may hold the address
-        raise NotTold(type(error).__name__) from None

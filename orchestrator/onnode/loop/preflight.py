@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import shutil
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import records
-from ..events import EventLog, now_ms
+from ..events import EventLog
 from ..layout import Layout
 from ..policy.place import lost_reason
 from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
-from ..settings import SettingsError, check_parts, evaluate_config, load
+from ..settings import SettingsError, check_parts
 from ..waiting import Lines
 from .hold import Group
+from .host import BatchHost
 from .nodes import Flow, LocalNodes, SlurmNodes, node_command
-from .work import Work, log
+from .work import Work
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
 OPTIONS = "--deep, --nodes A,B, --tsv FILE, --exclude-file FILE, --judge, --json"
@@ -50,17 +48,18 @@ class NotRun(Exception):
 
 def main(bundle: Path, *argv: str) -> int:
     """Check nodes and print the verdicts; the exit status."""
+    world = BatchHost()
     try:
         words = _words(argv)
-        return Preflight(bundle, words).work()
+        return Preflight(bundle, words, world).work()
     except NotRun as error:
-        log(f"preflight.sh: {error}")
+        world.log(f"preflight.sh: {error}")
         return error.status
     except (SettingsError, LookupError) as error:
-        log(f"preflight.sh: {error}")
+        world.log(f"preflight.sh: {error}")
         return WRONG_WORDS if "must be a number" in str(error) else NOT_RUN
     except OSError as error:
-        log(f"preflight.sh: cannot write {error.filename}: {error.strerror}")
+        world.log(f"preflight.sh: cannot write {error.filename}: {error.strerror}")
         return NOT_RUN
 
 
@@ -87,32 +86,32 @@ def _words(argv: Sequence[str]) -> Words:
 class Preflight(Work):
     """Asks nodes: nothing is changed on them, and nothing stays."""
 
-    def __init__(self, bundle: Path, words: Words) -> None:
-        environment, settings = dict(os.environ), load(bundle)
-        named = environment.get("ORCH_SET_DIR", "")
-        folder = f".preflight-{os.uname().nodename.split('.')[0]}-{os.getpid()}-{os.urandom(2).hex()}"
+    def __init__(self, bundle: Path, words: Words, world: BatchHost) -> None:
+        settings, named = world.settings(bundle), world.environment.get("ORCH_SET_DIR", "")
+        folder = f".preflight-{world.host.split('.')[0]}-{world.pid}-{world.token(2)}"
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
         # No container is started here: the checks' own limit is enough, and some time for the step.
         limit_s = 2 * settings.preflight_check_s
         check_parts(bundle, settings, deep=words.deep)
         settings = dataclasses.replace(settings, container_start_s=limit_s, preflight_run=1, preflight_deep=0)
-        super().__init__(bundle, settings, layout, environment)
+        super().__init__(bundle, settings, layout, world)
         self.words, self.made = words, not named
-        self.job_id = environment.get("ORCH_JOB_ID") or "preflight"
+        self.job_id = world.environment.get("ORCH_JOB_ID") or "preflight"
         self.untried: dict[str, str] = {}
         self.given: list[str] = []
         self.summary = ""
 
     def work(self) -> int:
         """Ask, judge, print; the exit status. Raises NotRun, OSError, SettingsError, LookupError."""
+        files = self.world.files
         try:
             try:
-                self.layout.nodes.mkdir(parents=True, exist_ok=True)
-                self.layout.preflight.mkdir(exist_ok=True)
+                files.make_folder(self.layout.nodes, parents=True, exist_ok=True)
+                files.make_folder(self.layout.preflight, exist_ok=True)
             except OSError as error:
                 words = f"cannot write to {self.layout.root}; is the log directory there, and on shared storage?"
                 raise NotRun(NOT_RUN, words) from error
-            verdicts = self.reactor.run(self._verdicts())
+            verdicts = self.world.run(self._verdicts())
             if self.ending:
                 raise NotRun(NOT_RUN, "ended by a signal")
             self._write(verdicts)
@@ -123,7 +122,7 @@ class Preflight(Work):
             return FIT if verdicts.fit and verdicts.nodes else UNFIT
         finally:
             if self.made:
-                shutil.rmtree(self.layout.root, ignore_errors=True)
+                files.remove_tree(self.layout.root)
 
     def _write(self, verdicts: Verdicts) -> None:
         if self.words.tsv:
@@ -149,7 +148,7 @@ class Preflight(Work):
         return (yield from self._judged(group))
 
     def _group(self, nodes: Sequence[str]) -> Group:
-        self.events = EventLog(self.layout.events(self.job_id))
+        self.events = EventLog(self.layout.events(self.job_id), self.world)
         group = Group(self, nodes)
         group.note("hold", detail={"generation": 1, "nodes": list(nodes)})
         return group
@@ -158,9 +157,11 @@ class Preflight(Work):
         """Return the nodes to ask; the others that were given are in `untried`."""
         settings, one_host = self.settings, self.settings.engine != "none" or self.settings.nnodes == 1
         if self.environment.get("SLURM_JOB_ID"):
-            self.scheduler = SlurmNodes(self.environment)
+            self.scheduler = SlurmNodes(self.environment, self.world)
         else:  # one host is one node, whatever the system has
-            self.scheduler = LocalNodes(self.environment, 1 if one_host else settings.nnodes + settings.spares)
+            self.scheduler = LocalNodes(
+                self.environment, 1 if one_host else settings.nnodes + settings.spares, self.world
+            )
         self.job_id = self.scheduler.job_id
         allocated = self.scheduler.allocated
         self.given = self.words.nodes or list(allocated)
@@ -170,9 +171,10 @@ class Preflight(Work):
         return [node for node in self.given if node not in self.untried]
 
     def _ask(self, group: Group, nodes: Sequence[str]) -> Flow:
-        if not self.layout.environment.exists():
-            nexp = self.settings.nexp
-            records.write_bytes(self.layout.environment, evaluate_config(self.bundle, self.settings, nexp), sync=False)
+        files = self.world.files
+        if not files.exists(self.layout.environment):
+            text, _ = self.world.config(self.bundle, self.settings, self.settings.nexp)
+            records.replace(self.layout.environment, text, sync=False, files=files)
         group.start(nodes, node_command(self.settings.python, self.bundle, "check"))
         yield from group.hear("waits", nodes)
         yield from group.release()
@@ -183,10 +185,10 @@ class Preflight(Work):
 
     def _hear_lines(self, group: Group) -> Flow:
         """Take in what the nodes said to somebody else, from standard input."""
-        group.step_started_ms = now_ms()
+        group.step_started_ms = self.world.wall_ms()
         lines = Lines(self.reactor, sys.stdin.fileno(), group.take)
         while lines.open and not self.ending:
-            yield time.monotonic() + 60
+            yield self.world.now() + 60
 
     def _judged(self, group: Group) -> Flow:
         reports = group.standing.reports

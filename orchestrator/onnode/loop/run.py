@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..events import now_ms
 from ..log_ends import read_log_ends
 from ..mllog_tail import last_status
 from ..policy.during import on_sockets
 from ..policy.explain import Ended, cause_of, symptoms
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
-from ..records import RunRecord, write_bytes
+from ..records import RunRecord
+from ..records import replace as replace_file
+from ..seeds import seed_of
+from ..settings import fingerprint
 from . import storage
 from .during import look_s, why_end
-from .folder import seed_of
 from .going import Going
 from .hold import Group
 from .nodes import Flow
@@ -37,7 +36,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     ranks = group.standing.workers
     state = RunRecord(
         run=run, attempt=attempt, state="running", seed=seed, job_id=job.job_id, master_port=port, nodes=ranks,
-        image_digest=group.image, start_ms=now_ms(),
+        image_digest=group.image, start_ms=job.world.wall_ms(),
     )  # fmt: skip
     job.run, job.attempt = group.at = run, attempt
     yield from storage.patiently(job, lambda: storage.begin(job, state))
@@ -65,21 +64,22 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
-    yield from storage.patiently(job, storage.closing(job, _closed(state, outcome), outcome.rank))
+    yield from storage.patiently(job, storage.closing(job, _closed(state, outcome, job.world.wall_ms()), outcome.rank))
     for node in outcome.silent:
         group.note("silent", node)
     return outcome
 
 
-def _closed(state: RunRecord, outcome: Outcome) -> RunRecord:
+def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
     """Return the final state of an attempt."""
-    final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=now_ms())
+    final = replace(state, state=outcome.state, outcome=outcome.outcome, reason=outcome.reason, end_ms=end_ms)
     return replace(final, exit_codes=dict(outcome.codes))
 
 
 def _gate(job: SetWork, group: Group, going: Going) -> Flow:
     """Wait until every node has verified its settings and dropped its caches; why not, or ""."""
-    deadline = time.monotonic() + GATE_S
+    now = job.world.now
+    deadline = now() + GATE_S
     while not job.ending and (unheard := _unheard(going)):
         group.look_for_ended()
         gone = [node for node in unheard if group.is_gone(node)]
@@ -87,7 +87,7 @@ def _gate(job: SetWork, group: Group, going: Going) -> Flow:
             failed = {node: group.standing.failed.get(node, ("", "it let go"))[1] for node in gone}
             going.refused, going.waits_for_all = {**failed, **going.refused}, False
             return "; ".join(_refusals(going))
-        if time.monotonic() >= deadline or group.step is None or not group.step.alive:
+        if now() >= deadline or group.step is None or not group.step.alive:
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
         yield group.look_again(deadline)
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
@@ -119,14 +119,15 @@ def _not_ready(going: Going) -> dict[str, str]:
 
 def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
     """Wait for the end of the run on all nodes; the first failure ends it everywhere. True when its time was over."""
-    started = time.monotonic()
+    now_s = job.world.now
+    started = now_s()
     deadline, grace, asked = started + job.settings.run_timeout_s, 0.0, started
     silence_s, ask_s = float(job.settings.node_silence_s), look_s(job.settings)
     until = started
     group.heard.update(dict.fromkeys(going.ranks, started))
     while True:
         group.look_for_ended()
-        now = time.monotonic()
+        now = now_s()
         if now > until + 1:  # this process itself was stopped, and has asked nobody meanwhile
             group.heard = {node: min(now, heard + now - until) for node, heard in group.heard.items()}
         left = [node for node in going.ranks if node not in going.exits and not group.is_gone(node)]
@@ -138,12 +139,12 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
             grace = now + job.settings.end_grace_s
         timed_out = now >= deadline
         if not (failed or timed_out or job.ending):
-            going.ended = yield from why_end(group, going, left)
+            going.ended = yield from why_end(group, going, left, now)
         is_late, alive = grace and now >= grace, group.step is not None and group.step.alive
         if failed or timed_out or going.ended or job.ending or is_late or not alive:
             yield from _stop(group, going, left)
             return timed_out
-        if now - asked >= ask_s:
+        if now >= asked + ask_s:  # the time that was waited for, so that rounding cannot miss it
             asked = now
             group.send({"do": "ping", "n": int(now - started)})
         until = group.look_again(min(deadline, grace or deadline, asked + ask_s))
@@ -164,8 +165,9 @@ def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
     if group.step is not None:
         group.note("stop", detail=going.id)
         group.send({"do": "stop", "id": going.id})
-    deadline = time.monotonic() + STOP_S
-    while group.step is not None and group.step.alive and time.monotonic() < deadline:
+    now = group.job.world.now
+    deadline = now() + STOP_S
+    while group.step is not None and group.step.alive and now() < deadline:
         group.look_for_ended()
         if all(node in going.exits or group.is_gone(node) for node in nodes):
             return
@@ -174,8 +176,9 @@ def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
 
 def _hear_signals(job: SetWork, going: Going) -> Flow:
     """Where a run was ended by a signal that was not ours, the job may be ended: Slurm tells its processes one after another."""
-    deadline = time.monotonic() + SIGNAL_S
-    while going.was_signalled and not job.is_ending() and time.monotonic() < deadline:
+    now = job.world.now
+    deadline = now() + SIGNAL_S
+    while going.was_signalled and not job.is_ending() and now() < deadline:
         yield deadline
 
 
@@ -184,7 +187,7 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
     stops = dict(going.stops)
     for rank, node in enumerate(going.ranks):
         if not problem and node not in going.exits:  # it may have finished before it was lost
-            stops[node] = last_status(job.layout.node_log(going.run, going.number, rank))
+            stops[node] = last_status(job.layout.node_log(going.run, going.number, rank), files=job.world.files)
     errors, cause = _errors(job, going) if not problem and not any(stops.values()) else ({}, "")
     return AttemptFacts(
         run=going.run,
@@ -208,7 +211,11 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
 
 def _errors(job: SetWork, going: Going) -> tuple[dict[str, str], str]:
     """Return what went wrong by the ends of the nodes' logs: node -> last telling line, and the first cause in a sentence."""
-    logs = {node: read_log_ends(job.layout.node_log(going.run, going.number, k)) for k, node in enumerate(going.ranks)}
+    layout, files = job.layout, job.world.files
+    logs = {
+        node: read_log_ends(layout.node_log(going.run, going.number, rank), files)
+        for rank, node in enumerate(going.ranks)
+    }
     texts = {node: log.text for node, log in logs.items() if log is not None}
     ends = {node: Ended(going.exits.get(node), going.lasted.get(node)) for node in going.ranks}
     errors = {node: telling_line(text) for node, text in texts.items()}
@@ -230,7 +237,8 @@ _CACHE_CLEAR = (
 def _record_start(group: Group, going: Going) -> None:
     """Write what every node was when the attempt began, and the event that all caches were dropped. Raises OSError."""
     job, layout = group.job, group.job.layout
-    sha = hashlib.sha256(layout.environment.read_bytes()).hexdigest()
+    files = job.world.files
+    sha = fingerprint(files.read_bytes(layout.environment), job.unique)
     rows = [("node", "field", "value"), ("*", "environment", sha), *group.facts_now(going.ranks)]
     for node in going.ranks:
         ready, before, after = going.prepared[node]
@@ -238,10 +246,10 @@ def _record_start(group: Group, going: Going) -> None:
         if before != "-":
             rows += [(node, "cache_before_kib", before), (node, "cache_after_kib", after)]
     text = "".join("\t".join(row) + "\n" for row in rows)
-    write_bytes(layout.start_table(going.run, going.number), text.encode(), sync=False)
+    replace_file(layout.start_table(going.run, going.number), text.encode(), sync=False, files=files)
     # A file of its own: the nodes have their logs open, and on NFS two hosts must not append to one file.
-    event = _CACHE_CLEAR % now_ms() if job.settings.clear_caches == 1 else ""
-    layout.cache_log(going.run, going.number).write_text(event)
+    event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
+    files.write(layout.cache_log(going.run, going.number), event.encode())
 
 
 def _sockets(group: Group, going: Going) -> str:

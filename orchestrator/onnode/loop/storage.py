@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 from ..records import RunRecord
 from .folder import FolderError
@@ -15,22 +12,11 @@ from .nodes import Flow
 from .work import SetWork
 
 LOOK_S = 5.0
-_ROOM = bytes(1 << 16)
 _PASSES = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOENT, errno.ENODEV}
     | {errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EREMOTEIO, errno.ESHUTDOWN}
 )
 """What a file system says that is full, over quota, read-only or not there now. All else does not go away by waiting."""
-
-
-def try_out(root: Path) -> None:
-    """Write a little below `root`, for certain, into a file that nobody sees any more. Raises OSError."""
-    path = root / f".probe.{os.uname().nodename}.{os.getpid()}"
-    with open(path, "wb") as file:
-        path.unlink()
-        file.write(_ROOM)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def begin(job: SetWork, state: RunRecord) -> None:
@@ -39,7 +25,7 @@ def begin(job: SetWork, state: RunRecord) -> None:
         job.folder.begin(state)
     except OSError as error:
         if error.errno in _PASSES:
-            shutil.rmtree(job.layout.attempt(state.run, state.attempt), ignore_errors=True)
+            job.world.files.remove_tree(job.layout.attempt(state.run, state.attempt))
         raise
 
 
@@ -52,7 +38,9 @@ def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], No
         try:
             job.folder.close(state, left)
         except OSError:
-            if job.layout.result(state.run).exists():  # by this try: where there was one before, the set refuses
+            if job.world.files.exists(
+                job.layout.result(state.run)
+            ):  # by this try: where there was one before, the set refuses
                 left = None
             raise
         if rank is not None:
@@ -63,28 +51,29 @@ def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], No
 
 def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
     """Do `action`, as often as it takes until the set's storage can be written. Raises what it raised when that takes too long."""
-    started, told = time.monotonic(), ""
+    world, told = job.world, ""
+    started = world.now()
     while True:
         try:
-            try_out(job.layout.root)
+            world.files.try_out(job.layout.root / f".probe.{world.host}.{world.pid}")
             action()
         except FolderError:
-            if job.layout.root.is_dir():
+            if world.files.is_folder(job.layout.root):
                 raise
             problem = OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(job.layout.root))
         except OSError as error:
             problem = error
         else:
             if told:
-                job.log(f"{told}: gone after {time.monotonic() - started:.0f} s")
+                job.log(f"{told}: gone after {world.now() - started:.0f} s")
                 job.reason = ""
                 job.write()
             return
-        waited = time.monotonic() - started
+        waited = world.now() - started
         if problem.errno not in _PASSES or job.is_ending() or waited >= job.settings.storage_wait_s:
             raise problem
         if not told:
             told = f"waiting for storage: {problem.filename or job.layout.root}: {problem.strerror}"
             job.warn(told)
             job.write(reason=told)  # as far as there is room for it
-        yield time.monotonic() + min(LOOK_S, job.settings.storage_wait_s - waited)
+        yield world.now() + min(LOOK_S, job.settings.storage_wait_s - waited)

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import signal
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from .. import records
-from ..events import EventLog, now_ms
+from ..events import EventLog
 from ..layout import Layout
 from ..policy.ending import ending
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
 from ..records import JobRecord
-from ..settings import Settings, evaluate_config
+from ..settings import Settings
 from .folder import Folder
-from .nodes import Flow, Nodes, Reactor
-
-
-def log(text: str) -> None:
-    """Write one line with a time stamp to standard error. Where that cannot be written (a full disk), nothing stops."""
-    line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
-    with suppress(OSError):
-        os.write(2, line.encode("utf-8", "backslashreplace"))
+from .host import BatchHost
+from .nodes import Flow, Nodes
 
 
 class Doing(Protocol):
@@ -52,12 +44,14 @@ class Work:
     """What is going on; 0 before the first."""
     image = ""
     """The identity of the image that the nodes have."""
+    unique: frozenset[str] = frozenset()
+    """Variables of the runs that have another value in each job."""
     ending = ""
     """Why nothing more is begun; "" as long as it is."""
-    log = staticmethod(log)
 
-    def __init__(self, bundle: Path, settings: Settings, layout: Layout, environment: dict[str, str]) -> None:
-        self.bundle, self.settings, self.layout, self.environment = bundle, settings, layout, environment
+    def __init__(self, bundle: Path, settings: Settings, layout: Layout, world: BatchHost) -> None:
+        self.bundle, self.settings, self.layout, self.world = bundle, settings, layout, world
+        self.environment, self.log = world.environment, world.log
         self.pool: list[str] = []
         """Nodes that are left for all groups."""
         self.rows: dict[str, dict[str, Check]] = {}
@@ -66,7 +60,7 @@ class Work:
         """Group -> how many of its nodes pull the image now."""
         self.behind: set[int] = set()
         """Groups that others did not wait for before their first runs."""
-        self.reactor = Reactor(self.look_at_signals)
+        self.reactor = world.reactor(self.look_at_signals)
 
     def look_at_signals(self) -> None:
         """Take in signals."""
@@ -91,8 +85,8 @@ class Work:
 
     def append_to(self, path: Path, text: str) -> None:
         """Add a line to a log. One that cannot be written stops nothing."""
-        with suppress(OSError), open(path, "a", encoding="utf-8", errors="replace") as file:
-            file.write(text + "\n")
+        with suppress(OSError):
+            self.world.files.append(path, f"{text}\n".encode("utf-8", "replace"))
 
 
 class SetWork(Work):
@@ -100,10 +94,10 @@ class SetWork(Work):
 
     state = reason = ending_reason = ""
 
-    def __init__(self, settings: Settings, scheduler: Nodes, folder: Folder, environment: dict[str, str]) -> None:
-        super().__init__(folder.layout.bundle, settings, folder.layout, environment)
+    def __init__(self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost) -> None:
+        super().__init__(folder.layout.bundle, settings, folder.layout, world)
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
-        self.started_ms = now_ms()
+        self.started_ms = world.wall_ms()
         self.warnings: list[str] = []
         self.edited: list[str] = []
         """Files of the bundle that are not as they were made, and meant so."""
@@ -117,10 +111,11 @@ class SetWork(Work):
 
     def environment_file(self) -> None:
         """Write the environment of the runs. Raises SettingsError, OSError."""
-        text = evaluate_config(self.bundle, self.settings, self.folder.record.nexp)
-        records.write_bytes(self.layout.environment, text)
+        files = self.world.files
+        text, self.unique = self.world.config(self.bundle, self.settings, self.folder.record.nexp)
+        records.replace(self.layout.environment, text, files=files)
         # Of each job, and small: values that are unique make each of them another one.
-        records.write_bytes(self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0))
+        records.replace(self.layout.job_environment(self.job_id), gzip.compress(text, mtime=0), files=files)
         what = {
             "job_id": self.job_id,
             "restart": self.scheduler.restart,
@@ -146,11 +141,11 @@ class SetWork(Work):
             job_id=self.job_id,
             state=self.state,
             reason=self.reason,
-            host=os.uname().nodename,
-            pid=os.getpid(),
+            host=self.world.host,
+            pid=self.world.pid,
             started_ms=self.started_ms,
-            updated_ms=now_ms(),
-            ended_ms=now_ms() if final else 0,
+            updated_ms=self.world.wall_ms(),
+            ended_ms=self.world.wall_ms() if final else 0,
             nodes=nodes or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.doing))]),
             run=self.run,
             attempt=self.attempt,
@@ -164,21 +159,21 @@ class SetWork(Work):
             edited=self.edited,
         )
         try:
-            records.write(record, self.layout.job(self.job_id), sync=final)
+            records.write(record, self.layout.job(self.job_id), sync=final, files=self.world.files)
         except OSError as error:
-            log(f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}")
+            self.log(f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}")
 
     def warn(self, text: str) -> None:
         """Put a warning into the job's output and its record, once."""
         if text not in self.warnings:
             self.warnings.append(text)
-            log(f"WARNING: {text}")
+            self.log(f"WARNING: {text}")
 
     def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
         """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
-        log(f"node {node} is set aside: {reason}")
+        self.log(f"node {node} is set aside: {reason}")
         about = {"node": node, "kind": kind, "reason": reason}
-        self.aside.append({**about, "run": at[0], "attempt": at[1], "time_ms": now_ms()})
+        self.aside.append({**about, "run": at[0], "attempt": at[1], "time_ms": self.world.wall_ms()})
 
     def is_ending(self) -> bool:
         """Whether the set is being closed; also for a signal that came while nothing was waited for."""
@@ -203,7 +198,7 @@ class SetWork(Work):
 
     def _end_as(self, state: str, reason: str) -> None:
         self.ending, self.ending_reason = state, reason
-        log(f"{reason}: closing the set; `{self.resume_command}` goes on")
+        self.log(f"{reason}: closing the set; `{self.resume_command}` goes on")
         # States first: what follows may not get the time it needs.
         if self.state:
             self.write(state, reason)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..events import NetworkUse, Pulse
-from ..settings import Settings
+from ..events import UNIT, Event, NetworkUse, Pulse, number
+
+if TYPE_CHECKING:
+    from ..settings import Settings
 
 LEAST_S = 600
 """Nothing shorter is a hang, unless the site says so: as long as torch's own collectives wait."""
@@ -15,29 +18,110 @@ _HELD = ("gone", "stopped", "blocked")
 """How the words of a node begin whose processes are in a state that nobody waits in."""
 
 
-def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
-    """Return why a run counts as hung, "" as long as it does not. A single line of output on any node is a sign of life."""
-    if settings.hang_multiple < 1 or not pulses:
-        return ""
-    quiet_s = min(one.quiet_ms for one in pulses.values()) / 1000
-    interval_s = max(one.interval_ms for one in pulses.values()) / 1000
-    unknown_s = settings.hang_multiple * settings.hang_s
-    least_s = min(LEAST_S, unknown_s)
-    limit_s: float
-    if any(one.stopped for one in pulses.values()):
-        limit_s, words = least_s, "after run_stop"
-    elif not any(one.began for one in pulses.values()):
-        limit_s, words = settings.hang_start_s, "before run_start"
-    elif interval_s:
-        limit_s = max(least_s, settings.hang_multiple * interval_s)
-        words = f"its evaluations came {interval_s:.0f} s apart at most"
-    else:
-        limit_s, words = unknown_s, "no evaluation interval is known yet"
-    return (
-        f"hung: no output of any node for {quiet_s:.0f} s (limit {limit_s:.0f} s: {words})"
-        if quiet_s >= limit_s
-        else ""
+class Silence(NamedTuple):
+    """How long a run has printed nothing on any node, and when it is ended as hung."""
+
+    pulse: Pulse
+    """Of the whole run: the shortest silence and the longest interval of all nodes."""
+    limit_ms: int
+    """0: no limit applies."""
+    unheard: int = 0
+    """Nodes that have sent no pulse in this attempt. No limit applies before all have."""
+
+    @property
+    def quiet_s(self) -> float:
+        return self.pulse.quiet_ms / 1000
+
+    @property
+    def limit_s(self) -> float:
+        return self.limit_ms / 1000
+
+    @property
+    def hangs(self) -> bool:
+        return 0 < self.limit_ms <= self.pulse.quiet_ms
+
+    @property
+    def is_long(self) -> bool:
+        """Half of the limit has passed: people are shown how long the rest is."""
+        return 0 < self.limit_ms <= 2 * self.pulse.quiet_ms
+
+    @property
+    def stage(self) -> tuple[int, ...]:
+        """What the verdict depends on, without the seconds that pass."""
+        began, stopped = self.pulse.began, self.pulse.stopped
+        return self.limit_ms, began, stopped, self.pulse.interval_ms > 0, self.is_long, self.hangs
+
+    @property
+    def text(self) -> str:
+        """`no output of any node for 420 s (limit 600 s: after run_stop)`"""
+        text = f"no output of any node for {self.quiet_s:.0f} s"
+        if not self.limit_ms:
+            return text
+        return f"{text} (limit {self.limit_s:.0f} s: {_phase(self.pulse)})"
+
+    @property
+    def verdict(self) -> str:
+        """Why the run counts as hung, "" as long as it does not."""
+        return f"hung: {self.text}" if self.hangs else ""
+
+    def detail(self, attempt: str) -> str:
+        """Return the detail of the `pulse` event of an attempt (`3.1`)."""
+        return UNIT.join(map(str, (attempt, self.limit_ms, self.unheard, *self.pulse)))
+
+
+def recorded(event: Event) -> tuple[str, Silence] | None:
+    """Return the attempt (`3.1`) and the silence in a `pulse` event; None if it is damaged."""
+    attempt, *parts = event.parts
+    numbers = [value for part in parts if (value := number(part)) is not None and value >= 0]
+    if len(parts) != 6 or len(numbers) != 6:
+        return None
+    limit_ms, unheard, *pulse = numbers
+    return attempt, Silence(Pulse(*pulse), limit_ms, unheard)
+
+
+def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -> Silence:
+    """Return how long a run is silent and which limit applies now.
+
+    A single line of output on any node is a sign of life. `unheard`: nodes without a pulse so far.
+    """
+    if not pulses:
+        return Silence(Pulse(0, 0, 0, 0), 0, unheard)
+    run = Pulse(
+        min(pulse.quiet_ms for pulse in pulses.values()),
+        max(pulse.began for pulse in pulses.values()),
+        max(pulse.interval_ms for pulse in pulses.values()),
+        max(pulse.stopped for pulse in pulses.values()),
     )
+    applies = settings.hang_multiple > 0 and not unheard
+    return Silence(run, _limit_ms(run, settings) if applies else 0, unheard)
+
+
+def _limit_ms(run: Pulse, settings: Settings) -> int:
+    unknown_ms = 1000 * settings.hang_multiple * settings.hang_s
+    least_ms = min(1000 * LEAST_S, unknown_ms)
+    if run.stopped:
+        return least_ms
+    if not run.began:
+        return 1000 * settings.hang_start_s
+    if run.interval_ms:
+        return max(least_ms, settings.hang_multiple * run.interval_ms)
+    return unknown_ms
+
+
+def _phase(run: Pulse) -> str:
+    """Return why the limit is what it is."""
+    if run.stopped:
+        return "after run_stop"
+    if not run.began:
+        return "before run_start"
+    if run.interval_ms:
+        return f"its evaluations came {run.interval_ms / 1000:.0f} s apart at most"
+    return "no evaluation interval is known yet"
+
+
+def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
+    """Return why a run counts as hung, "" as long as it does not."""
+    return silence(pulses, settings).verdict
 
 
 def stands_out(ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]) -> tuple[str, str]:

@@ -84,6 +84,9 @@ def _fold(standing: Standing, event: Event) -> None:
     """Fold what the loop decided or saw, or what Slurm says."""
     word, node = event.word, event.node
     if word == "begin":
+        vars(standing).update(
+            vars(Standing())
+        )  # Slurm may have started the job again: its event file has two lives then
         standing.allocated, need = tuple(event.names("allocated")), event.data().get("need")
         standing.need = need if isinstance(need, int) else 0
         standing.ranks = [""] * standing.need

@@ -1,0 +1,66 @@
+"""The submissions of a set, written: by the controller, and by a job whose controller was killed before it had the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import ledger, records
+from .layout import Layout
+from .lease import HeldError, Lease
+from .records import SubmissionRecord
+from .world import THIS, World
+
+
+def record(layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS) -> SubmissionRecord:
+    """Write a submission, the ledger first if it is settled or cancelled; return it as written. `job`: the writer's.
+
+    Raises OSError, HeldError.
+    """
+    path = layout.submission(submission.number)
+    world.files.make_folder(path.parent, exist_ok=True)
+    if submission.settled:
+        submission = replace(submission, ledger=_on_ledger(layout, submission, job, world))
+    records.write(submission, path, files=world.files)
+    return submission
+
+
+def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: World) -> str:
+    """Put the outcome of a submission on record, once; return the head of the ledger."""
+    said: ledger.Said = (
+        "submit",
+        {"number": submission.number, "state": submission.state, "job_id": submission.job_id},
+    )
+    if submission.cancelled_ms:
+        said = ("cancel", {"number": submission.number, "job_id": submission.job_id})
+    cluster = str(submission.by.get("cluster", ""))
+    return ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
+
+
+def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
+    """Settle the newest submission as that of job `job_id`, and remove the lock that its killed controller left.
+
+    Leaves both alone while a controller is at work, or may be. Raises OSError.
+    """
+    if _open_one(layout, job_id, world) is None and not world.files.exists(layout.lock):
+        return
+    lease = Lease(layout.lock, world.holder(cluster=cluster), world=world)
+    try:
+        lease.take(beat=False)
+        try:
+            if (asked := _open_one(layout, job_id, world)) is not None:
+                record(layout, replace(asked, state="submitted", job_id=job_id), job_id, world)
+        finally:
+            lease.release()
+    except HeldError:
+        return
+
+
+def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | None:
+    """Return the newest submission if it has no outcome and no submission has the job; else None."""
+    files = world.files
+    numbers = records.numbered(layout.submissions, files=files)
+    found = [records.read(SubmissionRecord, layout.submission(k), files) for k in numbers]
+    asked = [one for one in found if isinstance(one, SubmissionRecord)]
+    if not asked or asked[-1].settled or any(one.job_id == job_id for one in asked):
+        return None
+    return asked[-1]

@@ -1,0 +1,115 @@
+"""All that a program asks of its surroundings: clocks, storage, other programs, who it is.
+
+The loop and the commands that write get a World and use nothing else, so that the same code runs in the simulated one
+(orchestrator/simulation). This is the real one: the calls themselves, without a layer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from .files import HERE, Files
+from .system import ask, first_line, process_start
+
+TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
+if TYPE_CHECKING:
+    from .policy.lease import Holder
+
+
+class World:
+    """The machine that this process runs on."""
+
+    files: Files = HERE
+
+    now = staticmethod(time.monotonic)
+    """Return seconds that only rise; limits are counted in them."""
+    umask = staticmethod(os.umask)
+    """Set the rights that new files lack; return those before."""
+    ask = staticmethod(ask)
+    """Run a program with nothing to read; return (exit status, output). See system.ask."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait so many seconds, whatever happens."""
+        time.sleep(seconds)
+
+    def wall_ms(self) -> int:
+        """Return Unix milliseconds, for records."""
+        return time.time_ns() // 1_000_000
+
+    def token(self, size: int = 8) -> str:
+        """Return `size` random bytes in hexadecimal: what nobody else has."""
+        return os.urandom(size).hex()
+
+    @property
+    def host(self) -> str:
+        return os.uname().nodename
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
+        """Return what a lease says of this process."""
+        from .policy.lease import Holder
+
+        try:
+            pids = os.readlink("/proc/self/ns/pid")
+        except OSError:
+            pids = ""
+        boot = first_line("/proc/sys/kernel/random/boot_id")
+        start = process_start(self.pid)
+        return Holder(cluster, os.getuid(), self.host, boot, pids, self.pid, start, job, restart, self.token())
+
+    def lives(self, pid: int, start: str) -> bool:
+        """Whether a process of this kernel lives. One that /proc does not show may be another user's (hidepid)."""
+        found = process_start(pid)
+        if found:
+            return found == start
+        try:
+            os.kill(pid, 0)
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+        return False  # this user's, and over
+
+    def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
+        """Call `action` every so many seconds, in another thread, until it returns False; return what ends that."""
+        import threading
+
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(seconds) and action():
+                pass
+
+        thread = threading.Thread(target=beat, name="beat", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            over.set()
+            if thread is not threading.current_thread():
+                thread.join(seconds)
+
+        return stop
+
+
+def stamp(wall_ms: int, form: str, *, utc: bool = False) -> str:
+    """Return a time in the words of time.strftime."""
+    return time.strftime(form, (time.gmtime if utc else time.localtime)(wall_ms / 1000))
+
+
+def log(wall_ms: int, text: str) -> None:
+    """Write one line with a time stamp to standard error. If that cannot be written (a full disk), nothing stops."""
+    line = f"{stamp(wall_ms, '%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
+    with suppress(OSError):
+        os.write(2, line.encode("utf-8", "backslashreplace"))
+
+
+THIS = World()
+"""The world of this process."""
+
+Ask = Callable[[Sequence[str], float], "tuple[int, str]"]

@@ -1,0 +1,189 @@
+"""Virtual time: a heap of events, and processes that can be killed between any two of their steps."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Action = Callable[[], object]
+NEVER = float("inf")
+START_MS = 1_790_000_000_000
+"""Unix milliseconds when a simulation starts: a date is as good as another, but it must be the same each time."""
+
+
+class Killed(BaseException):
+    """The simulated process that was running is gone. Not an Exception: nothing but `finally` may notice it."""
+
+
+class Stuck(Exception):
+    """Nothing will ever happen again, or no end is in sight."""
+
+
+@dataclass(eq=False)
+class Timer:
+    """An event to come. `action` is None once it is cancelled, or over."""
+
+    at: float
+    number: int
+    action: Action | None
+    process: Process | None
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.at, self.number) < (other.at, other.number)
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+@dataclass(eq=False)
+class Process:
+    """A process on a host. Code runs in its name only inside an event of its own, one event at a time.
+
+    `steps` counts what it asked of the world; it dies in front of step `dies_at`. `deaths` is called once it is dead.
+    """
+
+    engine: Engine
+    name: str
+    host: str
+    pid: int
+    alive: bool = True
+    stopped: bool = False
+    """By SIGSTOP: its events wait."""
+    busy: bool = False
+    steps: int = 0
+    dies_at: float = NEVER
+    inbox: deque[Action] = field(default_factory=deque)
+    deaths: list[Action] = field(default_factory=list)
+
+    def step(self) -> None:
+        """Be about to ask something of the world. Raises Killed if the process is dead."""
+        self.steps += 1
+        if self.alive and self.steps >= self.dies_at:
+            self.kill()
+        if not self.alive:
+            raise Killed(self.name)
+
+    def kill(self) -> None:
+        """End it as SIGKILL does."""
+        if self.alive:
+            self.alive = False
+            self.inbox.clear()
+            for action in self.deaths:
+                self.engine.after(0.0, action)
+
+    def after(self, seconds: float, action: Action) -> Timer:
+        """Have `action` run in the name of this process; nothing happens if it is dead by then."""
+        return self.engine.after(seconds, action, self)
+
+    def resume(self) -> None:
+        """Continue after SIGSTOP."""
+        self.stopped = False
+        self.engine.deliver(self)
+
+
+class Engine:
+    """The clock and the heap. `now` is in seconds from 0; `random` is the only source of chance in a world."""
+
+    def __init__(self, seed: int, start_ms: int = START_MS) -> None:
+        self.seed, self.start_ms = seed, start_ms
+        self.now = 0.0
+        self.random = random.Random(seed)
+        self.turns = 0
+        self.processes: list[Process] = []
+        self._heap: list[Timer] = []
+        self._count = 0
+        self._pids = 1000
+
+    # ---- time ----
+
+    @property
+    def wall_ms(self) -> int:
+        """Unix milliseconds."""
+        return self.start_ms + int(self.now * 1000)
+
+    def after(self, seconds: float, action: Action, process: Process | None = None) -> Timer:
+        """Have `action` run once in so many seconds, in the name of `process` if there is one."""
+        self._count += 1
+        timer = Timer(self.now + max(0.0, seconds), self._count, action, process)
+        heapq.heappush(self._heap, timer)
+        return timer
+
+    def between(self, low: float, high: float) -> float:
+        """Return a random number of seconds."""
+        return self.random.uniform(low, high)
+
+    # ---- processes ----
+
+    def process(self, name: str, host: str) -> Process:
+        self._pids += 1
+        self.processes = [one for one in self.processes if one.alive]
+        self.processes.append(Process(self, name, host, self._pids))
+        return self.processes[-1]
+
+    def perform(self, process: Process | None, action: Action) -> None:
+        """Run `action` in the name of `process`; later if that is busy or stopped, never if it is dead."""
+        if process is None:
+            action()
+        elif process.busy or process.stopped:
+            process.inbox.append(action)
+        elif process.alive:
+            process.busy = True
+            try:
+                action()
+            except Killed:
+                if process.alive:  # of another process, further up: not for this one
+                    raise
+            finally:
+                process.busy = False
+            if process.inbox:
+                self.after(0.0, lambda: self.deliver(process))
+
+    def deliver(self, process: Process) -> None:
+        """Run the events of a process that had to wait."""
+        while process.inbox and process.alive and not process.busy and not process.stopped:
+            self.perform(process, process.inbox.popleft())
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """Have `process`, whose code is running, wait: everything else goes on meanwhile. Raises Killed."""
+        until = self.now + max(0.0, seconds)
+        while process.alive and self.turn(until):
+            pass
+        if process.alive:
+            self.now = max(self.now, until)
+        process.step()
+
+    def skip(self, seconds: float) -> None:
+        """Let time pass in which nothing happens: whatever is due meanwhile is late.
+
+        For short delays. While a process waits in `pause`, events of others run on top of its stack, and it continues only
+        after the last of those that wait, too: two processes that wait for one another would not meet as they really do.
+        """
+        self.now += max(0.0, seconds)
+
+    # ---- running ----
+
+    def turn(self, until: float = NEVER) -> bool:
+        """Let the next event happen, if it is due by `until`; False if there is none."""
+        heap = self._heap
+        while heap and heap[0].action is None:
+            heapq.heappop(heap)
+        if not heap or heap[0].at > until:
+            return False
+        timer = heapq.heappop(heap)
+        self.now, self.turns = max(self.now, timer.at), self.turns + 1
+        action, timer.action = timer.action, None
+        if action is not None:
+            self.perform(timer.process, action)
+        return True
+
+    def run(self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000) -> None:
+        """Let events happen until `done`. Raises Stuck if there are none left, or at the time `limit_s`, or after so many."""
+        first = self.turns
+        while not done():
+            if not self.turn(limit_s):
+                raise Stuck(f"nothing happens any more at {self.now:.0f} s")
+            if self.turns - first > most_turns:
+                raise Stuck(f"no end after {most_turns} events, at {self.now:.0f} s")

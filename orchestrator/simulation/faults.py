@@ -1,0 +1,309 @@
+"""Faults: sentences such as `node 3 dies in run 4`, and what they do to a simulated world.
+
+    SUBJECT EVENT [for DURATION] [in run R [after DURATION] | at DURATION]
+
+A duration is a number with s, min, h or d. `in run R` counts from the start of the first attempt of that run (default:
+half of its expected time), `at` from the submission. `docs/rehearse.md` lists the events.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.simulation.play import Simulation
+    from orchestrator.simulation.slurm import SimJob
+
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = r"[0-9]+(?:\.[0-9]+)? ?(?:s|min|h|d)\b"
+_SENTENCE = re.compile(
+    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: in run (?P<run>[0-9]+)(?: after (?P<after>{_DURATION}))?"
+    rf"| at (?P<at>{_DURATION}))?"
+)
+BACK_S = 3600.0
+"""A dead node is back after this time, unless the sentence says for how long it is gone."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault. Times in seconds; `run` 0: at `at_s` after the submission, else `at_s` after the start of that run.
+
+    `at_s` below 0: in the middle of the run. `for_s` 0: as long as the event's kind lasts by itself.
+    """
+
+    event: str
+    run: int = 0
+    at_s: float = -1.0
+    for_s: float = 0.0
+
+    def __str__(self) -> str:
+        lasts = f" for {self.for_s:g} s" if self.for_s else ""
+        after = f" after {self.at_s:g} s" if self.at_s >= 0 else ""
+        return f"{self.event}{lasts}" + (f" in run {self.run}{after}" if self.run else f" at {max(self.at_s, 0):g} s")
+
+
+def parse(text: str) -> Fault:
+    """Return the fault that a sentence describes. Raises UsageError with what is wrong, and the sentences there are."""
+    found = _SENTENCE.fullmatch(" ".join(text.split()))
+    event = found["event"] if found else ""
+    if found is None or not any(re.fullmatch(pattern, event) for pattern in EVENTS):
+        known = "; ".join(name.replace(r"(\d+)", "N").replace("\\", "") for name in EVENTS)
+        raise UsageError(f"unknown fault: {text!r}", hint=f"one of: {known}; then `in run R`, or `at 2h`")
+    run = int(found["run"] or 0)
+    if not run and not found["at"]:
+        raise UsageError(f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`")
+    at = seconds(found["after"]) if found["after"] else seconds(found["at"]) if found["at"] else -1.0
+    return Fault(event, run, at, seconds(found["for"]) if found["for"] else 0.0)
+
+
+def seconds(text: str) -> float:
+    """Return a duration such as `90 min` in seconds."""
+    number, unit = re.fullmatch(r"([0-9.]+) ?([a-z]+)", text).groups()  # type: ignore[union-attr]
+    return float(number) * _UNITS[unit]
+
+
+Happens = Callable[["Simulation", Fault, "list[str]"], None]
+"""Does it now. The list holds the numbers in the event's sentence."""
+
+
+def plant(world: Simulation, fault: Fault) -> None:
+    """Have a fault happen when its time has come."""
+    if fault.run:
+        world.when_run_starts(fault.run, lambda expected_s: _start(world, fault, expected_s))
+    else:
+        world.engine.after(max(0.0, fault.at_s), lambda: happen(world, fault))
+
+
+def _start(world: Simulation, fault: Fault, expected_s: float) -> None:
+    world.engine.after(fault.at_s if fault.at_s >= 0 else expected_s / 2, lambda: happen(world, fault))
+
+
+def happen(world: Simulation, fault: Fault) -> None:
+    """Do it now."""
+    for pattern, does in EVENTS.items():
+        if found := re.fullmatch(pattern, fault.event):
+            world.happened.append((world.engine.now, fault))
+            does(world, fault, list(found.groups()))
+            return
+
+
+# ---- nodes ----
+
+
+def _node(world: Simulation, number: str) -> str:
+    names = list(world.machines)
+    return names[(int(number) - 1) % len(names)]
+
+
+def _dies(world: Simulation, fault: Fault, words: list[str]) -> None:
+    _power_cycle(world, _node(world, words[0]), fault.for_s or BACK_S)
+
+
+def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
+    if not world.machines[node].up:
+        return
+    world.jobs.power_off(node)
+    world.cluster.node_down(node)
+    world.engine.after(for_s, lambda: _back(world, node))
+
+
+def _back(world: Simulation, node: str) -> None:
+    world.jobs.power_on(node)
+    world.cluster.node_up(node, rebooted=True)
+
+
+def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for job in world.live():
+        if job.nodes:
+            _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
+
+
+def _agent_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for agent in list(world.machines[_node(world, words[0])].agents):
+        agent.process.kill()
+        world.jobs.stall(agent)
+
+
+def _agent_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for agent in world.machines[_node(world, words[0])].agents:
+        process = agent.process
+        process.stopped = True
+        world.engine.after(fault.for_s or 60.0, process.resume)
+
+
+def _container_lost(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for agent in list(world.machines[_node(world, words[0])].agents):
+        if agent.ready:
+            agent.process.after(0.0, agent.lose_container)
+            world.jobs.stall(agent)
+
+
+def _slow(world: Simulation, fault: Fault, words: list[str]) -> None:
+    machine = world.machines[_node(world, words[0])]
+    machine.slow = 10.0
+    world.engine.after(fault.for_s or 1800.0, lambda: setattr(machine, "slow", 1.0))
+
+
+def _plant(world: Simulation, fault: Fault, number: str, name: str, value: object, good: object) -> None:
+    machine = world.machines[_node(world, number)]
+    setattr(machine, name, value)
+    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, name, good))
+
+
+def _refuses(world: Simulation, fault: Fault, words: list[str]) -> None:
+    _plant(world, fault, words[0], "refuses", "kernel.numa_balancing is 1, not 0", "")
+
+
+def _broken_engine(world: Simulation, fault: Fault, words: list[str]) -> None:
+    _plant(world, fault, words[0], "broken_container", "Error response from daemon: no space left on device", "")
+
+
+def _fails_check(world: Simulation, fault: Fault, words: list[str]) -> None:
+    _plant(world, fault, words[0], "failing", {"gpu_errors": "GPU 3 has 2 uncorrectable errors"}, {})
+
+
+def _other_image(world: Simulation, fault: Fault, words: list[str]) -> None:
+    from orchestrator.simulation.nodes import Machine
+
+    _plant(world, fault, words[0], "image", "sha256:" + "7" * 64, Machine.image)
+
+
+def _clock(world: Simulation, fault: Fault, words: list[str]) -> None:
+    machine = world.machines[_node(world, words[0])]
+    before, machine.clock_ms = machine.clock_ms, machine.clock_ms + 3_600_000
+    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", before))
+
+
+def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for agent in world.machines[_node(world, words[0])].agents:
+        for k in range(6000):
+            agent.process.after(k * 0.001, lambda agent=agent: agent.say("note", "a word too many"))  # type: ignore[misc]
+
+
+# ---- the training ----
+
+_LAST_WORDS = "RuntimeError: HIP error: an illegal memory access was encountered"
+
+
+def _ends(code: int, text: str) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        for agent in list(world.machines[_node(world, words[0])].agents):
+            if agent.run in world.jobs.runs() and agent.run is not None:
+                world.jobs.stall(agent)
+                run = agent.run
+                agent.process.after(0.0, lambda run=run: run.crash(code, text))  # type: ignore[misc]
+
+    return does
+
+
+def _hangs(*, deaf: bool) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        for run in world.jobs.runs():
+            run.stall()
+            run.deaf = deaf
+
+    return does
+
+
+# ---- the loop and Slurm ----
+
+
+def _loop_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for job in world.live():
+        if loop := world.jobs.loops.get(job.id):
+            loop.process.kill()
+
+
+def _loop_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for job in world.live():
+        if loop := world.jobs.loops.get(job.id):
+            loop.process.stopped = True
+            world.engine.after(fault.for_s or 60.0, loop.process.resume)
+
+
+def _each_job(act: Callable[[Simulation, SimJob, Fault], object]) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        for job in world.live():
+            act(world, job, fault)
+
+    return does
+
+
+def _scancel(world: Simulation, job: SimJob, fault: Fault) -> None:
+    world.cluster.command(["scancel", job.id], {}, "/", host="login")
+
+
+def _user_signal(world: Simulation, job: SimJob, fault: Fault) -> None:
+    world.jobs.signal(job, signal.SIGUSR1, batch_only=True)
+
+
+def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        act(world, True)
+        world.engine.after(fault.for_s or default_s, lambda: act(world, False))
+
+    return does
+
+
+def _cut(world: Simulation, fault: Fault, words: list[str]) -> None:
+    host = _node(world, words[0])
+    world.server.faults.cut(host, on=True)
+    world.engine.after(fault.for_s or 120.0, lambda: world.server.faults.cut(host, on=False))
+
+
+def _user(name: str) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        getattr(world, name)(dies_at=float(words[0]) if words else float("inf"))
+
+    return does
+
+
+EVENTS: dict[str, Happens] = {
+    r"node (\d+) dies": _dies,
+    r"the batch host dies": _batch_host_dies,
+    r"the agent of node (\d+) is killed": _agent_killed,
+    r"the agent of node (\d+) is stopped": _agent_stopped,
+    r"the container of node (\d+) ends": _container_lost,
+    r"node (\d+) is slow": _slow,
+    r"node (\d+) refuses its settings": _refuses,
+    r"containers do not start on node (\d+)": _broken_engine,
+    r"node (\d+) fails a check": _fails_check,
+    r"node (\d+) has another image": _other_image,
+    r"the clock of node (\d+) steps": _clock,
+    r"node (\d+) sends too much": _floods,
+    r"the training crashes on node (\d+)": _ends(1, _LAST_WORDS),
+    r"the training exits early on node (\d+)": _ends(0, "Training finished."),
+    r"the training hangs": _hangs(deaf=False),
+    r"the training hangs and ignores TERM": _hangs(deaf=True),
+    r"the loop is killed": _loop_killed,
+    r"the loop is stopped": _loop_stopped,
+    r"the job is cancelled": _each_job(_scancel),
+    r"the job is pre-empted": _each_job(lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)),
+    r"the job is requeued": _each_job(lambda world, job, fault: world.cluster.requeue(job)),
+    r"the job reaches its time limit": _each_job(lambda world, job, fault: world.cluster.shorten(job, 30.0)),
+    r"the job gets USR1": _each_job(_user_signal),
+    r"Slurm does not answer": lambda world, fault, words: world.cluster.slurmctld_down(fault.for_s or 120.0),
+    r"Slurm loses (\d+) answers": lambda world, fault, words: world.cluster.lose_replies(int(words[0])),
+    r"Slurm gives (\d+) empty answers": lambda world, fault, words: world.cluster.empty_answers(int(words[0])),
+    r"Slurm forgets ended jobs": lambda world, fault, words: world.cluster.purge(),
+    r"the storage is full": _storage(lambda world, on: world.server.faults.full(on)),
+    r"the storage is over quota": _storage(lambda world, on: world.server.faults.quota(on)),
+    r"the storage is read-only": _storage(lambda world, on: world.server.faults.read_only(on)),
+    r"the storage is away": _storage(lambda world, on: world.server.faults.away(on, errno.EIO)),
+    r"the storage hangs": _storage(lambda world, on: world.server.faults.away(on, hang=True)),
+    r"the storage is slow": _storage(lambda world, on: world.server.faults.slow(0.2 if on else 0.0)),
+    r"the storage has stale handles": lambda world, fault, words: world.server.faults.stale_handles(),
+    r"the storage is cut off on node (\d+)": _cut,
+    r"the set is submitted twice": _user("submit"),
+    r"the set is resumed": _user("resume"),
+    r"the set is cancelled": _user("cancel"),
+    r"a resume is killed at its step (\d+)": _user("resume"),
+    r"a cancel is killed at its step (\d+)": _user("cancel"),
+}

@@ -1,0 +1,514 @@
+"""The worlds of the loop and of a command in a simulation, and what runs jobs on the simulated cluster."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.onnode.loop import host
+from orchestrator.onnode.loop.job import work
+from orchestrator.onnode.policy.lease import Holder
+from orchestrator.onnode.settings import Settings
+from orchestrator.onnode.world import World, stamp
+from orchestrator.simulation.engine import NEVER, Engine, Killed, Process, Timer
+from orchestrator.simulation.nodes import Agent, Machine, Pace, Part, TrainingRun
+
+if TYPE_CHECKING:
+    from orchestrator.onnode.files import Files
+    from orchestrator.simulation.slurm import Cluster, SimJob
+
+BOOT, PIDS = "boot-{}", "pid:[4026531836]"
+"""Of the kernel of each host."""
+KILLED, NO_ANSWER = 137, -9
+ABORT_S = 2.0
+
+
+class Surroundings(World):
+    """What the world of a simulated process has in common: the engine's clock, the server's files, its own tokens."""
+
+    def __init__(self, process: Process, files: Files, ahead_ms: Callable[[], int] = lambda: 0) -> None:
+        """`ahead_ms` gives by how much the clock of this host is ahead now."""
+        self.process, self.files, self.ahead_ms = process, files, ahead_ms
+        self.engine = process.engine
+
+    def now(self) -> float:
+        return self.engine.now
+
+    def wall_ms(self) -> int:
+        return self.engine.wall_ms + self.ahead_ms()
+
+    def pause(self, seconds: float) -> None:
+        self.process.step()
+        self.engine.pause(self.process, seconds)
+
+    def token(self, size: int = 8) -> str:
+        return self.engine.random.randbytes(size).hex()
+
+    @property
+    def host(self) -> str:
+        return self.process.host
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
+        me = self.process
+        boot = BOOT.format(me.host)
+        return Holder(cluster, 1000, me.host, boot, PIDS, me.pid, str(me.pid), job, restart, self.token())
+
+    def lives(self, pid: int, start: str) -> bool:
+        return any(one.pid == pid and one.alive for one in self.engine.processes)
+
+    def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
+        timer: list[Timer] = []
+
+        def beat() -> None:
+            if action():
+                timer[:] = [self.process.after(seconds, beat)]
+
+        timer[:] = [self.process.after(seconds, beat)]
+        return lambda: timer[0].cancel()
+
+
+class SimReactor:
+    """The reactor of a simulated loop. Signals are there at once; flows are resumed by events."""
+
+    def __init__(self, loop: Loop, signalled: Callable[[], object]) -> None:
+        self._loop, self.signalled = loop, signalled
+        self.signals: set[int] = set()
+        self.leaving = False
+        self.order: int | None = None
+
+    def notice(self) -> None:
+        """Take in the signals that came: they are in already."""
+
+    def wake(self) -> None:
+        """Resume the flows at once."""
+        self._loop.wake()
+
+
+class Loop:
+    """The loop of a job as a process: it resumes its flow when its time has come, or something happened."""
+
+    def __init__(self, process: Process, ended: Callable[[int], object]) -> None:
+        """`ended(status)` is called when the process is over, however."""
+        self.process, self.engine, self._ended = process, process.engine, ended
+        self._status = KILLED
+        self.reactor: SimReactor | None = None
+        self.steps: list[SimStep] = []
+        self.failure: BaseException | None = None
+        self._flow: Generator[float, None, Any] | None = None
+        self._timer: Timer | None = None
+        process.deaths.append(self._died)
+
+    def start(self, flow: Generator[float, None, Any]) -> None:
+        self._flow = flow
+        self._timer = self.process.after(0.0, self._resume)
+
+    def wake(self) -> None:
+        """Resume the flow in this moment, after everything else that happens in it."""
+        if self._timer is None or self._timer.action is None or self._timer.at > self.engine.now:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.process.after(0.0, self._resume)
+
+    def post(self, delay_s: float, action: Callable[[], object]) -> None:
+        """Have something come in after `delay_s`, and the flow resumed."""
+
+        def take_in() -> None:
+            action()
+            self.wake()
+
+        self.process.after(delay_s, take_in)
+
+    def signal(self, number: int) -> None:
+        """Send it a signal: before it has a reactor it dies of one."""
+
+        def take_in() -> None:
+            reactor = self.reactor
+            if reactor is None:
+                self._over(128 + number)
+                return
+            reactor.signals.add(number)
+            reactor.order = 128 + signal.SIGTERM
+            self.wake()
+
+        self.process.after(0.001, take_in)
+
+    def _resume(self) -> None:
+        flow, reactor = self._flow, self.reactor
+        if flow is None:
+            return
+        self._timer = None
+        try:
+            if reactor is not None and reactor.signals:
+                reactor.signalled()
+            until = flow.send(None)
+        except StopIteration as end:
+            self._flow = None
+            self._over(int(end.value))
+            return
+        except Killed:
+            self._flow = None
+            raise
+        except Exception as error:  # a defect of the loop: whoever plays the set wants to see it
+            self._flow, self.failure = None, error
+            self._over(1)
+            return
+        if self._timer is None and until < NEVER:
+            self._timer = self.process.after(until - self.engine.now, self._resume)
+
+    def _over(self, status: int) -> None:
+        self._status = status
+        self.process.kill()
+
+    def _died(self) -> None:
+        flow, self._flow = self._flow, None
+        if flow is not None:
+            _unwind(flow)
+        for step in self.steps:
+            step.orphan()
+        self._ended(self._status)
+
+
+def _unwind(flow: Generator[float, None, Any]) -> None:
+    """Take a flow off the stack whose process is dead: nothing that it still tries has an effect."""
+    for _ in range(100):
+        try:
+            flow.throw(Killed())
+        except (StopIteration, Killed, Exception):
+            return
+
+
+class SimStep:
+    """One agent on each of `nodes`, under one srun (or none)."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        loop: Loop,
+        nodes: Sequence[str],
+        environment: Mapping[str, str],
+        take: Callable[[bytes], object],
+        complain: Callable[[bytes], object],
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self._jobs, self._loop, self._take, self._complain = jobs, loop, take, complain
+        self.engine = loop.engine
+        self.running = self.alive = True
+        self._input = True
+        self.agents: dict[str, Agent] = {}
+        self._over: dict[str, str] = {}
+        self._reported: set[str] = set()
+        self._arrivals: dict[str, float] = {}
+        """Pipe -> when its last content arrives."""
+        loop.steps.append(self)
+        down = [node for node in nodes if not jobs.machines[node].up]
+        for node in nodes:
+            if node not in down:
+                self.agents[node] = jobs.agent(node, environment, self._line(node), self._gone, loop)
+        if down:
+            self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
+
+    def _line(self, node: str) -> Callable[[bytes], None]:
+        """Return what takes the lines of a node: they arrive in the order in which they were written."""
+
+        def write(line: bytes) -> None:
+            if self.alive:
+                delay = self._in_order(f"from {node}")
+                self._loop.post(delay, lambda: self._take(line) if self.alive else None)
+
+        return write
+
+    def _in_order(self, pipe: str) -> float:
+        """Return in how many seconds something that is written into a pipe now arrives."""
+        now = self.engine.now
+        at = max(now + self.engine.between(*self._jobs.pace.line), self._arrivals.get(pipe, 0.0))
+        self._arrivals[pipe] = at
+        return at - now
+
+    def _say(self, text: str, delay_s: float = 0.05) -> None:
+        """Write a line to srun's standard error."""
+        self._loop.post(delay_s, lambda: self._complain(text.encode()) if self.alive else None)
+
+    def _abort(self, node: str) -> None:
+        """srun cannot reach a node: it ends the step on all others."""
+        cause = "Communication connection failure"
+        self._say(f"srun: error: Task launch for StepId=4.1 failed on node {node}: {cause}")
+        self._say(f"srun: error: Application launch failed: {cause}")
+        self._over[node] = "Killed"
+        for agent in list(self.agents.values()):
+            agent.process.after(0.1, agent.terminate)
+        self.engine.after(ABORT_S + 30.0, self._end)
+        self._check()
+
+    def _gone(self, agent: Agent, how: str) -> None:
+        """An agent has ended: `how` is "" after its last word."""
+        self._over[agent.name] = how
+        machine = self._jobs.machines[agent.name]
+        delay = 0.3 if machine.up else self.engine.between(*self._jobs.pace.notices_death)
+        if how:
+            rank = self.nodes.index(agent.name)
+            if not machine.up:
+                self._say(f"srun: error: Node failure on {agent.name}", delay)
+            self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
+        self.engine.after(delay, lambda: self._reported.add(agent.name))
+        self.engine.after(delay, self._check)
+
+    def _check(self) -> None:
+        if self._reported.union(node for node in self.nodes if node not in self.agents) >= set(self.nodes):
+            self.engine.after(0.1, self._end)
+
+    def _end(self) -> None:
+        """All processes of the step are over, and all that they wrote is read soon."""
+        if self.running:
+            self.running = False
+            self._loop.post(0.05, self._close)
+
+    def _close(self) -> None:
+        self.alive = False
+
+    def ended_nodes(self) -> list[str]:
+        """Return []: one srun stands for all nodes."""
+        return []
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._loop.process.step()
+        if not self._input:
+            return
+        if message.get("do") == "ping":
+            self._loop.post(self._jobs.pace.line[1], lambda: self._ping(message))
+            return
+        for node in self.nodes:
+            agent = self.agents.get(node)
+            if agent is not None and node not in self._over:
+                self._order(agent, message)
+
+    def _order(self, agent: Agent, message: Mapping[str, Any]) -> None:
+        agent.process.after(self._in_order(f"to {agent.name}"), lambda: agent.hear(message))
+
+    def _ping(self, message: Mapping[str, Any]) -> None:
+        """All answers to a ping come in together: there are a great many of them."""
+        for agent in self.agents.values():
+            if agent.process.alive and not agent.process.stopped and agent.machine.up and self.alive:
+                self._take(agent.pong(message))
+
+    def end_input(self) -> None:
+        if self._input:
+            self._input = False
+            for agent in self.agents.values():
+                agent.process.after(self._in_order(f"to {agent.name}"), agent.end_input)
+
+    def orphan(self) -> None:
+        """The loop is gone: srun's input ends, and with it that of the agents."""
+        self.alive = False
+        self.end_input()
+
+    def signal(self, number: int) -> None:
+        """srun hands a signal on to its tasks; after a second one it kills them."""
+        for agent in self.agents.values():
+            agent.process.after(0.05, agent.terminate)
+        self.engine.after(ABORT_S, self._kill_agents)
+
+    def _kill_agents(self) -> None:
+        for agent in self.agents.values():
+            agent.process.kill()
+
+    def kill(self) -> None:
+        self.end_input()
+        self.running = self.alive = False
+
+
+class SimProgram:
+    """A notification that was started."""
+
+    def finish(self, seconds: float) -> None:
+        """It has ended."""
+
+
+class SimHost(Surroundings, host.BatchHost):
+    """The batch host as the world of a simulated loop."""
+
+    def __init__(self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, ahead_ms: Callable[[], int]) -> None:
+        Surroundings.__init__(self, loop.process, files, ahead_ms)
+        self.environment = dict(job.env)
+        self._jobs, self._loop, self._job = jobs, loop, job
+
+    def ask(self, argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
+        self.process.step()
+        reply = self._jobs.cluster.command(argv, self.environment, "/", host=self.host)
+        self.engine.pause(self.process, min(reply.delay_s, seconds))
+        if reply.delay_s > seconds:
+            return NO_ANSWER, ""
+        return reply.status, reply.out + (reply.err if errors else "")
+
+    def reactor(self, signalled: Callable[[], object]) -> Any:
+        self._loop.reactor = SimReactor(self._loop, signalled)
+        return self._loop.reactor
+
+    def start(
+        self,
+        reactor: Any,
+        nodes: Sequence[str],
+        commands: Sequence[tuple[list[str], dict[str, str]]],
+        environment: Mapping[str, str],
+        take: Callable[[bytes], object],
+        complain: Callable[[bytes], object],
+    ) -> SimStep:
+        self.process.step()
+        return SimStep(self._jobs, self._loop, nodes, environment, take, complain)
+
+    def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Any:
+        self.process.step()
+        self._jobs.notifications.append(given)
+        return SimProgram()
+
+    def settings(self, bundle: Path) -> Settings:
+        return self._jobs.settings(bundle, self.environment)
+
+    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+        return self._jobs.config(bundle, settings, nexp)
+
+    def share(self, group: str) -> None:
+        """Modes of files are not simulated."""
+
+    def forget(self, name: str) -> str:
+        return self.environment.pop(name, "")
+
+    def interrupt(self) -> None:
+        self._loop.signal(signal.SIGTERM)
+
+    def log(self, text: str) -> None:
+        line = f"{stamp(self.wall_ms(), '%Y-%m-%dT%H:%M:%S+0000', utc=True)} orchestrator: {text}\n"
+        with suppress(OSError):
+            self.files.append(self._job.output.replace("%j", self._job.id), line.encode("utf-8", "backslashreplace"))
+
+
+@dataclass(eq=False)
+class Jobs:
+    """Runs the jobs of a cluster: the Runner of simulation/slurm.py."""
+
+    engine: Engine
+    machines: dict[str, Machine]
+    files_of: Callable[[Process], Files]
+    settings: Callable[[Path, Mapping[str, str]], Settings]
+    config: Callable[[Path, Settings, int], tuple[bytes, frozenset[str]]]
+    training: Callable[[TrainingRun], Part]
+    pace: Pace = field(default_factory=Pace)
+    loops: dict[str, Loop] = field(default_factory=dict)
+    notifications: list[bytes] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+    """Exceptions that a loop did not expect."""
+    cluster: Cluster = field(init=False)
+
+    def start(self, job: SimJob) -> None:
+        """Start the batch script of a job on its first node."""
+        machine = self.machines[job.nodes[0]]
+        process = self.engine.process(f"loop of job {job.id}", machine.name)
+
+        def ended(status: int) -> None:
+            if loop.failure is not None:
+                self.failures.append(loop.failure)
+            if machine.up:
+                self.engine.after(0.2, lambda: self.cluster.ended(job.id, status))
+
+        loop = Loop(process, ended)
+        if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
+            loop.steps.extend(self.loops[job.id].steps)
+        self.loops[job.id] = loop
+        world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
+        bundle = Path(job.script).parent
+        loop.start(work(world, bundle, "slurm"))
+
+    def agent(
+        self,
+        node: str,
+        environment: Mapping[str, str],
+        write: Callable[[bytes], None],
+        gone: Callable[[Agent, str], None],
+        loop: Loop,
+    ) -> Agent:
+        process = self.engine.process(f"agent of {node}", node)
+        root = Path(environment["ORCH_SET_DIR"])
+        settings = self.settings(root / "bundle", environment)
+        machine = self.machines[node]
+        return Agent(
+            process, machine, self.files_of(process), settings, environment, write, self.training, self.pace, gone
+        )
+
+    def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
+        """Send a signal to the batch script of a job, and to its steps unless `batch_only`."""
+        loop = self.loops.get(job.id)
+        if loop is None:
+            return
+        agents = [] if batch_only else self._agents(job)
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            for process in (loop.process, *(agent.process for agent in agents)):
+                process.stopped = number == signal.SIGSTOP
+                self.engine.deliver(process)
+            return
+        if loop.process.host in job.nodes and job.batch_host:
+            loop.signal(number)
+        for agent in agents if number == signal.SIGTERM else ():
+            agent.process.after(0.001, agent.terminate)
+
+    def kill(self, job: SimJob) -> None:
+        """SIGKILL to all that is left of a job on `job.nodes`."""
+        loop = self.loops.get(job.id)
+        if loop is not None and loop.process.host in job.nodes:
+            loop.process.kill()
+        for agent in self._agents(job):
+            agent.process.kill()
+
+    def left(self, job: SimJob) -> set[str]:
+        """Return the nodes on which a job still has processes."""
+        loop = self.loops.get(job.id)
+        own = {loop.process.host} if loop is not None and loop.process.alive else set()
+        return own | {agent.name for agent in self._agents(job)}
+
+    def _agents(self, job: SimJob) -> list[Agent]:
+        steps = self.loops[job.id].steps if job.id in self.loops else ()
+        agents = (agent for step in steps for agent in step.agents.values())
+        return [agent for agent in agents if agent.process.alive and agent.name in job.nodes]
+
+    def power_off(self, node: str) -> None:
+        """A node loses its power: all that ran there is gone, and nobody says so."""
+        machine = self.machines[node]
+        machine.up = False
+        agents = list(machine.agents)
+        for process in list(self.engine.processes):
+            if process.host == node and process.alive:
+                process.kill()
+        machine.containers.clear()
+        machine.tuned_by.clear()
+        for agent in agents:
+            self.stall(agent)
+
+    def stall(self, lost: Agent) -> None:
+        """Have the other nodes of a run wait for ever for the one whose agent is gone."""
+        run = lost.run
+        if run is None or not run.begun:
+            return
+        for other in self.runs():
+            if other is not run and other.log.parent == run.log.parent:
+                other.stall()
+
+    def runs(self) -> list[TrainingRun]:
+        """Return the trainings that are running, node by node."""
+        agents = (agent for machine in self.machines.values() for agent in machine.agents)
+        return [agent.run for agent in agents if agent.run is not None and agent.run.begun and not agent.run.over]
+
+    def power_on(self, node: str) -> None:
+        self.machines[node].up = True
+
+
+def nodelist(argv: Sequence[str]) -> list[str]:
+    """Return the nodes that srun's words name."""
+    found = next((re.fullmatch(r"--nodelist=(.*)", word) for word in argv if word.startswith("--nodelist=")), None)
+    return found[1].split(",") if found else []

@@ -1,0 +1,143 @@
+"""Properties of every set that was ever worked on, whatever happened to it.
+
+The fault campaign on the one-machine cluster (tests/faults) and the simulated one check the same ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FINAL = frozenset({"success", "failed"})
+
+
+def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterator[str]:
+    """Yield violations in the records of a set: every attempt final, one that counts per run, its log as the result.
+
+    `complete`: every run must have a result.
+    """
+    attempts = list(_attempts(root))
+    for run in range(1, runs + 1):
+        numbers = [attempt for number, attempt, _ in attempts if number == run]
+        if numbers != list(range(1, len(numbers) + 1)):
+            yield f"run {run}: attempts {numbers}"
+        yield from _run_violations(root, run, [(k, place) for number, k, place in attempts if number == run], complete)
+    yield from _seed_violations(root, attempts)
+    linked = sorted((root / "results").glob("result_*.txt"))
+    for path in linked:
+        if not path.exists():
+            yield f"results/{path.name} leads nowhere"
+
+
+def _run_violations(root: Path, run: int, attempts: list[tuple[int, Path]], complete: bool) -> Iterator[str]:
+    counted = []
+    for attempt, place in attempts:
+        state = read_json(place / "state.json")
+        if state is None or state.get("state") not in FINAL:
+            yield f"run {run} attempt {attempt}: {'no readable state' if state is None else state.get('state')}"
+        elif state["state"] == "success" or state.get("outcome") == "not_converged":
+            counted.append(attempt)
+    if len(counted) > 1 or (complete and not counted):
+        yield f"run {run}: attempts that count: {counted}"
+    result = root / f"runs/{run}/result_{run}.txt"
+    if not counted:
+        if result.exists():
+            yield f"result_{run}.txt without an attempt that counts"
+        return
+    own = read_json(root / f"runs/{run}/state.json") or {}
+    if own.get("attempt") != counted[0]:
+        yield f"run {run}: its state is of attempt {own.get('attempt')}, not {counted[0]}"
+    yield from _result_violations(root, run, counted[0], result)
+
+
+def _result_violations(root: Path, run: int, attempt: int, result: Path) -> Iterator[str]:
+    linked = root / f"results/result_{run}.txt"
+    try:
+        text = result.read_bytes()
+        if linked.resolve() != result.resolve():
+            yield f"results/result_{run}.txt leads to {os.readlink(linked)}"
+    except OSError as error:
+        yield f"result of run {run}: {error.strerror}"
+        return
+    logs = (path.read_bytes() for path in result.parent.glob(f"attempt_{attempt}/node_*.log"))
+    if not any(log and text.endswith(log) for log in logs):
+        yield f"result_{run}.txt is no log of its attempt"
+
+
+def _seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterator[str]:
+    """Yield seeds that are not derived from the set's, or are used twice."""
+    first, seeds = (read_json(root / "set.json") or {}).get("root_seed"), []
+    if not isinstance(first, int):
+        yield "set.json has no root seed"
+        return
+    for run, attempt, place in attempts:
+        seed = (read_json(place / "state.json") or {}).get("seed")
+        seeds.append(seed)
+        if seed != first + 1000 * (run - 1) + attempt:
+            yield f"run {run} attempt {attempt}: seed {seed} of root {first}"
+        log = b"".join(path.read_bytes() for path in place.glob("node_*.log"))
+        logged = re.findall(rb'"key": "seed", "value": (\d+)', log)
+        if any(int(found) != seed for found in logged):
+            yield f"run {run} attempt {attempt}: its log has seed {logged}"
+    if len(set(seeds)) != len(seeds):
+        yield f"a seed twice: {seeds}"
+
+
+def leftover_files(root: Path) -> Iterator[str]:
+    """Yield temporary files and locks that are still in a set."""
+    for path in sorted((*root.rglob(".*tmp*"), *root.glob("*.lock"), *root.glob(".*.lock*"), *root.glob(".clock.*"))):
+        yield f"left in the set: {path.relative_to(root)}"
+
+
+def replay_violations(root: Path) -> Iterator[str]:
+    """Yield decisions of the set's jobs that come out otherwise when they are made again."""
+    from orchestrator.evidence.events import read_events
+    from orchestrator.evidence.replay import replay
+
+    for path in sorted(root.glob("events-*.tsv")):
+        for difference in replay(read_events(path)).differences:
+            yield f"{path.name}: {difference}"
+
+
+def ledger_violations(root: Path) -> Iterator[str]:
+    """Yield problems that `ledger verify` finds."""
+    from orchestrator.evidence.ledger import verify
+
+    for problem in verify(root).problems:
+        yield f"ledger: {problem}"
+
+
+def score_violations(root: Path) -> Iterator[str]:
+    """Yield a score that is not the mean of the times in the results without the best and the worst."""
+    from orchestrator.mllog.score import score_dir
+
+    times = sorted(filter(None, (_minutes(path) for path in root.glob("runs/*/result_*.txt"))))
+    score = score_dir(str(root)).olympic_mean
+    if len(times) > 2 and score is not None and abs(sum(times[1:-1]) / len(times[1:-1]) - score) > 1e-9:
+        yield f"score {score} of {times}"
+
+
+def _minutes(log: Path) -> float | None:
+    pattern = rb'"time_ms": (\d+), "event_type": "INTERVAL_(?:START|END)", "key": "(run_st\w+)"'
+    times = {key: int(time_ms) for time_ms, key in re.findall(pattern, log.read_bytes())}
+    if b"run_start" not in times or b"run_stop" not in times or b'"aborted"' in log.read_bytes():
+        return None
+    return (times[b"run_stop"] - times[b"run_start"]) / 60_000
+
+
+def _attempts(root: Path) -> Iterator[tuple[int, int, Path]]:
+    found = ((int(path.parent.name), int(path.name.split("_")[1]), path) for path in root.glob("runs/*/attempt_*"))
+    yield from sorted(found)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file; None if there is none."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,461 @@
+"""Nodes and their agents: what a node answers to the loop's orders, when, and what happens to it.
+
+The model speaks the agent's protocol (orchestrator/onnode/agent/hold.py and run.py; docs/events.md). A contract test
+gives the same orders and mishaps to a real agent and to this one (tests/simulation/test_agent_contract.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.onnode.agent.checks import NAMES
+from orchestrator.onnode.agent.listening import RunOutput
+from orchestrator.onnode.events import UNIT
+from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.records import NodeRunRecord, write
+from orchestrator.simulation.engine import NEVER, Engine, Process, Timer
+
+if TYPE_CHECKING:
+    from orchestrator.onnode.files import Files
+    from orchestrator.onnode.settings import Settings
+
+ENDED_BY_US = 143
+LINE_BYTES = 960
+Span = tuple[float, float]
+"""The shortest and the longest time in seconds; a time is drawn evenly between them."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a node takes, in seconds. The defaults are those of an idle cluster of servers."""
+
+    line: Span = (0.002, 0.02)
+    """From a node to the batch host."""
+    launch: Span = (0.2, 1.5)
+    checks: Span = (1.0, 4.0)
+    container: Span = (4.0, 15.0)
+    pull: Span = (200.0, 600.0)
+    prepare: Span = (0.5, 3.0)
+    start: Span = (0.1, 0.5)
+    stop: Span = (0.5, 3.0)
+    ignored_term: float = 10.0
+    """Until a training that does not heed TERM is killed (agent/run.py, KILL_S)."""
+    release: Span = (0.5, 3.0)
+    evidence: Span = (1.0, 8.0)
+    notices_death: Span = (60.0, 120.0)
+    """Until Slurm and srun know that a node is dead (SlurmdTimeout)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node's part of a training: its output as (seconds after its start, bytes), rising, and when it exits with 0."""
+
+    lines: tuple[tuple[float, bytes], ...] = ()
+    seconds: float = NEVER
+
+
+@dataclass(eq=False)
+class Machine:
+    """A node of the cluster. What is planted in it shows when its agent looks."""
+
+    name: str
+    up: bool = True
+    image: str = "sha256:" + "5" * 64
+    """The identity of the image; "" if the node has to pull it."""
+    network: str = "off"
+    facts: dict[str, str] = field(default_factory=lambda: {"kernel": "6.8.0", "driver": "6.12.12"})
+    failing: dict[str, str] = field(default_factory=dict)
+    """Check -> why it fails."""
+    refuses: str = ""
+    """Why it cannot pass the gate of a run; "" if it can."""
+    broken_container: str = ""
+    """Why containers do not start; "" if they do."""
+    slow: float = 1.0
+    """By which factor everything takes longer."""
+    clock_ms: int = 0
+    """By how much its clock is ahead."""
+    containers: set[str] = field(default_factory=set)
+    tuned_by: set[str] = field(default_factory=set)
+    agents: list[Agent] = field(default_factory=list)
+
+
+class Agent:
+    """The agent on one node, for the life of a step. `write` takes its lines to the loop."""
+
+    def __init__(
+        self,
+        process: Process,
+        machine: Machine,
+        files: Files,
+        settings: Settings,
+        environment: Mapping[str, str],
+        write_line: Callable[[bytes], None],
+        training: Callable[[TrainingRun], Part],
+        pace: Pace,
+        gone: Callable[[Agent, str], None],
+    ) -> None:
+        """`training(run)` gives this node's part of it; `gone(agent, how)` is called at its end, `how` "" after `left`."""
+        self.process, self.machine, self.files, self.settings = process, machine, files, settings
+        self.engine: Engine = process.engine
+        self.layout, self.pace = Layout(Path(environment["ORCH_SET_DIR"])), pace
+        self.environment, self._write_line = environment, write_line
+        self.training, self._gone = training, gone
+        self.name = machine.name
+        self.owner = f"{environment['ORCH_JOB_ID']}-{machine.name}-{process.pid}"
+        self.run: TrainingRun | None = None
+        self.leaving = self.left = self.checked = self.ready = False
+        self.used = environment.get("ORCH_CHOOSE") != "1"
+        self.looked = self.job_ends = False
+        self.requests: deque[dict[str, Any]] = deque()
+        self._awaits = "" if self.used else "use"
+        self._serving = False
+        self._facts: dict[str, str] = {}
+        machine.agents.append(self)
+        process.deaths.append(self._died)
+        self._soon(pace.launch, self._begin)
+
+    # ---- time and words ----
+
+    def _soon(self, span: Span, action: Callable[[], object]) -> Timer:
+        return self.process.after(self.engine.between(*span) * self.machine.slow, action)
+
+    def wall_ms(self) -> int:
+        return self.engine.wall_ms + self.machine.clock_ms
+
+    def say(self, word: str, *fields: str | int) -> None:
+        """Send one line to the loop."""
+        text = f"{word}\t{self.name}\t{UNIT.join(map(str, fields))}"
+        self._write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
+
+    def fail(self, kind: str, text: str) -> None:
+        """Say why this node cannot be used, and let go."""
+        self.say("failed", kind, text)
+        self.leave()
+
+    # ---- until it is ready ----
+
+    def _begin(self) -> None:
+        try:
+            self.files.make_folder(self.layout.node(self.name), parents=True, exist_ok=True)
+        except OSError as error:
+            return self.fail("storage", f"cannot write to {self.layout.node(self.name)}: {error.strerror}")
+        if self.settings.engine != "none" and not self.machine.image and self.settings.pull == "missing":
+            self.say("lacks")
+            self._awaits = "pull"
+            return self._serve()
+        self._look()
+
+    def _look(self) -> None:
+        if self.settings.preflight_run == 1:
+            self._soon(self.pace.checks, self._check)
+        else:
+            self.checked = True
+        self.say("network", self.machine.network)
+        self.looked = True
+        if self.used:
+            self._get_ready()
+        else:
+            self._wait_for_choice()
+
+    def _check(self) -> None:
+        for name in NAMES:
+            text = self._marker() if name == "log_dir" else self.machine.failing.get(name, "")
+            if name in self.settings.preflight_skip:
+                self.say("check", name, "skip", 0, "switched off (preflight.skip)", "")
+            else:
+                self.say("check", name, "fail" if text else "pass", 10, text or "as it should be", "")
+        self.say("same", "data=1 file, 10 bytes")
+        self.say("checked", self.wall_ms())
+        self.checked = True
+        if not self.used:
+            self._wait_for_choice()
+
+    def _marker(self) -> str:
+        """Read the file of the batch host and write the node's own; return what is wrong, or ""."""
+        marker = self.environment.get("ORCH_MARKER", "")
+        if not marker:
+            return ""
+        try:
+            text = self.files.read_bytes(marker).decode().strip()
+            self.files.write(f"{marker}.{self.name}", f"{text}\n".encode())
+        except OSError as error:
+            return f"{marker}: {error.strerror}"
+        return "" if text == self.environment["ORCH_MARKER_TEXT"] else f"{marker} has other words"
+
+    def _wait_for_choice(self) -> None:
+        if self.looked and self.checked and self._awaits == "use":
+            self._tell_facts()
+            self.say("waits")
+            self._serve()
+
+    def _tell_facts(self) -> None:
+        facts = {"image": self.machine.image or "-", **self.machine.facts}
+        if facts != self._facts:
+            self._facts = facts
+            self.say("facts", *(f"{name}={value}" for name, value in facts.items()))
+
+    def _get_ready(self) -> None:
+        span = self.pace.container if self.settings.engine != "none" else self.pace.start
+        self._soon(span, self._is_ready)
+
+    def _is_ready(self) -> None:
+        machine = self.machine
+        if self.settings.engine != "none":
+            if not machine.image:
+                return self.fail("image", f"{self.settings.cont} is missing")
+            if machine.broken_container:
+                return self.fail("container", machine.broken_container)
+            machine.containers.add(self.owner)
+        if self.settings.runtime_tunables == 1:
+            machine.tuned_by.add(self.owner)
+        if self.settings.nnodes > 1:
+            self.say("host", f"{self.name}.cluster", "")
+        self._tell_facts()
+        self.say("ready", machine.image if self.settings.engine != "none" else "none")
+        self.ready = True
+        self._serve()
+
+    # ---- orders ----
+
+    def hear(self, message: Mapping[str, Any]) -> None:
+        """Take a line of the loop."""
+        word = message.get("do")
+        if word == "ping":
+            self._write_line(self.pong(message))
+        elif word == "end":
+            self.job_ends = True
+        else:
+            self.requests.append(dict(message))
+            self._serve()
+
+    def pong(self, message: Mapping[str, Any]) -> bytes:
+        """Return the answer to a ping."""
+        pulse = (self.run.id, *self.run.output.pulse()) if self.run is not None else ()
+        return f"pong\t{self.name}\t{UNIT.join(map(str, (message.get('n'), *pulse)))}".encode()
+
+    def _serve(self) -> None:
+        while self.requests and not self.leaving:
+            if self._awaits:
+                self._await(self.requests.popleft())
+            elif self.ready:
+                self._do(self.requests.popleft())
+            else:
+                return
+
+    def _await(self, message: dict[str, Any]) -> None:
+        if message.get("do") != self._awaits or self.name not in message.get("nodes", ()):
+            return
+        self._awaits = "use" if self._awaits == "pull" and not self.used else ""
+        if message["do"] == "pull":
+            self._soon(self.pace.pull, self._pulled)
+        else:
+            self.used = True
+            self._get_ready()
+
+    def _pulled(self) -> None:
+        if text := self.machine.failing.get("pull", ""):
+            return self.fail("image", f"cannot pull {self.settings.cont}: {text}")
+        self.machine.image = Machine.image
+        self.say("pulled", self.machine.image)
+        self._look()
+
+    def _do(self, message: dict[str, Any]) -> None:
+        word, run = message.get("do"), self.run
+        named = self.name in message.get("nodes", ())
+        if word == "use" and not named:
+            self.leave()
+        elif word == "prepare" and named:
+            self._prepare(message)
+        elif run is not None and message.get("id") == run.id:
+            if word == "go":
+                run.go()
+            elif word == "stop":
+                run.stop()
+            elif word == "evidence":
+                self._soon(self.pace.evidence, lambda: self._tell_evidence(run))
+
+    def _prepare(self, order: dict[str, Any]) -> None:
+        if self.run is not None:
+            self.run.stop()
+        self.ready = False  # other orders wait
+        self._soon(self.pace.prepare, lambda: self._prepared(order))
+
+    def _prepared(self, order: dict[str, Any]) -> None:
+        if self.leaving:
+            return
+        if self.run is not None and not self.run.over:
+            self._soon((0.1, 0.1), lambda: self._prepared(order))
+            return
+        self.ready = True
+        self.run = TrainingRun(self, order)
+        if not self.run.offer():
+            return
+        if self.machine.refuses:
+            self.run = None
+            self.say("refused", order["id"], self.machine.refuses)
+        else:
+            self._tell_facts()
+            kib = (4_000_000, 200_000) if order.get("clear") else ("-", "-")
+            self.say("prepared", order["id"], self.wall_ms(), *kib)
+        self._serve()
+
+    def _tell_evidence(self, run: TrainingRun) -> None:
+        if self.run is run and not self.leaving:
+            path = self.layout.hang(run.number, run.attempt, self.name)
+            try:
+                self.files.make_folder(path.parent, parents=True, exist_ok=True)
+                self.files.write(path, f"{self.name}: {run.doing}\n".encode())
+            except OSError:
+                pass  # the word alone is evidence, too
+            self.say("evidence", run.id, run.doing)
+
+    # ---- its end ----
+
+    def end_input(self) -> None:
+        """The loop let go of it, or is gone."""
+        self.leave()
+
+    def terminate(self) -> None:
+        """It got TERM."""
+        self.leave()
+
+    def lose_container(self) -> None:
+        """Its container ended by itself."""
+        self.machine.containers.discard(self.owner)
+        if self.leaving:
+            return
+        self.ready = False
+        if self.run is not None and not self.run.over:
+            self.run.ended(125)
+        self.say("gone", "its container ended: exit status 137")
+        self.leave()
+
+    def leave(self) -> None:
+        """Let go: the run ends, the container, the settings are put back, and `left` is the last word."""
+        if self.leaving:
+            return
+        self.leaving = True
+        if self.run is not None and not self.run.over:
+            self.run.stop(kill_s=3.0)
+        self._soon(self.pace.release, self._left)
+
+    def _left(self) -> None:
+        if self.run is not None and not self.run.over:
+            self._soon((0.2, 0.5), self._left)
+            return
+        self.machine.containers.discard(self.owner)
+        self.machine.tuned_by.discard(self.owner)
+        self.say("left")
+        self.left = True
+        self._gone(self, "")
+        self.process.kill()
+
+    def _died(self) -> None:
+        """The process is gone, however: what it held ends by itself a little later."""
+        if self in self.machine.agents:
+            self.machine.agents.remove(self)
+        self.engine.after(0.5, lambda: self.machine.containers.discard(self.owner))
+        lease_s = float(self.settings.orch_lease_s)
+        self.engine.after(lease_s, lambda: self.machine.tuned_by.discard(self.owner))
+        if not self.left:
+            self._gone(self, "Killed")
+
+
+class TrainingRun:
+    """One run on one node, from `prepare` to its record."""
+
+    def __init__(self, agent: Agent, order: dict[str, Any]) -> None:
+        self.agent, self.id = agent, str(order["id"])
+        self.number, self.attempt, self.seed = int(order["run"]), int(order["attempt"]), int(order["seed"])
+        self.rank = list(order["nodes"]).index(agent.name)
+        self.output = RunOutput(lambda: agent.engine.now)
+        self.log = agent.layout.node_log(self.number, self.attempt, self.rank)
+        self.begun = self.stopped = self.over = False
+        self.broken = False
+        self.deaf, self.doing = False, "rank 0: all_reduce (nccl)"
+        """Whether it does not heed TERM; what the evidence of a hang says of it."""
+        self.start_ms = self.end_ms = agent.wall_ms()
+        self._timers: list[Timer] = []
+
+    def offer(self) -> bool:
+        """Open the log; False, and the agent lets go, if that cannot be."""
+        return self._keep(b"")
+
+    def _keep(self, piece: bytes) -> bool:
+        try:
+            self.agent.files.append(self.log, piece)
+        except OSError as error:
+            if not self.broken:
+                self.broken = True
+                self.agent.fail("storage", f"cannot write to {self.log}: {error.strerror}")
+            return False
+        return True
+
+    def _print(self, piece: bytes) -> None:
+        if not self.over and not self.broken and self._keep(piece):
+            self.output.feed(piece)
+
+    def go(self) -> None:
+        if self.begun or self.stopped:
+            return
+        agent, self.begun = self.agent, True
+        self.start_ms, self.output = agent.wall_ms(), RunOutput(lambda: agent.engine.now)
+        part = agent.training(self)
+        slow = agent.machine.slow
+        for at, piece in part.lines:
+            self._later(at * slow, self._printing(piece))
+        if part.seconds < NEVER:
+            self._later(part.seconds * slow, lambda: self.ended(0))
+
+    def _printing(self, piece: bytes) -> Callable[[], None]:
+        return lambda: self._print(piece)
+
+    def stall(self) -> None:
+        """Another node of the run is gone: this one waits for it in a collective, for ever."""
+        for timer in self._timers:
+            timer.cancel()
+
+    def crash(self, code: int, text: str) -> None:
+        """Exit now, with some last words."""
+        self.stall()
+        self._print(f"{text}\n".encode())
+        self.ended(code)
+
+    def _later(self, seconds: float, action: Callable[[], object]) -> None:
+        self._timers.append(self.agent.process.after(seconds, action))
+
+    def stop(self, kill_s: float = 0.0) -> None:
+        """TERM, and KILL after a while."""
+        if self.stopped or self.over:
+            return
+        self.stopped = True
+        if not self.begun:
+            return self.ended(ENDED_BY_US)
+        pace = self.agent.pace
+        seconds = pace.ignored_term if self.deaf else self.agent.engine.between(*pace.stop)
+        self.agent.process.after(min(seconds, kill_s or seconds), lambda: self.ended(ENDED_BY_US))
+
+    def ended(self, code: int) -> None:
+        """Its first process has ended."""
+        if self.over:
+            return
+        self.over, agent = True, self.agent
+        for timer in self._timers:
+            timer.cancel()
+        self.output.finish()
+        self.end_ms = agent.wall_ms()
+        code = ENDED_BY_US if self.stopped else code
+        record = NodeRunRecord(agent.name, self.rank, code, self.start_ms, self.end_ms)
+        path = agent.layout.node_state(self.number, self.attempt, self.rank)
+        try:
+            write(record, path, sync=False, files=agent.files)
+        except OSError as error:
+            agent.say("note", f"cannot write {path}: {error.strerror}")
+        status = "" if self.broken else self.output.status
+        agent.say("exit", self.id, code, self.start_ms, self.end_ms, status)
+        if agent.run is self and not agent.leaving:
+            agent.run = None

@@ -1,0 +1,266 @@
+"""A whole set in a simulated world: a cluster, its storage, a user with the real commands, and what becomes of it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import OrchestratorError, SchedulerUnknown
+from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.onnode import settings as settings_file
+from orchestrator.onnode.files import Files
+from orchestrator.onnode.records import SetRecord
+from orchestrator.onnode.settings import Settings
+from orchestrator.render import manifest_hash, render_bundle
+from orchestrator.runset.cancel import cancel
+from orchestrator.runset.create import create, describe
+from orchestrator.runset.submit import submit
+from orchestrator.scheduler.command import Answer
+from orchestrator.scheduler.slurm import Slurm
+from orchestrator.simulation.engine import NEVER, Engine, Process, Stuck
+from orchestrator.simulation.host import Jobs, Surroundings
+from orchestrator.simulation.nodes import Machine, Pace, Part, TrainingRun
+from orchestrator.simulation.slurm import Cluster, SimJob
+from orchestrator.simulation.storage import Server, SimFiles
+from orchestrator.simulation.training import Script, Trainings, facts_of
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+    from orchestrator.simulation.faults import Fault
+
+LOGIN = "login"
+
+
+class Bundle:
+    """A rendered entry, and what bash makes of it: evaluated once for all sets that are played."""
+
+    def __init__(self, entry: Entry, nexp: int) -> None:
+        self.entry, self.nexp = entry, nexp
+        self.files: dict[str, bytes] = render_bundle(entry, nexp=nexp)
+        self.sha256 = manifest_hash(self.files)
+        self.facts = facts_of(entry)
+        self._settings: dict[tuple[str, ...], Settings] = {}
+        self._config: tuple[bytes, frozenset[str]] | None = None
+
+    def settings(self, bundle: Path, environment: Mapping[str, str]) -> Settings:
+        names = ("SPARES", "SIDE_BY_SIDE", "NEXP", "MAX_ATTEMPTS")
+        key = tuple(environment.get(name, "") for name in names)
+        if key not in self._settings:
+            own = {name: environment[name] for name in ("PATH", *names) if name in environment}
+            self._settings[key] = settings_file.load(bundle, own)
+        return self._settings[key]
+
+    def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
+        self._config = self._config or settings_file.config(bundle, settings, nexp)
+        return self._config
+
+
+class Desk(Surroundings):
+    """A command on the login node as a process; `cluster` answers it."""
+
+    def __init__(self, process: Process, files: Files, cluster: Cluster, environment: Mapping[str, str]) -> None:
+        super().__init__(process, files)
+        self._cluster, self._environment = cluster, environment
+
+    def answer(
+        self,
+        argv: list[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        cwd: object = None,
+    ) -> Answer:
+        """Answer as scheduler.command.ask does. Raises SchedulerUnknown if no answer comes in time."""
+        self.process.step()
+        reply = self._cluster.command(argv, env or self._environment, str(cwd or "/"), host=self.host)
+        self.engine.pause(self.process, min(reply.delay_s, timeout_s))
+        if reply.delay_s > timeout_s:
+            raise SchedulerUnknown(f"`{argv[0]}` did not answer within {timeout_s:g} s", argv=argv)
+        return Answer(argv, reply.status, reply.out, reply.err)
+
+
+@dataclass
+class Done:
+    """A command that was given: its name, when (virtual seconds), and its error, "" if it succeeded."""
+
+    name: str
+    at: float
+    error: str = ""
+    killed: bool = False
+
+
+@dataclass
+class User:
+    """How whoever owns the set acts: resumes it after a while, at most so often."""
+
+    resumes: int = 20
+    waits: tuple[float, float] = (30.0, 1200.0)
+
+
+class Simulation:
+    """One set of `bundle` in `folder`, played from `seed`. `nodes` are the names of the cluster's nodes."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        folder: Path,
+        seed: int,
+        nodes: Sequence[str],
+        *,
+        pace: Pace | None = None,
+        user: User | None = None,
+        run_seconds: float | None = None,
+    ) -> None:
+        """`run_seconds`: how long a run takes, instead of the time that published results suggest."""
+        self.engine = Engine(seed)
+        self.bundle, self.folder, self.user = bundle, folder, user or User()
+        self.log_dir = folder / "sets"
+        shutil.rmtree(self.log_dir, ignore_errors=True)
+        self.log_dir.mkdir(parents=True)
+        self.server = Server(self.engine, self.log_dir)
+        self.machines = {name: Machine(name) for name in nodes}
+        self.jobs = Jobs(
+            self.engine,
+            self.machines,
+            lambda process: SimFiles(self.server, process, process.host),
+            bundle.settings,
+            bundle.config,
+            self._part,
+            pace or Pace(),
+        )
+        self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs)
+        self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
+        self.misses: set[int] = set()
+        """Runs that do not reach their target."""
+        self.happened: list[tuple[float, Fault]] = []
+        """The faults so far, with their virtual time in seconds."""
+        self.overlaps: list[str] = []
+        """Attempts that two jobs started."""
+        self._owners: dict[int, str] = {}
+        self._waiting: dict[int, list[Callable[[float], object]]] = {}
+        self.done: list[Done] = []
+        self.commands: list[Process] = []
+        self.run_set: RunSet | None = None
+        self._scripts: dict[int, Script] = {}
+        self._resumed = 0
+        self._acts = False
+
+    # ---- trainings ----
+
+    def when_run_starts(self, run: int, action: Callable[[float], object]) -> None:
+        """Call `action` with the expected seconds of a run when its first attempt starts."""
+        self._waiting.setdefault(run, []).append(action)
+
+    def _part(self, run: TrainingRun) -> Part:
+        """Return a node's part of a training."""
+        job = run.agent.environment["ORCH_JOB_ID"]
+        if self._owners.setdefault(run.seed, job) != job:
+            self.overlaps.append(f"attempt {run.id} was started by the jobs {self._owners[run.seed]} and {job}")
+        if run.seed not in self._scripts:
+            chance = random.Random(f"{self.engine.seed}/{run.seed}")
+            misses = run.number in self.misses
+            script = self.trainings.script(seed=run.seed, start_ms=run.start_ms, chance=chance, misses=misses)
+            self._scripts[run.seed] = script
+            for action in self._waiting.pop(run.number, ()):
+                action(script.seconds)
+        script = self._scripts[run.seed]
+        lines = script.lines if run.rank == 0 else ((0.5, b"rank %d is up\n" % run.rank),)
+        return Part(lines, script.seconds + self.engine.between(0.0, 0.3))
+
+    # ---- commands ----
+
+    def command(self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER) -> None:
+        """Have a command given now; it dies in front of its step `dies_at`."""
+        process = self.engine.process(name, LOGIN)
+        process.dies_at = dies_at
+        self.commands.append(process)
+        environment = {"PATH": "/usr/bin:/bin", "HOME": "/home/user", "USER": "user"}
+        desk = Desk(process, SimFiles(self.server, process, LOGIN), self.cluster, environment)
+        done = Done(name, self.engine.now)
+        self.done.append(done)
+
+        def run() -> None:
+            try:
+                action(desk)
+            except OrchestratorError as error:
+                done.error = str(error)
+            finally:
+                done.killed = not process.alive
+                process.alive = False
+
+        process.after(0.0, run)
+
+    def submit(self, dies_at: float = NEVER) -> None:
+        """Make the set and submit it."""
+        self.command("submit", self._submit, dies_at)
+
+    def _submit(self, desk: Desk) -> None:
+        bundle = self.bundle
+        if self.run_set is None:
+            record = describe(bundle.entry, nexp=bundle.nexp, bundle_sha256=bundle.sha256, world=desk)
+            self.run_set = RunSet(create(record, bundle.files, self.log_dir, world=desk), record)
+        submit(self.run_set, Slurm(desk, desk.answer), world=desk)
+
+    def resume(self, dies_at: float = NEVER) -> None:
+        """Submit what is missing."""
+        self.command("resume", self._submit, dies_at)
+
+    def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> None:
+        """End the jobs of the set."""
+
+        def action(desk: Desk) -> None:
+            if self.run_set is not None:
+                cancel(self.run_set, Slurm(desk, desk.answer), grace_s, desk)
+
+        self.command("cancel", action, dies_at)
+
+    # ---- to its end ----
+
+    @property
+    def record(self) -> SetRecord | None:
+        return self.run_set.record if self.run_set else None
+
+    def missing(self) -> list[int]:
+        """Return the runs without a result that counts, by what is on the storage."""
+        if self.run_set is None:
+            return list(range(1, self.bundle.nexp + 1))
+        evidence = SetEvidence(self.run_set.layout.root)
+        return [run for run in range(1, self.bundle.nexp + 1) if (state := evidence.run(run)) is None or not state.done]
+
+    def idle(self) -> bool:
+        """Whether no job of the set is in Slurm's hands, and no command is running."""
+        busy = any(process.alive for process in self.commands)
+        return not busy and not self.live()
+
+    def killed_last(self) -> bool:
+        """Whether a command was killed after the last job had ended: only the next one can tidy up after it."""
+        last = max((job.end_ms for job in self.cluster.jobs.values()), default=0)
+        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - 60_000 for one in self.done)
+
+    def live(self) -> list[SimJob]:
+        """Return the jobs of the set that Slurm has not finished with."""
+        return [job for job in self.cluster.jobs.values() if not job.other and (job.alive or job.completing)]
+
+    def play(self, limit_s: float = 90 * 86400.0) -> None:
+        """Submit, and resume until all runs have a result, or the user gives up. Raises Stuck."""
+        self.submit()
+        while True:
+            self.engine.run(self.idle, limit_s)
+            if not self.missing() or self._resumed >= self.user.resumes:
+                return
+            self._resumed += 1
+            seconds = self.engine.between(*self.user.waits)
+            self.engine.after(seconds, self.resume)
+            self.engine.run(lambda until=self.engine.now + seconds: self.engine.now >= until, limit_s)  # type: ignore[misc]
+
+    def settle(self, seconds: float = 600.0) -> None:
+        """Let everything that is still on its way come to its end."""
+        with suppress(Stuck):
+            until = self.engine.now + seconds
+            while self.engine.turn(until):
+                pass

@@ -1,0 +1,140 @@
+"""A cluster that answers Slurm's commands in Slurm's words, and fails to as real ones do.
+
+Held against a real one by tests/lab/test_simulated_slurm.py. Its hosts keep UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.slurm_commands import (
+    NO_CONTACT,
+    PROGRAMS,
+    TIMED_OUT,
+    Call,
+    Program,
+    Read,
+    Refused,
+    Reply,
+    Unsupported,
+    host_names,
+    unreached,
+)
+from orchestrator.simulation.slurm_controller import Controller
+from orchestrator.simulation.slurm_job import Runner, SimJob
+
+__all__ = ["Cluster", "Reply", "Runner", "SimJob", "Unsupported"]
+
+
+def read_here(host: str, path: Path) -> str:
+    """Read a script from the real storage, whatever the host."""
+    return path.read_text()
+
+
+REFUSAL_S, SILENCE_S = 9.0, 10.0
+"""How long a client tries to connect to a slurmctld that is down, and waits for one that does not answer."""
+BUSY_S = 120.0
+"""How long sbatch asks again (MAX_RETRIES of sbatch.c)."""
+HANGS = 0.25
+"""The share of clients that never return when an answer is lost; the others notice."""
+
+
+class Cluster(Controller):
+    """A cluster as the hosts see it that have its commands. See Controller for what can happen to its nodes and jobs.
+
+    Methods with `count` act upon the next so many commands that reach slurmctld, or the next so many submissions.
+    """
+
+    read: Read = staticmethod(read_here)
+    """How sbatch reads a script; a world with a storage of its own replaces it."""
+    _share_lost = 0.0
+    _slow_s = _slow_until = 0.0
+
+    @cached_property
+    def _faults(self) -> dict[str, int]:
+        return {}
+
+    def lose_replies(self, count: int = 0, *, share: float = 0.0) -> None:
+        """Have commands take effect without an answer: the next `count`, and from now on a share of all."""
+        self._share_lost = share
+        self._plan("reply lost", count)
+
+    def lose_commands(self, count: int = 1) -> None:
+        """Have commands not arrive, and get no answer."""
+        self._plan("command lost", count)
+
+    def slow(self, seconds: float, for_s: float) -> None:
+        """Have every answer take so many seconds more for so long."""
+        self._slow_s, self._slow_until = seconds, self.engine.now + for_s
+
+    def empty_answers(self, count: int = 1) -> None:
+        """Have commands that show something exit with 0 and print nothing."""
+        self._plan("empty", count)
+
+    def accept_without_reply(self, count: int = 1) -> None:
+        """Have sbatch make a job and not hear of it."""
+        self._plan("submission lost", count)
+
+    def submission_busy(self, count: int = 1) -> None:
+        """Have sbatch fail after two minutes of attempts: slurmctld takes no job now."""
+        self._plan("busy", count)
+
+    def refuse_submission(self, count: int = 1) -> None:
+        """Have slurmctld refuse jobs for good."""
+        self._plan("refused", count)
+
+    def _plan(self, fault: str, count: int) -> None:
+        self._faults[fault] = self._faults.get(fault, 0) + count
+
+    def _due(self, fault: str) -> bool:
+        due = self._faults.get(fault, 0) > 0
+        self._faults[fault] = self._faults.get(fault, 0) - due
+        return due
+
+    def command(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, *, host: str, uid: int = 1000) -> Reply:
+        """Do at once what a command asks for; the caller waits for the reply as long as this says."""
+        call = Call(tuple(argv), env, cwd, host, uid, self.read)
+        program = PROGRAMS.get(call.program)
+        if program is None:
+            return Reply(127, "", f"{call.program}: command not found\n")
+        if tuple(argv[1:3]) == ("show", "hostnames"):
+            return host_names(call)
+        try:
+            reply = self._asked(program, call)
+        except Refused as refused:
+            reply = refused.reply
+        slow_s = self._slow_s if self.engine.now < self._slow_until else 0.0
+        return replace(reply, delay_s=max(reply.delay_s, self.engine.between(0.02, 0.3), self.absent_s) + slow_s)
+
+    def _asked(self, program: Program, call: Call) -> Reply:
+        if self.absent_s > REFUSAL_S * call.attempts:
+            return unreached(call, NO_CONTACT, REFUSAL_S * call.attempts)
+        if self._due("command lost"):
+            return self._silence(call)
+        if call.program == "sbatch" and "--test-only" not in call.argv and (reply := self._turned_away()):
+            return reply
+        reply = program(self, call)
+        submitted = call.program == "sbatch" and not reply.status and self._due("submission lost")
+        if submitted or self._due("reply lost") or self.engine.random.random() < self._share_lost:
+            return self._silence(call)
+        return replace(reply, out="") if not reply.status and reply.out and self._due("empty") else reply
+
+    def _turned_away(self) -> Reply | None:
+        if self._due("busy"):
+            first = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n"
+            problem = "sbatch: error: Batch job submission failed: Resource temporarily unavailable\n"
+            return Reply(1, "", first + problem, BUSY_S)
+        if self._due("refused"):
+            problem = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+            return Reply(1, "", f"sbatch: error: Batch job submission failed: {problem}\n")
+        return None
+
+    def _silence(self, call: Call) -> Reply:
+        """Answer as a client whose request or reply is lost: mostly it notices, sometimes it hangs."""
+        if self.engine.random.random() < HANGS:
+            return Reply(1, delay_s=NEVER)
+        return unreached(call, TIMED_OUT, SILENCE_S * call.attempts)

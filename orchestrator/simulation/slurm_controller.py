@@ -1,0 +1,475 @@
+"""The controller of a simulated cluster: its queue, the lives of its jobs, and nodes that go and come back."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
+
+from orchestrator.nodes.names import fold
+from orchestrator.simulation.engine import Engine, Timer
+from orchestrator.simulation.slurm_job import ON_NODES, Runner, SimJob, SimNode, variables
+
+TICK_S = 30.0
+"""How often slurmctld compares jobs with their time limits (PERIODIC_TIMEOUT of controller.c)."""
+REQUEUED_AFTER_S = 121.0
+"""A requeued job is not started before the credentials of its first start have expired (job_mgr.c)."""
+PURGE_S = 60.0
+"""How often ended jobs are purged (PURGE_JOB_INTERVAL)."""
+UNUSABLE = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+
+
+class Controller:
+    """slurmctld with its slurmds. Its public methods are what operators, users of other jobs and mishaps do."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        nodes: Sequence[str],
+        runner: Runner,
+        name: str = "sim",
+        *,
+        partition: str = "batch",
+        max_time_s: float | None = None,
+        default_time_s: float | None = None,
+        kill_wait_s: float = 30.0,
+        min_job_age_s: float = 300.0,
+        slurmd_timeout_s: float = 300.0,
+        first_job_id: int = 1,
+    ) -> None:
+        self.engine, self.runner, self.name = engine, runner, name
+        self.partition, self.max_time_s, self.default_time_s = partition, max_time_s, default_time_s
+        self.kill_wait_s, self.min_job_age_s, self.slurmd_timeout_s = kill_wait_s, min_job_age_s, slurmd_timeout_s
+        self.nodes = {node: SimNode(node) for node in nodes}
+        self.jobs: dict[str, SimJob] = {}
+        self.next_id = first_job_id
+        self.planned: Collection[str] = ()
+        """Free nodes that are kept for the first job of the queue."""
+        self._absent_until = 0.0
+        self._to_schedule = False
+
+    # ---- time ----
+
+    def _later(self, seconds: float, action: Callable[[], object]) -> Timer:
+        """Have slurmctld do something in so many seconds, or once it is back."""
+        return self.engine.after(seconds, lambda: self._when_present(action))
+
+    def _when_present(self, action: Callable[[], object]) -> None:
+        if self.absent_s:
+            self.engine.after(self.absent_s + self.engine.between(0.0, 1.0), lambda: self._when_present(action))
+        else:
+            action()
+
+    def _later_for(self, job: SimJob, seconds: float, action: Callable[[], object]) -> None:
+        """Have something done for a job, unless its life takes another turn before."""
+        life = job.life
+        self._later(seconds, lambda: job.life == life and action())
+
+    def slurmctld_down(self, seconds: float) -> None:
+        """Have slurmctld not answer and do nothing for so many seconds."""
+        self._absent_until = max(self._absent_until, self.engine.now + seconds)
+
+    @property
+    def absent_s(self) -> float:
+        """For how many more seconds slurmctld is down."""
+        return max(0.0, self._absent_until - self.engine.now)
+
+    # ---- queue ----
+
+    def submit(self, job: SimJob) -> None:
+        """Put a job into the queue."""
+        self.next_id = max(self.next_id, int(job.id)) + 1
+        job.submit_ms = self.engine.wall_ms
+        self.jobs[job.id] = job
+        self._schedule_soon()
+        if job.begin_ms:
+            self._later((job.begin_ms - self.engine.wall_ms) / 1000, self._schedule_soon)
+
+    def reject(self, job: SimJob) -> None:
+        """Keep a job that can never start, as one that has failed."""
+        self.next_id = max(self.next_id, int(job.id)) + 1
+        job.submit_ms = job.start_ms = job.end_ms = self.engine.wall_ms
+        job.state, job.reason, self.jobs[job.id] = "FAILED", "BadConstraints", job
+        self._forget_later(job)
+
+    def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
+        """Have a job of somebody else take these nodes for so long, as soon as they are free."""
+        job = SimJob(
+            str(self.next_id), "other", partition=self.partition, nodes_wanted=len(nodes), user="other", uid=1999
+        )
+        job.nodelist, job.time_limit_s, job.other, job.priority = tuple(nodes), seconds, True, priority
+        self.submit(job)
+        self._schedule()
+        return job
+
+    def _schedule_soon(self) -> None:
+        if not self._to_schedule:
+            self._to_schedule = True
+            self._later(self.engine.between(0.1, 1.0), self._schedule)
+
+    def _schedule(self) -> None:
+        """Start the first jobs of the queue; others wait behind the first one that finds no nodes."""
+        self._to_schedule, self.planned, full = False, (), False
+        queue = [job for job in self.jobs.values() if job.state == "PENDING" and not job.completing]
+        for job in sorted(queue, key=lambda job: (-job.priority, int(job.id))):
+            job.reason = self._obstacle(job) or ("Priority" if full else "None")
+            if job.reason == "None":
+                nodes = self._pick(job)
+                if nodes:
+                    self._start(job, nodes)
+                else:
+                    full, job.reason, self.planned = True, self._shortage(job), self._free(job)
+
+    def _obstacle(self, job: SimJob) -> str:
+        """Return the reason why a job may not start whatever is free; "" if it may."""
+        if job.held:
+            return job.held
+        if job.nodes_wanted > len(self.nodes):
+            return "PartitionNodeLimit"
+        if self.max_time_s is not None and (job.time_limit_s or 0) > self.max_time_s:
+            return "PartitionTimeLimit"
+        if job.begin_ms > self.engine.wall_ms:
+            return "BeginTime"
+        return self._unmet(job)
+
+    def _unmet(self, job: SimJob) -> str:
+        states = [self._dependency(job, *one) for one in job.dependency]
+        if not states or (any if job.any_dependency else all)(state == "" for state in states):
+            return ""
+        never = all if job.any_dependency else any
+        return "DependencyNeverSatisfied" if never(state == "never" for state in states) else "Dependency"
+
+    def _dependency(self, job: SimJob, kind: str, job_id: str) -> str:
+        """Return "" for one that is met, "waits", or "never". A job that slurmctld has forgotten holds up nobody."""
+        if kind == "singleton":
+            same = (one for one in self.jobs.values() if (one.name, one.uid) == (job.name, job.uid))
+            return "waits" if any(int(one.id) < int(job.id) and one.alive for one in same) else ""
+        other = self.jobs.get(job_id)
+        if other is None or (kind == "after" and other.state != "PENDING"):
+            return ""
+        if other.alive or other.completing:
+            return "waits"
+        fits = {"afterok": other.state == "COMPLETED", "afternotok": other.state != "COMPLETED"}
+        return "" if fits.get(kind, True) else "never"
+
+    def usable(self, job: SimJob) -> list[str]:
+        """Return the nodes that the job may have, free or not, in the cluster's order."""
+        return [name for name in self.nodes if name not in job.exclude]
+
+    def _free(self, job: SimJob) -> list[str]:
+        taken = {name for other in self.jobs.values() for name in self.held_by(other)}
+        return [name for name in self.usable(job) if name not in taken and self.nodes[name].sound]
+
+    def _pick(self, job: SimJob) -> list[str]:
+        """Return the nodes that a job gets; none if there are too few."""
+        free = self._free(job)
+        chosen = [*job.nodelist, *(name for name in free if name not in job.nodelist)][: job.nodes_wanted]
+        enough = len(chosen) == job.nodes_wanted and set(chosen) <= set(free)
+        return [name for name in self.nodes if name in chosen] if enough else []
+
+    def _shortage(self, job: SimJob) -> str:
+        bad = [name for name in job.nodelist if not self.nodes[name].sound]
+        if bad:
+            return f"ReqNodeNotAvail, UnavailableNodes:{fold(bad)}"
+        sound = [name for name in self.usable(job) if self.nodes[name].sound]
+        return "Resources" if len(sound) >= job.nodes_wanted else UNUSABLE
+
+    def held_by(self, job: SimJob) -> Sequence[str]:
+        """Return the nodes that a job keeps from others."""
+        return job.completing or (job.nodes if job.state in ON_NODES else ())
+
+    # ---- the life of a job ----
+
+    def _start(self, job: SimJob, nodes: list[str]) -> None:
+        job.state, job.nodes, job.batch_host = "RUNNING", nodes, nodes[0]
+        job.start_ms, job.end_ms, job.preempt_ms, job.suspend_ms = self.engine.wall_ms, 0, 0, 0
+        job.ran_s, job.began_s, job.life = 0.0, self.engine.now, job.life + 1
+        if job.other:
+            self._later_for(job, job.time_limit_s or 0.0, lambda: self._end(job, "COMPLETED"))
+            return
+        job.env = {**job.env, **variables(job, self.name)}
+        self._watch_limit(job)
+        if not self.nodes[job.batch_host].silent:
+            self.runner.start(job)
+
+    def _watch_limit(self, job: SimJob) -> None:
+        if job.time_limit_s is None:
+            return
+        left_s = job.time_limit_s - job.run_s(self.engine.now)
+        if job.warning is not None:
+            batch_only, number, lead_s = job.warning
+            send = self._signal_batch if batch_only else self._signal_steps
+            early_s = self.engine.between(0.0, TICK_S)  # slurmctld would rather be early than late
+            self._later_for(job, max(0.0, left_s - lead_s - early_s), lambda: send(job, number))
+        late_s = self.engine.between(0.0, TICK_S)
+        self._later_for(job, left_s + late_s, lambda: self._end(job, "TIMEOUT", "TimeLimit", terms=2))
+
+    def _reached(self, job: SimJob, nodes: Collection[str] | None = None) -> SimJob:
+        """Return the job with those of its nodes whose slurmd answers."""
+        wanted = job.nodes if nodes is None else nodes
+        return replace(job, nodes=[name for name in wanted if not self.nodes[name].silent])
+
+    def _signal(self, job: SimJob, number: int) -> None:
+        self._send(self._reached(job), number)
+
+    def _signal_batch(self, job: SimJob, number: int) -> None:
+        self._send(self._reached(job, [job.batch_host]), number, batch_only=True)
+
+    def _signal_steps(self, job: SimJob, number: int) -> None:
+        self._send(replace(self._reached(job), batch_host=""), number)
+
+    def _send(self, reached: SimJob, number: int, *, batch_only: bool = False) -> None:
+        if reached.nodes and not reached.other:
+            self.runner.signal(reached, number, batch_only=batch_only)
+
+    def ended(self, job_id: str, status: int) -> None:
+        """Hear from the runner that the batch script has ended: with an exit status, or by a signal if it is negative."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            node, restarts = self.nodes[job.batch_host], job.restarts
+
+            def report() -> None:
+                self._script_over(job, restarts, status)
+
+            if node.silent:
+                node.unheard.append(report)
+            else:
+                self._later(self.engine.between(0.01, 0.1), report)
+
+    def _script_over(self, job: SimJob, restarts: int, status: int) -> None:
+        if job.restarts == restarts:
+            job.exit_code = (status, 0) if status >= 0 else (0, -status)
+            if job.state in ON_NODES and job.batch_host in job.nodes:
+                self._end(job, "FAILED" if status else "COMPLETED", "NonZeroExitCode" if status else "None")
+
+    def _end(self, job: SimJob, state: str, reason: str = "None", *, terms: int = 1) -> None:
+        """End a job that has nodes: TERM, so many times, to what is left of it, and KILL after KillWait."""
+        job.ran_s = job.run_s(self.engine.now)
+        job.state, job.reason, job.end_ms = state, reason, self.engine.wall_ms
+        self._release(job, terms)
+
+    def _release(self, job: SimJob, terms: int = 1) -> None:
+        job.life, job.completing = job.life + 1, [name for name in job.nodes if not self.nodes[name].down]
+        if job.stopped:
+            job.stopped = False
+            self._signal(job, signal.SIGCONT)
+        self._signal(job, signal.SIGTERM)
+        for _ in range(1, terms):
+            self._later_for(job, self.engine.between(0.0, 0.05), lambda: self._signal(job, signal.SIGTERM))
+        self._later_for(job, self.kill_wait_s + self.engine.between(0.0, 2.5), lambda: self._kill(job, job.completing))
+        self._settle_soon(job)
+
+    def _kill(self, job: SimJob, nodes: Collection[str]) -> None:
+        reached = self._reached(job, nodes)
+        if reached.nodes and not job.other:
+            self.runner.kill(reached)
+
+    def _settle_soon(self, job: SimJob) -> None:
+        self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job, 0.1))
+
+    def _settle(self, job: SimJob, again_s: float) -> None:
+        """Give back the nodes on which nothing of an ended job is left; look again soon if something is."""
+        left = set() if job.other else set(self.runner.left(job))
+        silent = {name for name in job.completing if self.nodes[name].silent}
+        job.completing = [name for name in job.completing if name in left | silent]
+        if not job.completing:
+            self._completed(job)
+        elif set(job.completing) - silent:
+            self._later_for(job, again_s, lambda: self._settle(job, min(2 * again_s, 2.0)))
+
+    def _completed(self, job: SimJob) -> None:
+        job.life += 1
+        if job.state == "PENDING":
+            job.nodes, job.submit_ms, job.reason = [], self.engine.wall_ms, "BeginTime"
+            job.begin_ms = self.engine.wall_ms + int(REQUEUED_AFTER_S * 1000)
+            self._later(REQUEUED_AFTER_S, self._schedule_soon)
+        else:
+            self._forget_later(job)
+        self._schedule_soon()
+
+    def _forget_later(self, job: SimJob) -> None:
+        if self.min_job_age_s:
+            later_s = self.min_job_age_s + self.engine.between(0.0, PURGE_S)
+            self._later(later_s, lambda: self.jobs.pop(job.id, None))
+        else:
+            self.jobs.pop(job.id, None)
+
+    # ---- what users and operators do to jobs ----
+
+    def cancel(self, job: SimJob) -> None:
+        """End a job as a plain scancel does; nothing if it has ended."""
+        if job.state in ON_NODES:
+            self._end(job, "CANCELLED")
+        elif job.state == "PENDING":
+            job.state, job.reason = "CANCELLED", "None"
+            job.start_ms = job.end_ms = self.engine.wall_ms
+            if not job.completing:  # of its life before a requeue
+                self._completed(job)
+
+    def signal(self, job: SimJob, number: int, *, to: str) -> None:
+        """Send a signal to "batch", the batch script alone, to "steps", or to "all"."""
+        send = self._signal_steps if to == "steps" else self._signal_batch if to == "batch" else self._signal
+        self._later(self.engine.between(0.0, 0.05), lambda: send(job, number))
+
+    def requeue(self, job: SimJob, *, terms: int = 1) -> None:
+        """End a job that has nodes and put it back into the queue, whether it was submitted with --requeue or not."""
+        if job.state in ON_NODES:
+            job.state, job.reason, job.restarts = "PENDING", "None", job.restarts + 1
+            self._release(job, terms)
+
+    def hold(self, job: SimJob, reason: str = "JobHeldAdmin") -> str:
+        """Keep a job from being started; return what speaks against it."""
+        if not job.alive:
+            return "Job has already finished"
+        job.held = job.reason = reason
+        return ""
+
+    def unhold(self, job: SimJob) -> str:
+        """Let a held job start; return what speaks against it."""
+        if not job.alive:
+            return "Job has already finished"
+        job.held, job.reason = "", "None"
+        self._schedule_soon()
+        return ""
+
+    def suspend(self, job: SimJob) -> bool:
+        """Stop all processes of a job; False if it does not run."""
+        if job.state != "RUNNING":
+            return False
+        job.ran_s, job.state, job.life = job.run_s(self.engine.now), "SUSPENDED", job.life + 1
+        job.suspend_ms, job.stopped = self.engine.wall_ms, True
+        self._signal(job, signal.SIGSTOP)
+        return True
+
+    def unsuspend(self, job: SimJob) -> bool:
+        """Have a suspended job continue; False if it is not suspended. Its time limit did not run meanwhile."""
+        if job.state != "SUSPENDED":
+            return False
+        job.state, job.stopped = "RUNNING", False
+        job.began_s, job.suspend_ms = self.engine.now, self.engine.wall_ms
+        self._watch_limit(job)
+        self._signal(job, signal.SIGCONT)
+        return True
+
+    def preempt(self, job: SimJob, grace_s: float = 0.0, *, requeue: bool = False) -> None:
+        """Have a job of higher priority claim a job's nodes: TERM two or three times, and the end after `grace_s`.
+
+        TERM at the beginning of a grace time reaches the steps alone. Let `occupy` take the nodes, or they are free then.
+        """
+        if job.state not in ON_NODES:
+            return
+        job.preempt_ms = self.engine.wall_ms
+        if grace_s:
+            self._signal_steps(job, signal.SIGTERM)
+            grace_s += self.engine.between(0.0, TICK_S)
+            self._later_for(job, grace_s, lambda: self._preempted(job, requeue))
+        else:
+            self._preempted(job, requeue)
+
+    def _preempted(self, job: SimJob, requeue: bool) -> None:
+        job.preempt_ms, terms = self.engine.wall_ms, self.engine.random.randint(2, 3)
+        if requeue and job.requeue:
+            self.requeue(job, terms=terms)
+        else:
+            self._end(job, "PREEMPTED", terms=terms)
+
+    def shorten(self, job: SimJob, left_s: float) -> None:
+        """Change a job's time limit so that so many seconds are left of it."""
+        if job.state == "RUNNING":
+            job.time_limit_s, job.life = job.run_s(self.engine.now) + left_s, job.life + 1
+            self._watch_limit(job)
+
+    def purge(self) -> None:
+        """Have slurmctld forget ended jobs at once, from now on (MinJobAge 0)."""
+        self.min_job_age_s = 0.0
+        self.jobs = {name: job for name, job in self.jobs.items() if job.alive or job.completing}
+
+    # ---- nodes ----
+
+    def node_down(self, name: str) -> None:
+        """Cut a node off, or have it die. slurmctld notices after a while: allocated*, and down* after SlurmdTimeout."""
+        node, ping_s = self.nodes[name], self.slurmd_timeout_s / 3
+        node.silent, node.life = True, node.life + 1
+        missed_s = self.engine.between(0.0, ping_s) + self.engine.between(2.0, 15.0)
+        self._later_on(node, missed_s, lambda: setattr(node, "unanswered", True))
+        self._later_on(node, self.slurmd_timeout_s + missed_s, lambda: self._lost(node, "Not responding"))
+
+    def set_down(self, name: str, reason: str = "fault") -> None:
+        """Take a node that answers out of service, as an operator does: its jobs lose it, and fail without a batch host."""
+        node = self.nodes[name]
+        self._lost(node, reason)
+        for job in node.orphans:
+            if job.state in ON_NODES and job.batch_host == name:
+                self._end(job, "FAILED", "JobLaunchFailure")
+        self._end_orphans(node)
+
+    def drain(self, name: str, reason: str = "fault") -> None:
+        """Have a node get no more jobs."""
+        self.nodes[name].drained, self.nodes[name].reason = True, reason
+
+    def undrain(self, name: str) -> None:
+        """Have a drained node get jobs again."""
+        self.nodes[name].drained, self.nodes[name].reason = False, ""
+        self._schedule_soon()
+
+    def node_up(self, name: str, *, rebooted: bool = False) -> None:
+        """Have a node come back, with its processes unless it was `rebooted`; its slurmd registers after a moment."""
+        node = self.nodes[name]
+        node.life += 1
+        self._later_on(node, self.engine.between(0.5, 5.0), lambda: self._registered(node, rebooted))
+
+    def _later_on(self, node: SimNode, seconds: float, action: Callable[[], object]) -> None:
+        life = node.life
+        self._later(seconds, lambda: node.life == life and action())
+
+    def _lost(self, node: SimNode, reason: str) -> None:
+        node.down, node.unanswered, node.reason = True, node.silent, reason
+        for job in [job for job in self.jobs.values() if node.name in self.held_by(job)]:
+            node.orphans.append(job)
+            self._lose_node(job, node)
+
+    def _lose_node(self, job: SimJob, node: SimNode) -> None:
+        """Take a node that is down from a job; that ends, unless it was submitted with --no-kill and has another one.
+
+        Such a job stays RUNNING even without its batch host, until its time limit.
+        """
+        if job.completing:
+            job.completing.remove(node.name)
+            self._settle_soon(job)
+        elif job.no_kill and len(job.nodes) > 1:
+            job.nodes.remove(node.name)
+        else:
+            self._fail(job)
+
+    def _fail(self, job: SimJob) -> None:
+        if job.requeue:
+            self.requeue(job)
+        else:
+            self._end(job, "NODE_FAIL", "NodeDown")
+
+    def _registered(self, node: SimNode, rebooted: bool) -> None:
+        node.silent = node.unanswered = node.down = False
+        node.reason = node.reason if node.drained else ""
+        reports, node.unheard = node.unheard, []
+        for report in () if rebooted else reports:
+            report()
+        self._end_orphans(node)
+        for job in [job for job in self.jobs.values() if node.name in self.held_by(job)]:
+            if job.completing:
+                self._end_on(job, node)
+                self._settle_soon(job)
+            elif rebooted and job.batch_host == node.name:
+                self._fail(job)
+        self._schedule_soon()
+
+    def _end_orphans(self, node: SimNode) -> None:
+        orphans, node.orphans = node.orphans, []
+        for job in orphans:
+            self._end_on(job, node)
+
+    def _end_on(self, job: SimJob, node: SimNode) -> None:
+        """End what is left of a job on a node that no longer is the job's; gently if the job is over."""
+        if not job.alive:
+            self._send(self._reached(job, [node.name]), signal.SIGTERM)
+        self._later(0.0 if job.alive else self.kill_wait_s, partial(self._kill, job, [node.name]))

@@ -1,0 +1,177 @@
+"""The mishaps of a file server, each switched on and off at any time.
+
+A host can be cut off alone; everything else happens to all hosts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn
+
+from orchestrator.onnode.files import PathLike
+from orchestrator.simulation.engine import Engine, Process
+
+Kind = Literal["read", "make", "link", "alter", "write"]
+"""`make` and `link` need a free name, `alter` needs an existing name. `write` opens or makes a file,
+or writes to an open file."""
+
+RETRY_S = 1.0
+"""How often a mount that hangs asks its server again."""
+LAST_BLOCK = 4096
+FITS = 0.25
+"""The chance of a small write on a full disk: the last block of a file may have room."""
+
+
+def fail(number: int, path: PathLike | None = None) -> NoReturn:
+    """Raise the OSError of an errno; a write to an open file has no `path`."""
+    name = (os.fspath(path),) if path is not None else ()
+    raise OSError(number, os.strerror(number), *name)
+
+
+@dataclass(frozen=True)
+class Away:
+    """A server that does not answer: operations fail with `error`, or wait as on a hard mount."""
+
+    error: int = errno.EIO
+    hang: bool = False
+
+
+@dataclass
+class Faults:
+    """The faults in force. `active` is False if there is none."""
+
+    engine: Engine
+    root: str
+    active: bool = False
+    _room: int | None = None
+    _no_room: int = errno.ENOSPC
+    _late: bool = False
+    _read_only: bool = False
+    _away: Away | None = None
+    _cut: dict[str, Away] = field(default_factory=dict)
+    _slow: tuple[float, float] = (0.0, 0.0)
+    _no_links: int = 0
+    _handles: dict[str, int] = field(default_factory=dict)
+
+    # ---- switches ----
+
+    def full(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
+        """Leave `room_bytes` of room. `late`: as on NFS, `sync` or `close` reports the error."""
+        self._room, self._no_room, self._late = room_bytes if on else None, errno.ENOSPC, late
+        self._switched()
+
+    def quota(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
+        """As `full`, with the error of a quota."""
+        self.full(on, room_bytes=room_bytes, late=late)
+        self._no_room = errno.EDQUOT
+
+    def read_only(self, on: bool = True) -> None:
+        self._read_only = on
+        self._switched()
+
+    def away(self, on: bool = True, error: int = errno.EIO, *, hang: bool = False) -> None:
+        """Have operations fail with `error`, or wait until the server is back (`hang`)."""
+        self._away = Away(error, hang) if on else None
+        self._switched()
+
+    def cut(self, host: str, on: bool = True, error: int = errno.EIO, *, hang: bool = False) -> None:
+        """As `away`, for a single host."""
+        if on:
+            self._cut[host] = Away(error, hang)
+        else:
+            self._cut.pop(host, None)
+        self._switched()
+
+    def slow(self, most_s: float, least_s: float = 0.0) -> None:
+        """Have each operation take a random time; 0: none."""
+        self._slow = (least_s, most_s)
+        self._switched()
+
+    def no_hard_links(self, on: bool = True, error: int = errno.EPERM) -> None:
+        self._no_links = error if on else 0
+        self._switched()
+
+    def stale_handles(self, host: str = "") -> None:
+        """Have files that are open now on `host` ("": on all hosts) report ESTALE from now on."""
+        self._handles[host] = self._handles.get(host, 0) + 1
+
+    def none(self) -> None:
+        """End all faults; handles that are stale stay so."""
+        self._room, self._read_only, self._away, self._slow, self._no_links = None, False, None, (0.0, 0.0), 0
+        self._cut.clear()
+        self._switched()
+
+    def _switched(self) -> None:
+        simple = (self._room is not None, self._read_only, self._away, self._cut, self._slow[1], self._no_links)
+        self.active = any(simple)
+
+    # ---- meeting them ----
+
+    def handles(self, host: str) -> tuple[int, int]:
+        """Return the generation of handles that are opened now."""
+        return self._handles.get("", 0), self._handles.get(host, 0)
+
+    def meet(self, process: Process, host: str, path: PathLike, kind: Kind, *, is_open: bool = False) -> None:
+        """Wait, or raise OSError, as the faults have it. `is_open`: the file was opened before."""
+        name = os.fspath(path)
+        if not (name == self.root or name.startswith(self.root + os.sep)):
+            return
+        if self._slow[1]:
+            self.engine.skip(self.engine.between(*self._slow))
+        while away := self._cut.get(host) or self._away:
+            if not away.hang:
+                if away.error == errno.ENOENT and name == self.root:
+                    break  # the empty mount point
+                if away.error == errno.ENOENT and is_open:
+                    fail(errno.ESTALE)
+                fail(away.error, None if is_open else name)
+            self.engine.pause(process, RETRY_S)
+        if kind != "read":
+            self._writable(name, kind, is_open)
+
+    def _writable(self, name: str, kind: Kind, is_open: bool) -> None:
+        if kind != "write" and os.path.lexists(name) != (kind == "alter"):
+            return  # the kernel finds the name (EEXIST) or misses it (ENOENT) first
+        if self._read_only:
+            fail(errno.EROFS, None if is_open else name)
+        if kind == "link" and self._no_links:
+            fail(self._no_links, name)
+        if kind in ("make", "link") and self._room == 0 and self.engine.random.random() >= FITS:
+            fail(self._no_room, name)
+
+    def writable(self, host: str) -> bool:
+        """Return True if a write on `host` meets no fault other than slowness."""
+        away = self._away is not None or host in self._cut
+        return not (away or self._read_only or self._room is not None)
+
+    def fit(self, size: int) -> int:
+        """Take room for `size` bytes; return how many fit. Raises OSError if none do."""
+        if self._room is None or not size:
+            return size
+        if self._room == 0 and size <= LAST_BLOCK and self.engine.random.random() < FITS:
+            return size
+        fits = min(size, self._room)
+        self._room -= fits
+        if not fits:
+            fail(self._no_room)
+        return fits
+
+    def fit_later(self, size: int) -> tuple[int, int]:
+        """Return how many bytes fit, and the errno that the next `sync` or `close` reports.
+
+        Raises OSError unless errors come late.
+        """
+        try:
+            fits = self.fit(size)
+        except OSError as error:
+            if not self._late:
+                raise
+            return 0, error.errno or self._no_room
+        return fits, self._no_room if fits < size and self._late else 0
+
+    def freed(self, size: int) -> None:
+        """Take back the room of a file that was removed."""
+        if self._room is not None:
+            self._room += size

@@ -1,0 +1,57 @@
+"""Logs of simulated trainings before the referee, mlperf-logging, and each catalogue entry's before this project's rules."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from trainings import ENTRIES, facts, scripts, write_set
+
+from orchestrator.mllog.score import score_dir
+from orchestrator.model import Catalogue
+from orchestrator.simulation.training import Trainings
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mllog"))
+from mllog_referee import judge, mlp_compliance  # of the tests of scoring
+
+MLPERF = [entry for entry in ENTRIES if entry[1] != "builtin"]
+CATALOGUE = [
+    (name, workload, round)
+    for name in Catalogue().system_names()
+    for workload, rounds in Catalogue().system(name)[1].workloads.items()
+    for round in rounds
+]
+
+
+@pytest.mark.parametrize("entry", MLPERF, ids=" ".join)
+def test_the_referee_accepts_a_set(entry: tuple[str, str, str], tmp_path: Path) -> None:
+    """Compliance of each log, different seeds, RCP: what the package checker asks; and the mean is ours."""
+    of = facts(*entry)
+    folder = write_set(tmp_path, scripts(Trainings(of), 10))
+    answer = judge(str(folder), of.benchmark, of.ruleset)
+    assert (answer.crash, answer.valid) == ("", True), vars(answer)
+    assert answer.olympic_mean == pytest.approx(score_dir(str(folder), ruleset=of.ruleset).olympic_mean)
+
+
+@pytest.mark.parametrize("entry", MLPERF, ids=" ".join)
+def test_the_compliance_checker_has_no_warning(entry: tuple[str, str, str], tmp_path: Path) -> None:
+    ruleset = facts(*entry).ruleset
+    folder = write_set(tmp_path, scripts(Trainings(facts(*entry)), 1))
+    checker = mlp_compliance.make_checker("training", ruleset, True, False)
+    with redirect_stdout(io.StringIO()):
+        log = str(folder / "result_0.txt")
+        assert mlp_compliance.main(log, f"training_{ruleset}/common.yaml", checker)[0]
+    assert not any(checker.warnings.values()), checker.warnings
+
+
+@pytest.mark.parametrize(("system", "workload", "round"), CATALOGUE)
+def test_each_entry_of_the_catalogue_gives_logs_by_its_rules(
+    system: str, workload: str, round: str, tmp_path: Path
+) -> None:
+    of = facts(system, workload, round)
+    score = score_dir(str(write_set(tmp_path, scripts(Trainings(of), 3))), ruleset=of.ruleset)
+    assert [str(finding) for run in score.runs for finding in run.findings] == []
+    assert all(run.compliant and run.converged for run in score.runs)
