@@ -14,6 +14,7 @@ import outputs
 import pytest
 from controller_parts import Commands
 from processes import see_them_go
+from sites import write_site
 from until import LIMIT_S, until
 
 from orchestrator.errors import ExitCode
@@ -355,11 +356,7 @@ def test_a_start_is_lean(place: Path, cli: Commands, fake: Callable[[str, str], 
 
 @pytest.fixture
 def real(tmp_path: Path) -> Path:
-    (tmp_path / "sets").mkdir()
-    (tmp_path / "site.yaml").write_text(
-        f"kind: site\nscheduler: local\nlog_dir: {tmp_path}/sets\ncontainer: {{engine: none}}\ntunables: 'off'\n"
-        "preflight: {skip: [leftovers]}\n"
-    )
+    write_site(tmp_path / "site.yaml", tmp_path / "sets", preflight={"skip": ["leftovers"]})
     return tmp_path
 
 
