@@ -61,7 +61,7 @@ class Reply:
     delay_s: float = 0.05
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The command ends with this reply."""
 
     def __init__(self, status: int, err: str) -> None:
@@ -75,7 +75,7 @@ class Refused(Exception):
 def parsed(
     program: str, args: Sequence[str], known: Mapping[str, int], *, mixed: bool = True
 ) -> tuple[Options, list[str]]:
-    """Return options and operands; with `mixed` options may stand behind these. Raises Refused."""
+    """Return options and operands; with `mixed` options may stand behind these. Raises Rejected."""
     options, operands, rest = Options(), list[str](), list(args)
     while rest and (mixed or not operands):
         word = rest.pop(0)
@@ -93,9 +93,9 @@ def parsed(
     return options, operands + rest
 
 
-def _unrecognized(program: str, problem: str) -> Refused:
+def _unrecognized(program: str, problem: str) -> Rejected:
     status = 255 if program == "sbatch" else 1
-    return Refused(status, f'{program}: {problem}\nTry "{program} --help" for more information\n')
+    return Rejected(status, f'{program}: {problem}\nTry "{program} --help" for more information\n')
 
 
 def listed(text: str) -> list[str]:

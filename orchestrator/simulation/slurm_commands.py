@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from orchestrator.nodes.names import expand
 from orchestrator.simulation import slurm_words as words
-from orchestrator.simulation.slurm_call import Call, Options, Refused, Reply, Unsupported, listed, parsed, signal_number
+from orchestrator.simulation.slurm_call import (
+    Call,
+    Options,
+    Rejected,
+    Reply,
+    Unsupported,
+    listed,
+    parsed,
+    signal_number,
+)
 from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import ON_NODES, SimJob
 from orchestrator.simulation.slurm_sbatch import sbatch
@@ -43,9 +52,9 @@ def _asked_for(cluster: Controller, options: Options) -> list[SimJob]:
     wanted = listed(options["jobs"])
     for job_id in wanted:
         if not job_id.isdecimal():
-            raise Refused(1, f"squeue: error: Invalid job id: {job_id}\n")
+            raise Rejected(1, f"squeue: error: Invalid job id: {job_id}\n")
     if len(wanted) == 1 and wanted[0] not in cluster.jobs:  # several are picked from all jobs, without an error
-        raise Refused(1, "slurm_load_jobs error: Invalid job id specified\n")
+        raise Rejected(1, "slurm_load_jobs error: Invalid job id specified\n")
     return [cluster.jobs[job_id] for job_id in wanted if job_id in cluster.jobs]
 
 
@@ -54,7 +63,7 @@ def _states(options: Options) -> list[str]:
     for state in states:
         if state not in (*words.CODES, *words.CODES.values(), "ALL"):
             valid = f"squeue: error: Valid job states include: {','.join(words.CODES)}\n"
-            raise Refused(1, f"squeue: error: Invalid job state specified: {state.lower()}\n{valid}\n")
+            raise Rejected(1, f"squeue: error: Invalid job state specified: {state.lower()}\n{valid}\n")
     return states
 
 
@@ -80,9 +89,9 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
     if action is None:
         if keyword in ("update", "create", "delete", "ping", "reconfigure", "top", "wait", "write", "listpids"):
             raise Unsupported(f"scontrol {keyword}")
-        raise Refused(1, f"invalid keyword: {keyword}\n")
+        raise Rejected(1, f"invalid keyword: {keyword}\n")
     if not rest:
-        raise Refused(1, f"too few arguments for keyword:{keyword}\n")
+        raise Rejected(1, f"too few arguments for keyword:{keyword}\n")
     for job_id in listed(rest[0]):
         _act(cluster, call, keyword, job_id, action)
     return Reply(0)
@@ -96,7 +105,7 @@ def _act(
     problem = denied or (action(cluster, job, call) if job else "Invalid job id specified")
     if problem:
         again = f"slurm_suspend error: {problem}\n" if keyword in ("hold", "release") else ""
-        raise Refused(1, f"{problem} for job {job_id}\n{again}")
+        raise Rejected(1, f"{problem} for job {job_id}\n{again}")
 
 
 def _requeue(cluster: Controller, job: SimJob, call: Call) -> str:
@@ -130,7 +139,7 @@ def _resume(cluster: Controller, job: SimJob, call: Call) -> str:
 
 def _show(cluster: Controller, call: Call, options: Options, rest: Sequence[str]) -> Reply:
     if not rest:
-        raise Refused(1, "too few arguments for keyword:show\n")
+        raise Rejected(1, "too few arguments for keyword:show\n")
     entity, wanted = rest[0], rest[1] if len(rest) > 1 else ""
     if entity in ("job", "jobs"):
         return Reply(0, _shown_jobs(cluster, call, options, wanted))
@@ -140,13 +149,13 @@ def _show(cluster: Controller, call: Call, options: Options, rest: Sequence[str]
         return Reply(0, "No reservations in the system\n")
     if entity in ("node", "nodes", "partition", "partitions", "step", "steps"):
         raise Unsupported(f"scontrol show {entity}")
-    raise Refused(1, f"invalid entity:{entity} for keyword:show \n")
+    raise Rejected(1, f"invalid entity:{entity} for keyword:show \n")
 
 
 def _shown_jobs(cluster: Controller, call: Call, options: Options, wanted: str) -> str:
     if wanted and wanted not in cluster.jobs:
         who = "slurm_load_jobs" if wanted.isdecimal() else "scontrol_print_job"
-        raise Refused(1, f"{who} error: Invalid job id specified\n")
+        raise Rejected(1, f"{who} error: Invalid job id specified\n")
     jobs = [cluster.jobs[wanted]] if wanted else list(cluster.jobs.values())
     texts = [words.shown_job(job, cluster, call.env, oneliner="oneliner" in options) for job in jobs]
     return "".join(texts) or "No jobs in the system\n"
@@ -166,7 +175,7 @@ def host_names(call: Call) -> Reply:
 def scancel(cluster: Controller, call: Call) -> Reply:
     options, job_ids = parsed("scancel", call.argv[1:], SCANCEL)
     if not job_ids:
-        raise Refused(1, "scancel: error: No job identification provided\n")
+        raise Rejected(1, "scancel: error: No job identification provided\n")
     replies = [_cancelled(cluster, call, options, job_id) for job_id in job_ids]
     last = replies[-1]
     return replace(last, status=max(reply.status for reply in replies), err="".join(reply.err for reply in replies))
@@ -174,7 +183,7 @@ def scancel(cluster: Controller, call: Call) -> Reply:
 
 def _cancelled(cluster: Controller, call: Call, options: Options, job_id: str) -> Reply:
     if not job_id.isdecimal():
-        raise Refused(1, f"scancel: error: Invalid job id {job_id}\n")
+        raise Rejected(1, f"scancel: error: Invalid job id {job_id}\n")
     job = cluster.jobs.get(job_id)
     if job is not None and job.alive and not call.may_change(job):
         return _kill_error(job_id, "Access/permission denied", 210)
@@ -188,7 +197,7 @@ def _cancelled(cluster: Controller, call: Call, options: Options, job_id: str) -
 def _signalled(cluster: Controller, options: Options, job_id: str, job: SimJob | None) -> Reply:
     number = signal_number(options.get("signal", "KILL"))
     if not number:
-        raise Refused(1, f"scancel: error: Unknown job signal: {options['signal']}\n")
+        raise Rejected(1, f"scancel: error: Unknown job signal: {options['signal']}\n")
     if job is None or not (job.alive or job.completing):
         return _kill_error(job_id, "Invalid job id specified", 1)
     if job.state not in ON_NODES:

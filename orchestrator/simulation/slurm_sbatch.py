@@ -10,7 +10,16 @@ from pathlib import Path
 from orchestrator.errors import UsageError
 from orchestrator.nodes.names import expand_all, fold
 from orchestrator.scheduler.slurm_nodes import minutes_of
-from orchestrator.simulation.slurm_call import Call, Options, Refused, Reply, Unsupported, listed, parsed, signal_number
+from orchestrator.simulation.slurm_call import (
+    Call,
+    Options,
+    Rejected,
+    Reply,
+    Unsupported,
+    listed,
+    parsed,
+    signal_number,
+)
 from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import SimJob
 from orchestrator.simulation.slurm_words import moment
@@ -33,7 +42,7 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
     try:
         text = call.read(call.host, script)
     except OSError:
-        raise Refused(1, f"sbatch: error: Unable to open file {operands[0]}\n") from None
+        raise Rejected(1, f"sbatch: error: Unable to open file {operands[0]}\n") from None
     given, _ = parsed("sbatch", script_options(text), SBATCH)
     for name in ("requeue", "no-requeue"):
         if name in options:
@@ -41,10 +50,10 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
     job = wanted_job(cluster, call, given | options, script)
     job.script, job.text, job.argv = script, text, (str(script), *operands[1:])
     if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
-        raise Refused(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n")
+        raise Rejected(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n")
     if not _available(cluster, job):
         cluster.reject(job)
-        raise Refused(1, "sbatch: error: Batch job submission failed: Requested node configuration is not available\n")
+        raise Rejected(1, "sbatch: error: Batch job submission failed: Requested node configuration is not available\n")
     if "test-only" in options:
         return _tested(cluster, job)
     cluster.submit(job)
@@ -63,7 +72,7 @@ def script_options(text: str) -> list[str]:
 
 
 def wanted_job(cluster: Controller, call: Call, options: Options, script: Path) -> SimJob:
-    """Return the job that is asked for. Raises Refused."""
+    """Return the job that is asked for. Raises Rejected."""
     _refuse_unknown_names(cluster, options)
     job_id, workdir = str(cluster.next_id), str(Path(call.cwd, options.get("chdir", "")))
     job = SimJob(job_id, options.get("job-name", script.name), user=call.user, uid=call.uid, host=call.host)
@@ -86,7 +95,7 @@ def wanted_job(cluster: Controller, call: Call, options: Options, script: Path) 
 def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
     partition = options.get("partition", cluster.partition)
     if cluster.partition not in listed(partition):
-        raise Refused(
+        raise Rejected(
             1,
             f"sbatch: error: invalid partition specified: {partition}\n"
             "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
@@ -96,7 +105,7 @@ def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
         "constraint": "Invalid feature specification",
     }.items():
         if name in options:
-            raise Refused(1, f"sbatch: error: Batch job submission failed: {problem}\n")
+            raise Rejected(1, f"sbatch: error: Batch job submission failed: {problem}\n")
 
 
 def _available(cluster: Controller, job: SimJob) -> bool:
@@ -132,7 +141,7 @@ def _count(text: str) -> int:
     if re.fullmatch("[0-9]+-[0-9]+", text):
         raise Unsupported(f"sbatch --nodes={text}")
     if not text.isdecimal():
-        raise Refused(255, f'sbatch: error: "{text}" is not a valid node count\n')
+        raise Rejected(255, f'sbatch: error: "{text}" is not a valid node count\n')
     return int(text)
 
 
@@ -140,7 +149,7 @@ def _limit(text: str) -> float | None:
     try:
         minutes = minutes_of(text)
     except ValueError:
-        raise Refused(255, "sbatch: error: Invalid --time specification\n") from None
+        raise Rejected(255, "sbatch: error: Invalid --time specification\n") from None
     return 60.0 * minutes if minutes else None
 
 
@@ -148,7 +157,7 @@ def _nodes(text: str) -> tuple[str, ...]:
     try:
         return tuple(expand_all([text]))
     except UsageError:
-        raise Refused(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n") from None
+        raise Rejected(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n") from None
 
 
 def _dependency(text: str) -> tuple[tuple[str, str], ...]:
@@ -157,7 +166,7 @@ def _dependency(text: str) -> tuple[tuple[str, str], ...]:
         if "?" in text or kind == "singleton":
             raise Unsupported(f"sbatch --dependency={text}")
         if kind not in ("after", "afterany", "afterok", "afternotok") or not all(job.isdecimal() for job in jobs):
-            raise Refused(1, "sbatch: error: Batch job submission failed: Job dependency problem\n")
+            raise Rejected(1, "sbatch: error: Batch job submission failed: Job dependency problem\n")
         found += [(kind, job) for job in jobs]
     return tuple(found)
 
@@ -177,7 +186,7 @@ def _begin(text: str, now_ms: int) -> int:
             at = datetime.fromisoformat(text)
     except ValueError:
         err = f"Invalid time specification (pos=0): {text}\nsbatch: error: Invalid --begin specification\n"
-        raise Refused(255, err) from None
+        raise Rejected(255, err) from None
     ms = int(at.replace(tzinfo=UTC).timestamp() * 1000)
     return ms if ms > now_ms or "-" in text else ms + 86_400_000
 
@@ -186,5 +195,5 @@ def _warning(text: str) -> tuple[bool, int, float]:
     match = re.fullmatch("(?:([BR]+):)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", text)
     number = signal_number(match[2]) if match else 0
     if match is None or not number:
-        raise Refused(255, "sbatch: error: Invalid --signal specification\n")
+        raise Rejected(255, "sbatch: error: Invalid --signal specification\n")
     return "B" in (match[1] or ""), number, float(match[3] or 60)

@@ -245,7 +245,7 @@ def life(cluster: Asked) -> Iterator[tuple[str, object]]:
     cluster.until_state(once, "RUNNING")
     yield "not to be requeued", plain(cluster.ask("scontrol", "requeue", once), once)
     seen = cluster.variables(once)
-    yield "environment", {name: seen.get(name, "").replace(once, "JOB") for name in NAMES}
+    yield "environment", {name: "JOB" if seen.get(name) == once else seen.get(name) for name in NAMES}
     yield "signalled", cluster.ask("scancel", "--signal=TERM", "--batch", once)
     cluster.until_state(once, "FAILED")
     yield "failed", told(cluster, once)
