@@ -2,8 +2,8 @@
 
     SUBJECT EVENT [for DURATION] [in run R [after DURATION] | at DURATION]
 
-A duration is a number with s, min, h or d. `in run R` counts from the start of the first attempt of that run (default:
-half of its expected time), `at` from the submission. `docs/rehearse.md` lists the events.
+A duration is one or more numbers with units: `90 min`, `8h`, `1h30m`. `in run R` counts from the start of the first attempt
+of that run (default: half of its expected time), `at` from the submission. `docs/rehearse.md` lists the events.
 """
 
 from __future__ import annotations
@@ -11,22 +11,30 @@ from __future__ import annotations
 import errno
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from orchestrator.simulation.play import Simulation
     from orchestrator.simulation.slurm import SimJob
 
-_UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = r"[0-9]+(?:\.[0-9]+)? ?(?:s|min|h|d)\b"
+_UNITS = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86400.0),
+}
+_PART = r"[0-9]+(?:\.[0-9]+)? ?[a-z]+"
+_DURATION = rf"{_PART}(?: ?{_PART})*"
 _SENTENCE = re.compile(
-    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: in run (?P<run>[0-9]+)(?: after (?P<after>{_DURATION}))?"
+    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: in run (?P<run>[0-9]{{1,9}})(?: after (?P<after>{_DURATION}))?"
     rf"| at (?P<at>{_DURATION}))?"
 )
+_NODE = re.compile(r"\bnode ([0-9]+)\b")
+MOST_S = 10 * 365 * 86400.0
 BACK_S = 3600.0
 """A dead node is back after this time, unless the sentence says for how long it is gone."""
 
@@ -44,29 +52,69 @@ class Fault:
     for_s: float = 0.0
 
     def __str__(self) -> str:
-        lasts = f" for {self.for_s:g} s" if self.for_s else ""
-        after = f" after {self.at_s:g} s" if self.at_s >= 0 else ""
-        return f"{self.event}{lasts}" + (f" in run {self.run}{after}" if self.run else f" at {max(self.at_s, 0):g} s")
+        lasts = f" for {span(self.for_s)}" if self.for_s else ""
+        after = f" after {span(self.at_s)}" if self.at_s >= 0 else ""
+        return f"{self.event}{lasts}" + (f" in run {self.run}{after}" if self.run else f" at {span(max(self.at_s, 0))}")
 
 
-def parse(text: str) -> Fault:
-    """Return the fault that a sentence describes. Raises UsageError with what is wrong, and the sentences there are."""
-    found = _SENTENCE.fullmatch(" ".join(text.split()))
+def sentences() -> list[str]:
+    """Return the events as people write them: `node N dies`."""
+    return [event.replace(r"(\d+)", "N") for event in EVENTS]
+
+
+def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
+    """Return the fault that a sentence describes. `nodes`: names that may stand for their numbers, from 1.
+
+    Raises UsageError for a sentence that is none of `sentences()`.
+    """
+    plain = " ".join(text.split()).removesuffix(".")
+    for number, name in enumerate(nodes, 1):
+        plain = re.sub(rf"\bnode {re.escape(name)}(?=\s|$)", f"node {number}", plain)
+    found = _SENTENCE.fullmatch(plain)
     event = found["event"] if found else ""
     if found is None or not any(re.fullmatch(pattern, event) for pattern in EVENTS):
-        known = "; ".join(name.replace(r"(\d+)", "N").replace("\\", "") for name in EVENTS)
-        raise UsageError(f"unknown fault: {text!r}", hint=f"one of: {known}; then `in run R`, or `at 2h`")
-    run = int(found["run"] or 0)
-    if not run and not found["at"]:
+        numbers = re.findall(r"\d+", event)
+        near = did_you_mean(re.sub(r"\d+", "N", event), sentences(), before="`", after="`")
+        for number in numbers:
+            near = near.replace("N", number, 1)
+        raise UsageError(f"unknown fault: {text!r}{near}", hint="orchestrator docs rehearse lists the sentences")
+    run, at = int(found["run"] or 0), found["after"] or found["at"]
+    if found["run"] and not run:
+        raise UsageError(f"fault {text!r}: runs count from 1")
+    if not run and not at:
         raise UsageError(f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`")
-    at = seconds(found["after"]) if found["after"] else seconds(found["at"]) if found["at"] else -1.0
-    return Fault(event, run, at, seconds(found["for"]) if found["for"] else 0.0)
+    return Fault(event, run, seconds(at) if at else -1.0, seconds(found["for"]) if found["for"] else 0.0)
+
+
+def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
+    """Raise UsageError for a fault of a node or run that a set of `runs` runs on a cluster of `nodes` does not have."""
+    for number in map(int, _NODE.findall(fault.event)):
+        if not 1 <= number <= nodes:
+            raise UsageError(f"fault `{fault}`: the cluster has {nodes} nodes, and this names node {number}")
+    if fault.run > runs:
+        raise UsageError(f"fault `{fault}`: the set has {runs} runs, and this names run {fault.run}")
 
 
 def seconds(text: str) -> float:
-    """Return a duration such as `90 min` in seconds."""
-    number, unit = re.fullmatch(r"([0-9.]+) ?([a-z]+)", text).groups()  # type: ignore[union-attr]
-    return float(number) * _UNITS[unit]
+    """Return a duration such as `90 min` or `1h30m` in seconds. Raises UsageError for another text."""
+    parts = re.findall(r"([0-9.]+) ?([a-z]+)", text)
+    if not re.fullmatch(_DURATION, text.strip()) or any(unit not in _UNITS for _, unit in parts):
+        raise UsageError(f"{text!r} is not a duration", hint="such as 90 s, 30 min, 8h, 1h30m or 2 days")
+    total = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if total > MOST_S:
+        raise UsageError(f"{text!r} is more than ten years")
+    return total
+
+
+def span(total_s: float) -> str:
+    """Return seconds as a duration that `seconds()` reads: `1h30m`, `8h`, `12.5s`."""
+    if total_s != int(total_s):
+        return f"{total_s!r}s"
+    rest, parts = int(total_s), []
+    for unit in "dhms":
+        count, rest = divmod(rest, int(_UNITS[unit]))
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"
 
 
 Happens = Callable[["Simulation", Fault, "list[str]"], None]
@@ -240,6 +288,14 @@ def _scancel(world: Simulation, job: SimJob, fault: Fault) -> None:
     world.cluster.command(["scancel", job.id], {}, "/", host="login")
 
 
+def _reservation_ends(world: Simulation, job: SimJob, fault: Fault) -> None:
+    """End the job as its time limit would; for `for_s` seconds the nodes are those of others."""
+    nodes = list(job.nodes)
+    world.cluster.shorten(job, 0.0)
+    if fault.for_s and nodes:
+        world.cluster.occupy(nodes, fault.for_s)
+
+
 def _user_signal(world: Simulation, job: SimJob, fault: Fault) -> None:
     world.jobs.signal(job, signal.SIGUSR1, batch_only=True)
 
@@ -288,6 +344,7 @@ EVENTS: dict[str, Happens] = {
     r"the job is pre-empted": _each_job(lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)),
     r"the job is requeued": _each_job(lambda world, job, fault: world.cluster.requeue(job)),
     r"the job reaches its time limit": _each_job(lambda world, job, fault: world.cluster.shorten(job, 30.0)),
+    r"the reservation ends": _each_job(_reservation_ends),
     r"the job gets USR1": _each_job(_user_signal),
     r"Slurm does not answer": lambda world, fault, words: world.cluster.slurmctld_down(fault.for_s or 120.0),
     r"Slurm loses (\d+) answers": lambda world, fault, words: world.cluster.lose_replies(int(words[0])),

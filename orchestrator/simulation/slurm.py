@@ -11,19 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.slurm_commands import (
-    NO_CONTACT,
-    PROGRAMS,
-    TIMED_OUT,
-    Call,
-    Program,
-    Read,
-    Refused,
-    Reply,
-    Unsupported,
-    host_names,
-    unreached,
-)
+from orchestrator.simulation.slurm_call import Call, Read, Refused, Reply, Unsupported
+from orchestrator.simulation.slurm_commands import NO_CONTACT, PROGRAMS, TIMED_OUT, Program, host_names, unreached
 from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import Runner, SimJob
 

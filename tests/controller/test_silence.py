@@ -27,6 +27,7 @@ from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.during import why_end
 from orchestrator.onnode.loop.going import Going
 from orchestrator.onnode.loop.hold import Group
+from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.work import Work
 from orchestrator.onnode.policy.during import recorded
@@ -55,8 +56,8 @@ class Loop:
     """The real loop's part in an attempt, at moments that the test names."""
 
     def __init__(self, root: Path, run: int = 1, group: int = 1, settings: Settings | None = None) -> None:
-        job = Work(root, settings or limits(), Layout(root), {})
-        job.scheduler, job.job_id, job.log = LocalNodes({}, 2), JOB, lambda text: None  # type: ignore[method-assign]
+        job = Work(root, settings or limits(), Layout(root), world := BatchHost())
+        job.scheduler, job.job_id, job.log = LocalNodes({}, 2, world), JOB, lambda text: None  # type: ignore[method-assign]
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
         job.events = EventLog(self.path)
         self.group = Group(job, NODES, group)
@@ -64,11 +65,11 @@ class Loop:
         self.group.note("go", detail=self.going.id)
 
     def hears(self, node: str, pulse: Pulse) -> None:
-        self.going.take(Event(0, "node", "pong", node, UNIT.join(map(str, (0, self.going.id, *pulse)))))
+        self.going.take_pong(node, list(map(str, (0, self.going.id, *pulse))))
 
-    def decides(self, now: float = 0.0) -> str:
-        """Why the attempt is ended at `now`, "" where it is not."""
-        flow = why_end(self.group, self.going, NODES, now)
+    def decides(self, now: float = 0.0, left: list[str] = NODES) -> str:
+        """Why the attempt is ended at `now` while `left` run, "" if it is not."""
+        flow = why_end(self.group, self.going, left, now)
         while True:
             try:
                 next(flow)
@@ -193,6 +194,16 @@ def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
     one, found = drawn(root)
     assert (one.reason, found.cause) == ("", "running")
     assert "last line 1h06m ago" in (text := "\n".join(one_set(one, SCREEN, 24))) and "ago !" not in text
+
+
+def test_a_run_does_not_hang_once_the_only_node_that_printed_has_ended(root: Path) -> None:
+    """Two hours without output before run_start: the limit is 90 minutes, and the run has just converged."""
+    loop = Loop(root)
+    loop.hears("n0", Pulse(1_000, 1, 60_000, 1))
+    loop.hears("n1", Pulse(120 * MINUTE, 0, 0, 0))
+    assert loop.decides() == ""
+    loop.going.take(Event(0, "node", "exit", "n0", UNIT.join(("1.1", "0", "1", "2", "success"))))
+    assert loop.decides(left=["n1"]) == ""
 
 
 def test_a_run_that_is_never_ended_as_hung_is_not_said_to_be(root: Path) -> None:

@@ -31,6 +31,8 @@ def why_end(group: Group, going: Going, left: list[str], now: float) -> Flow:
         group.note("sockets", detail={"told": told, "reason": reason})
         going.sockets = [node for node, one in going.transports.items() if one.other]
         return reason
+    if going.exits:  # the others end within end_grace_s; often only the first one to end has ever printed
+        return ""
     pulses = {node: going.pulses[node] for node in left if node in going.pulses}
     quiet = silence(pulses, settings, len(left) - len(pulses))
     _record(group, going, quiet, now)

@@ -230,5 +230,21 @@ def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in told.items())
 
 
+def revert_problems(standing: Standing) -> list[str]:
+    """Return a warning for each reason why host settings were not reverted.
+
+    It names the nodes, and the command that reverts the settings.
+    """
+    nodes: dict[str, list[str]] = {}
+    for node, report in standing.reports.items():
+        if report.revert_problem:
+            nodes.setdefault(report.revert_problem, []).append(node)
+    return [
+        f"node {', '.join(names)}: host settings were not reverted: {reason}; "
+        f"to revert them: orchestrator tune revert --nodes {','.join(names)} --sudo"
+        for reason, names in nodes.items()
+    ]
+
+
 def as_json(placement: Placement) -> dict[str, Any]:
     return {"ranks": list(placement.ranks), "waiting": list(placement.waiting)}
