@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from until import LIMIT_S, until
 
 from orchestrator.scheduler import slurm as client
 from orchestrator.simulation.engine import Engine
@@ -58,22 +58,16 @@ class Real:
     def ask(self, *argv: str) -> Answer:
         env = self.lab.env | ENV
         done = subprocess.run(
-            argv, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            argv, env=env, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
         )
         return done.returncode, done.stdout, done.stderr
 
     def until_state(self, job_id: str, *states: str) -> None:
-        end = time.monotonic() + 60
-        while state(self, job_id) not in states:
-            assert time.monotonic() < end, f"{state(self, job_id)}, not {states}"
-            time.sleep(0.05)
+        until(lambda: state(self, job_id) in states, lambda: state(self, job_id))
 
     def variables(self, job_id: str) -> dict[str, str]:
         file = self.folder / f"env.{job_id}"
-        end = time.monotonic() + 60
-        while not (file.exists() and "SLURM_JOB_ID" in file.read_text()):
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        until(lambda: file.exists() and "SLURM_JOB_ID" in file.read_text())
         return dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
 
 
@@ -122,10 +116,8 @@ def clusters(lab: Lab) -> Iterator[tuple[Real, Simulated]]:
     folder = Path(tempfile.mkdtemp(prefix="contract-", dir=lab.shared))
     (folder / "job.sh").write_text(SCRIPT)
     real = Real(lab, folder)
-    end = time.monotonic() + 60
-    while set(real.ask("sinfo", "--noheader", "--Node", "--partition=batch", "--format=%T")[1].split()) != {"idle"}:
-        assert time.monotonic() < end, "the lab is busy"
-        time.sleep(0.1)
+    ask = ("sinfo", "--noheader", "--Node", "--partition=batch", "--format=%T")
+    until(lambda: set(real.ask(*ask)[1].split()) == {"idle"}, "the lab is busy")
     yield real, Simulated(lab.nodes, folder)
     real.ask("scancel", "--name=contract")
 
