@@ -447,11 +447,23 @@ class Jobs:
         loop = self.loops.get(job.id)
         if loop is None:
             return
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            self._suspend(job, loop, on=number == signal.SIGSTOP)
+            return
         if loop.process.host in job.nodes:
             loop.signal(number)
         if not batch_only and number == signal.SIGTERM:
             for agent in self._agents(job):
                 agent.process.after(0.001, agent.terminate)
+
+    def _suspend(self, job: SimJob, loop: Loop, *, on: bool) -> None:
+        """Stop all processes of a job, or have them continue."""
+        own = [loop.process] if loop.process.host in job.nodes else []
+        for process in [*own, *(agent.process for agent in self._agents(job))]:
+            if on:
+                process.stopped = True
+            else:
+                process.resume()
 
     def kill(self, job: SimJob) -> None:
         """SIGKILL to all that is left of a job on `job.nodes`."""

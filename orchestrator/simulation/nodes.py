@@ -52,10 +52,11 @@ class Pace:
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: its output as (seconds after its start, bytes), rising, and when it exits with 0."""
+    """A node's part of a training: its output as (seconds after its start, bytes), rising, and when it exits, with `code`."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER
+    code: int = 0
 
 
 @dataclass(eq=False)
@@ -409,7 +410,7 @@ class TrainingRun:
         for at, piece in part.lines:
             self._later(at * slow, self._printing(piece))
         if part.seconds < NEVER:
-            self._later(part.seconds * slow, lambda: self.ended(0))
+            self._later(part.seconds * slow, lambda: self.ended(part.code))
 
     def _printing(self, piece: bytes) -> Callable[[], None]:
         return lambda: self._print(piece)
