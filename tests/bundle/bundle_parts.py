@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import set_reader
 from processes import kill_all, processes_of
 from until import LIMIT_S, until
 
@@ -43,53 +43,12 @@ workloads:
 """
 
 
-@dataclass(frozen=True)
-class Set:
-    """A set folder, as a reader sees it."""
-
-    root: Path
-
-    def json(self, name: str) -> dict[str, Any]:
-        return dict(json.loads((self.root / name).read_bytes()))
-
-    def run(self, run: int) -> dict[str, Any]:
-        return self.json(f"runs/{run}/state.json")
-
-    def attempt(self, run: int, attempt: int) -> dict[str, Any]:
-        return self.json(f"runs/{run}/attempt_{attempt}/state.json")
-
-    def attempts(self, run: int) -> list[int]:
-        return sorted(int(path.name.removeprefix("attempt_")) for path in (self.root / f"runs/{run}").glob("attempt_*"))
-
-    def outcomes(self, run: int) -> list[str]:
-        """The outcome of every attempt of a run, in order."""
-        return [self.attempt(run, attempt)["outcome"] for attempt in self.attempts(run)]
-
-    def log(self, run: int, attempt: int = 1, rank: int = 0) -> bytes:
-        return (self.root / f"runs/{run}/attempt_{attempt}/node_{rank}.log").read_bytes()
-
-    def jobs(self) -> list[dict[str, Any]]:
-        jobs = [dict(json.loads(path.read_bytes())) for path in (self.root / "jobs").glob("*.json")]
-        return sorted(jobs, key=lambda job: job["started_ms"])
-
-    @property
-    def job(self) -> dict[str, Any]:
-        return self.jobs()[-1]
-
-    def results(self) -> list[int]:
-        """The runs with a published result, which must be the log of a node in the attempt that counts."""
-        found = []
-        for path in (self.root / "results").iterdir():
-            run = int(path.stem.removeprefix("result_"))
-            state = self.run(run)
-            assert path.read_bytes() in [self.log(run, state["attempt"], rank) for rank in range(len(state["nodes"]))]
-            found.append(run)
-        return sorted(found)
+class Set(set_reader.Set):
+    """A set folder in which real processes were at work."""
 
     def left_behind(self) -> list[str]:
-        """Temporary and lock files, and processes: nothing of it may outlive the loop."""
-        names = [str(path) for path in self.root.rglob("*") if path.name.startswith(".") or path.name == "loop.lock"]
-        return names + list(processes_of(self.root.parent.parent).values())
+        """Return temporary and lock files, and processes: nothing of it may outlive the loop."""
+        return self.temporary() + list(processes_of(self.root.parent.parent).values())
 
 
 @dataclass

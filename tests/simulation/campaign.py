@@ -136,7 +136,7 @@ def violations(world: Simulation) -> Iterator[str]:
     root = world.run_set.layout.root
     if world.missing():
         yield f"liveness: runs {world.missing()} have no result after {world.user.resumes} resumes: {world.done[-1]}"
-    yield from invariants.record_violations(root, RUNS, complete=not world.missing())
+    yield from invariants.record_violations(root, world.bundle.nexp, complete=not world.missing())
     yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
     yield from invariants.ledger_violations(root)
