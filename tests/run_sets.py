@@ -9,6 +9,9 @@ from typing import Any
 
 from processes import processes_of
 
+from orchestrator.evidence.events import read_events
+from orchestrator.onnode.events import Event
+
 
 @dataclass(frozen=True)
 class Set:
@@ -52,10 +55,24 @@ class Set:
         runs = [int(path.stem.removeprefix("result_")) for path in self.result_files()]
         for run, path in zip(runs, self.result_files(), strict=True):
             state = self.run(run)
-            assert path.read_bytes() in [self.log(run, state["attempt"], rank) for rank in range(len(state["nodes"]))]
+            logs = [self.log(run, state["attempt"], rank) for rank in range(len(state["nodes"]))]
+            assert any(log and path.read_bytes().endswith(log) for log in logs), f"{path} is no log of its attempt"
         return runs
 
+    def excluded(self) -> list[tuple[str, int]]:
+        """Return the excluded nodes of the last job, each with the run in which it was excluded (0: before any)."""
+        return [(entry["node"], entry["run"]) for entry in self.job["set_aside"]]
+
+    def events(self, word: str, job: int = 0, group: int = 1) -> list[Event]:
+        """Return the events with `word` of a job, the first one by default."""
+        name = self.jobs()[job]["job_id"] + ("" if group == 1 else f".{group}")
+        return [event for event in read_events(self.root / f"events-{name}.tsv") if event.word == word]
+
+    def temporary(self) -> list[str]:
+        """Return temporary and lock files."""
+        paths = self.root.rglob("*")
+        return [str(path) for path in paths if path.name.startswith(".") or path.name == "loop.lock"]
+
     def left_behind(self) -> list[str]:
-        """Temporary and lock files, and processes: nothing of it may outlive the loop."""
-        names = [str(path) for path in self.root.rglob("*") if path.name.startswith(".") or path.name == "loop.lock"]
-        return names + list(processes_of(self.root.parent.parent).values())
+        """Return temporary and lock files, and processes: nothing of it may outlive the loop."""
+        return self.temporary() + list(processes_of(self.root.parent.parent).values())

@@ -28,14 +28,14 @@ class Timer:
 
     at: float
     action: Action | None
-    process: Process | None
+    process: SimProcess | None
 
     def cancel(self) -> None:
         self.action = None
 
 
 @dataclass(eq=False)
-class Process:
+class SimProcess:
     """A process on a host. Code runs in its name only inside an event of its own, one event at a time.
 
     `steps` counts what it asked of the world; it dies in front of step `dies_at`. `deaths` is called once it is dead.
@@ -88,7 +88,7 @@ class Engine:
         self.now = 0.0
         self.random = random.Random(seed)
         self.turns = 0
-        self.processes: list[Process] = []
+        self.processes: list[SimProcess] = []
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._pids = 1000
@@ -100,7 +100,7 @@ class Engine:
         """Unix milliseconds."""
         return self.start_ms + int(self.now * 1000)
 
-    def after(self, seconds: float, action: Action, process: Process | None = None) -> Timer:
+    def after(self, seconds: float, action: Action, process: SimProcess | None = None) -> Timer:
         """Have `action` run once in so many seconds, in the name of `process` if there is one."""
         self._count += 1
         timer = Timer(self.now + max(0.0, seconds), action, process)
@@ -113,13 +113,13 @@ class Engine:
 
     # ---- processes ----
 
-    def process(self, name: str, host: str) -> Process:
+    def process(self, name: str, host: str) -> SimProcess:
         self._pids += 1
         self.processes = [one for one in self.processes if one.alive]
-        self.processes.append(Process(self, name, host, self._pids))
+        self.processes.append(SimProcess(self, name, host, self._pids))
         return self.processes[-1]
 
-    def perform(self, process: Process | None, action: Action) -> None:
+    def perform(self, process: SimProcess | None, action: Action) -> None:
         """Run `action` in the name of `process`; later if that is busy or stopped, never if it is dead."""
         if process is None:
             action()
@@ -137,12 +137,12 @@ class Engine:
             if process.inbox:
                 self.after(0.0, lambda: self.deliver(process))
 
-    def deliver(self, process: Process) -> None:
+    def deliver(self, process: SimProcess) -> None:
         """Run the events of a process that had to wait."""
         while process.inbox and process.alive and not process.busy and not process.stopped:
             self.perform(process, process.inbox.popleft())
 
-    def pause(self, process: Process, seconds: float) -> None:
+    def pause(self, process: SimProcess, seconds: float) -> None:
         """Have `process`, whose code is running, wait: everything else goes on meanwhile. Raises Killed."""
         until = self.now + max(0.0, seconds)
         while process.alive and self.turn(until):

@@ -22,9 +22,9 @@ from orchestrator.runset.create import create, describe
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler.command import Answer
 from orchestrator.scheduler.slurm import Slurm
-from orchestrator.simulation.engine import NEVER, Engine, Process, Stuck
+from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Stuck
 from orchestrator.simulation.host import Jobs, Surroundings
-from orchestrator.simulation.nodes import Machine, Pace, Part, TrainingRun
+from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
 from orchestrator.simulation.slurm import Cluster, SimJob
 from orchestrator.simulation.storage import Server, SimFiles
 from orchestrator.simulation.training import Script, Trainings, facts_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LOGIN = "login"
 
 
-class Bundle:
+class Rendered:
     """A rendered entry, and what bash makes of it: evaluated once for all sets that are played."""
 
     def __init__(self, entry: Entry, nexp: int) -> None:
@@ -63,7 +63,7 @@ class Bundle:
 class Desk(Surroundings):
     """A command on the login node as a process; `cluster` answers it."""
 
-    def __init__(self, process: Process, files: Files, cluster: Cluster, environment: Mapping[str, str]) -> None:
+    def __init__(self, process: SimProcess, files: Files, cluster: Cluster, environment: Mapping[str, str]) -> None:
         super().__init__(process, files)
         self._cluster, self._environment = cluster, environment
 
@@ -107,12 +107,12 @@ class Simulation:
 
     def __init__(
         self,
-        bundle: Bundle,
+        bundle: Rendered,
         folder: Path,
         seed: int,
         nodes: Sequence[str],
         *,
-        pace: Pace | None = None,
+        pace: NodePace | None = None,
         user: User | None = None,
         run_seconds: float | None = None,
     ) -> None:
@@ -131,7 +131,7 @@ class Simulation:
             bundle.settings,
             bundle.config,
             self._part,
-            pace or Pace(),
+            pace or NodePace(),
         )
         self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs)
         self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
@@ -144,7 +144,7 @@ class Simulation:
         self._owners: dict[int, str] = {}
         self._waiting: dict[int, list[Callable[[float], object]]] = {}
         self.done: list[Done] = []
-        self.commands: list[Process] = []
+        self.commands: list[SimProcess] = []
         self.run_set: RunSet | None = None
         self._scripts: dict[int, Script] = {}
         self._resumed = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from orchestrator.onnode.files import PathLike
-from orchestrator.simulation.engine import Engine, Process
+from orchestrator.simulation.engine import Engine, SimProcess
 
 Kind = Literal["read", "make", "link", "alter", "write"]
 """`make` and `link` need a free name, `alter` needs an existing name. `write` opens or makes a file,
@@ -113,7 +113,7 @@ class Faults:
         """Return the generation of handles that are opened now."""
         return self._handles.get("", 0), self._handles.get(host, 0)
 
-    def meet(self, process: Process, host: str, path: PathLike, kind: Kind, *, is_open: bool = False) -> None:
+    def meet(self, process: SimProcess, host: str, path: PathLike, kind: Kind, *, is_open: bool = False) -> None:
         """Wait, or raise OSError, as the faults have it. `is_open`: the file was opened before."""
         name = os.fspath(path)
         if not (name == self.root or name.startswith(self.root + os.sep)):

@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 from orchestrator.onnode.files import Files, FileState, PathLike
 from orchestrator.onnode.regular import MAX_BYTES, open_regular, read_bytes
-from orchestrator.simulation.engine import Process
+from orchestrator.simulation.engine import SimProcess
 from orchestrator.simulation.storage_faults import Kind, fail
 from orchestrator.simulation.storage_server import Server
 from orchestrator.simulation.storage_views import HostView
@@ -32,7 +32,7 @@ class _Reading(io.BufferedReader):
 class SimReader(Files):
     """The storage as a process on `host` sees it: the methods that change nothing."""
 
-    def __init__(self, server: Server, process: Process, host: str = "") -> None:
+    def __init__(self, server: Server, process: SimProcess, host: str = "") -> None:
         self.server, self.process, self.host = server, process, host or process.host
 
     # ---- steps ----

@@ -21,7 +21,7 @@ from orchestrator.onnode.lease import HeldError, Lease
 from orchestrator.onnode.policy.lease import Holder
 from orchestrator.onnode.records import RunRecord
 from orchestrator.onnode.world import World
-from orchestrator.simulation.engine import START_MS, Engine, Killed, Process
+from orchestrator.simulation.engine import START_MS, Engine, Killed, SimProcess
 from orchestrator.simulation.storage import Server, SimFiles
 
 RUN = RunRecord(run=1, attempt=1, state="running", reason="x" * 200)
@@ -36,9 +36,9 @@ class Storage:
         self.server = Server(self.engine, root)
         self.faults = self.server.faults
         self.root = root
-        self.processes: dict[int, Process] = {}
+        self.processes: dict[int, SimProcess] = {}
 
-    def process(self, host: str = "node1", dies_at: float = float("inf")) -> tuple[Process, SimFiles]:
+    def process(self, host: str = "node1", dies_at: float = float("inf")) -> tuple[SimProcess, SimFiles]:
         process = self.engine.process("test", host)
         process.dies_at = dies_at
         self.processes[process.pid] = process
