@@ -193,6 +193,12 @@ row() {
     "$ACTION" "$TUNE_TIME"
 }
 
+# complete_row: the last row of an apply, and of a revert after which nothing is left to put back.
+# Exit status 0 does not prove that: a shell that got only a part of the script exits with it, too.
+complete_row() {
+  printf '*\t-\t-\t-\tcomplete\t-\t%s\t%s\n' "$ACTION" "$TUNE_TIME"
+}
+
 # judge INDEX BEFORE: look again, print the row, and count a required knob that does not hold.
 judge() {
   local word=ok
@@ -240,10 +246,23 @@ lock_state() { # [EXISTING]: with a word, fail when there is no folder instead o
     command -v flock >/dev/null || { tune_fail "the program flock is not on this host's PATH; it comes with util-linux"; return; }
     [[ -d $TUNE_STATE/owners ]] || mkdir -p "$TUNE_STATE/owners" 2>/dev/null || { tune_fail "cannot make $TUNE_STATE; root is needed"; return; }
     { exec {tune_lock}>"$TUNE_STATE/lock"; } 2>/dev/null || { [[ -d $TUNE_STATE ]] || continue; tune_fail "cannot write to $TUNE_STATE; root is needed"; return; }
-    flock -w 60 "$tune_lock" || { tune_fail "somebody has held the lock $TUNE_STATE/lock for a minute"; return; }
+    await_lock || { exec {tune_lock}>&-; return 1; }
     [[ ! /dev/fd/$tune_lock -ef $TUNE_STATE/lock ]] || return 0
     exec {tune_lock}>&-
   done
+}
+
+# await_lock: if flock is ended by a signal, that does not mean that another process holds the lock.
+await_lock() {
+  local try status=0
+  for try in {1..3}; do
+    flock -w 60 "$tune_lock" && return
+    status=$?
+    ((status > 128)) && continue
+    tune_fail "another process has held the lock $TUNE_STATE/lock for a minute"
+    return
+  done
+  tune_fail "flock was ended by signal $((status - 128))"
 }
 
 # tune_now: set TUNE_NOW_S and TUNE_TIME (milliseconds).
@@ -296,6 +315,20 @@ read_journal() {
   done <"$TUNE_STATE/journal"
   # A reboot has put everything back already.
   if [[ -n $boot && $boot != "$now" ]]; then JOURNAL=(); rm -f "$TUNE_STATE/journal"; fi
+}
+
+# drop_stale_journal: if there is no owner and every value of the journal holds, a revert was cut off
+# at its end. Values that change from now on belong to the host.
+drop_stale_journal() {
+  local line kind target before
+  ((${#OWNERS[@]} == 0 && ${#JOURNAL[@]} > 0)) || return 0
+  for line in "${JOURNAL[@]}"; do
+    IFS=$'\t' read -r kind _ target before _ <<<"$line"
+    found_at "$kind" "$target"
+    [[ $KNOB_VALUE == "$before" ]] || return 0
+  done
+  JOURNAL=()
+  rm -f "$TUNE_STATE/journal"
 }
 
 # remember: write what is not in the journal yet, and have it on the disk before anything is changed.
@@ -401,7 +434,8 @@ tune_apply() { # OWNER
   rm_owner "$1"
   living_owners
   read_journal
-  # With nobody left, what is in the journal was left behind: the values in it are the host's own.
+  drop_stale_journal
+  # Without another owner, the journal was left behind: the values in it are the host's own.
   remember || return
   START=0
   ((pid == 0)) || start_of "$pid" || { tune_fail "the owner's process $pid is gone"; return; }
@@ -409,6 +443,7 @@ tune_apply() { # OWNER
   printf '%s %s %s\n' "$pid" "$START" "$until" >"$TUNE_STATE/owners/$1" || { tune_fail "cannot write to $TUNE_STATE"; return; }
   ((pid == 0 && until == 0)) || start_watchdog
   for i in "${!KNOB_NAME[@]}"; do set_knob "$i"; done
+  complete_row
 }
 
 rm_owner() {
@@ -416,7 +451,11 @@ rm_owner() {
 }
 
 tune_revert() { # OWNER, or "" for all
-  [[ -d $TUNE_STATE ]] || return 0
+  [[ ! -d $TUNE_STATE ]] || leave_state "$1"
+  ((TUNE_STATUS > 0)) || complete_row
+}
+
+leave_state() { # OWNER, or "" for all
   lock_state || return
   if [[ -z $1 ]]; then rm -f "$TUNE_STATE"/owners/*; fi
   living_owners "$1"
@@ -451,11 +490,40 @@ put_back() {
     printf 'boot\t%s\n%send\n' "$boot" "$failed" >"$TUNE_STATE/journal.new" && sync "$TUNE_STATE/journal.new" && mv -f "$TUNE_STATE/journal.new" "$TUNE_STATE/journal"
     return 1
   fi
-  end_watchdog
-  # Only what is ours: the folder is what somebody named.
-  rm -f "$TUNE_STATE"/{journal,journal.new,watchdog,lock} "$TUNE_STATE"/owners/*
-  rmdir "$TUNE_STATE/owners" "$TUNE_STATE" 2>/dev/null
-  return 0
+  forget
+}
+
+# forget: remove the state when every value is back, in one step. After a kill half-way, a journal that
+# is still there would be put back once more, over the values that an operator has set since. The
+# watchdog ends last, to complete a revert that is cut off here.
+forget() {
+  local pid="" start="" folder
+  { read -r pid start <"$TUNE_STATE/watchdog"; } 2>/dev/null
+  ! holds_only_state || mv -T "$TUNE_STATE" "$TUNE_STATE.reverted-$$" 2>/dev/null
+  # A mount point cannot be moved.
+  [[ ! /dev/fd/$tune_lock -ef $TUNE_STATE/lock ]] || remove_state "$TUNE_STATE"
+  if [[ -e $TUNE_STATE/journal && /dev/fd/$tune_lock -ef $TUNE_STATE/lock ]]; then
+    tune_fail "cannot remove $TUNE_STATE/journal"
+    return
+  fi
+  for folder in "$TUNE_STATE".reverted-*; do
+    [[ ! -d $folder || -L $folder ]] || remove_state "$folder"
+  done
+  end_watchdog "$pid" "$start"
+}
+
+# holds_only_state: succeed if no other program has a file in the state folder; such a file stays.
+holds_only_state() {
+  local path
+  [[ ! -L $TUNE_STATE ]] || return
+  for path in "$TUNE_STATE"/{*,.[!.]*}; do
+    [[ ${path##*/} == @(journal|journal.new|watchdog|lock|owners) || ! -e $path ]] || return
+  done
+}
+
+remove_state() { # FOLDER: the journal first, the lock last
+  rm -f "$1"/{journal,journal.new,watchdog} "$1"/owners/* "$1/lock"
+  rmdir "$1/owners" "$1" 2>/dev/null
 }
 
 found_at() { # KIND TARGET: set KNOB_VALUE
@@ -491,33 +559,44 @@ start_watchdog() {
   disown "$!"
 }
 
-end_watchdog() {
-  local pid start
-  { read -r pid start <"$TUNE_STATE/watchdog"; } 2>/dev/null || return 0
-  ((pid != $$)) && start_of "$pid" && [[ $START == "$start" ]] && kill "$pid" 2>/dev/null
+end_watchdog() { # PID START
+  [[ -n $1 && $1 != "$$" ]] && start_of "$1" && [[ $START == "$2" ]] || return 0
+  # It ignores the other signals, like the script that started it.
+  kill -KILL "$1" 2>/dev/null
   return 0
 }
 
 orchestrator_tunables_watchdog() {
-  local clock pid start
+  local clock registered=""
   trap '' HUP
   ACTION=watchdog TUNE_STATUS=0
   # Its own pipe, to wait on without a process.
   exec {clock}<> <(:)
-  # Reverted already: the folder must not come back.
-  lock_state existing || return 0
-  if { read -r pid start <"$TUNE_STATE/watchdog"; } 2>/dev/null && start_of "$pid" && [[ $START == "$start" ]]; then return 0; fi
-  start_of $$
-  printf '%s %s\n' $$ "$START" >"$TUNE_STATE/watchdog"
   while :; do
-    living_owners
-    if ((${#OWNERS[@]} == 0)); then put_back >/dev/null && return 0; fi
-    exec {tune_lock}>&-
+    if lock_state existing; then
+      keep_watch || return 0
+      exec {tune_lock}>&-
+    elif [[ ! -d $TUNE_STATE/owners ]]; then
+      return 0 # reverted already: the folder must not come back
+    fi
     read -r -t "$LEASE_S" -u "$clock" _
-    lock_state existing || return 0
-    { read -r pid start <"$TUNE_STATE/watchdog"; } 2>/dev/null || return 0
-    ((pid == $$)) || return 0
   done
+}
+
+# keep_watch: with the lock held, revert if every owner is gone. Status 1: nothing is left to watch.
+keep_watch() {
+  local pid="" start=""
+  { read -r pid start <"$TUNE_STATE/watchdog"; } 2>/dev/null
+  if [[ $pid != "$$" ]]; then
+    # Another watchdog is registered, or has been since.
+    [[ -z $registered ]] || return
+    [[ -z $pid ]] || ! start_of "$pid" || [[ $START != "$start" ]] || return
+    start_of $$
+    printf '%s %s\n' $$ "$START" >"$TUNE_STATE/watchdog"
+    registered=1
+  fi
+  living_owners
+  ((${#OWNERS[@]} > 0)) || ! put_back >/dev/null
 }
 
 # ---- status --------------------------------------------------------------------------------------------------------
@@ -545,11 +624,12 @@ tune_status() {
 
 tune_main() {
   TUNE_STATUS=0 ACTION=${1:-}
+  # Slurm signals every process of a job, and more than once. The signals are ignored and not caught,
+  # so that flock, mv and rm ignore them, too: if those die, the revert stays incomplete.
+  [[ $ACTION != @(apply|revert|revert-all) ]] || trap '' TERM INT HUP
   tune_now
   case $ACTION in
     apply | revert)
-      # A signal to the whole job must not cut it off half-way; what it starts dies of it as ever.
-      trap : TERM INT HUP
       if [[ ! ${2:-} =~ ^[A-Za-z0-9_.-]{1,120}$ || $2 == .* ]]; then
         echo "usage: runtime_tunables.sh $1 OWNER (letters, digits, _ . -)" >&2
         exit 2

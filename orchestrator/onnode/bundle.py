@@ -21,16 +21,23 @@ def hashes(bundle: Path) -> dict[str, str]:
 
     Byte code is no part of it, nor is what jobs print that were started by hand in it (`--output` of job.sh).
     """
-    found = {}
-    for folder, folders, names in os.walk(bundle):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        for name in (*names, *(one for one in folders if os.path.islink(os.path.join(folder, one)))):
-            path = os.path.join(folder, name)
-            if folder == os.fspath(bundle) and fnmatch(name, OUTPUTS):
-                continue
-            plain = os.path.isfile(path) and not os.path.islink(path)
-            found[os.path.relpath(path, bundle)] = hashlib.sha256(read_bytes(path)).hexdigest() if plain else "no file"
+    found: dict[str, str] = {}
+    if os.path.isdir(bundle):
+        _hash_below(os.fspath(bundle), "", found)
     return dict(sorted(found.items()))
+
+
+def _hash_below(folder: str, prefix: str, found: dict[str, str]) -> None:
+    """Add the hashes of all files in a folder, whose path below the bundle is `prefix`. A folder without files adds nothing."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    _hash_below(entry.path, f"{prefix}{entry.name}/", found)
+            elif prefix or not fnmatch(entry.name, OUTPUTS):
+                plain = entry.is_file(follow_symlinks=False)
+                text = hashlib.sha256(read_bytes(entry.path)).hexdigest() if plain else "no file"
+                found[prefix + entry.name] = text
 
 
 def digest(found: dict[str, str]) -> str:

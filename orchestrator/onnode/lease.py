@@ -206,6 +206,8 @@ class Lease:
         """Touch the lease; False when it is another's."""
         try:
             if not self.mine:
+                if not self._world.files.is_folder(self.path.parent):
+                    return True  # not mounted now: nobody can have taken it
                 self._lost()
                 return False
             self._world.files.touch(self.path)

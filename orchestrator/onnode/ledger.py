@@ -104,6 +104,7 @@ def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool
             line.update({"torn": True} if torn else {}, data=data)
             whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
             prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
+        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before
         if world.files.append(root / NAME, text, sync=True) != len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
         if not entries:

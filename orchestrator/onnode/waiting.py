@@ -129,20 +129,27 @@ class Waiting:
         seconds: float | None = None,
         *,
         patient: bool = False,
+        shielded: bool = False,
         errors: int | IO[bytes] = subprocess.DEVNULL,
         given: bytes = b"",
     ) -> tuple[int, bytes]:
         """Run a program while everything else is served; return its exit status and what it printed, at most a megabyte.
 
         NOT_DONE: it was killed after `seconds`. CANNOT_START: there is no such program; the output says why. `patient`: it is
-        not ended when this node is to let go. `given` is its standard input.
+        not ended when this node is to let go. `shielded`: it and the programs that it starts ignore the
+        signals of `ENDS`, from its first instruction. `given` is its standard input.
         """
         try:
             with os.fdopen(os.memfd_create("given"), "wb+") as stdin:
                 stdin.write(given)
                 stdin.seek(0)
                 process = subprocess.Popen(
-                    argv, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                    argv,
+                    stdin=stdin,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    start_new_session=True,
+                    preexec_fn=_ignore_ends if shielded else None,
                 )
         except OSError as error:
             return CANNOT_START, f"{argv[0]}: {error.strerror}".encode()
@@ -170,6 +177,11 @@ class Waiting:
             self.forget(fd)
             pipe.close()
         return exit_code(process.returncode) if in_time else NOT_DONE, bytes(output)
+
+
+def _ignore_ends() -> None:
+    for number in ENDS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Lines:

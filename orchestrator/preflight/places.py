@@ -194,7 +194,8 @@ def over_ssh(request: Request, nodes: Sequence[NamedNode], *, transport: Transpo
         return transport.run(node, argv, b"", request.limit_s, Until(request.limit_s + GRACE_S, stopped))
 
     problems, blind = {}, []
-    with Judge(request.argv(names, judge=True), {**bundle.env, **env}) as judging:
+    asked_ms = {"ORCH_ASKED_MS": str(time.time_ns() // 10**6)}
+    with Judge(request.argv(names, judge=True), {**bundle.env, **env, **asked_ms}) as judging:
         for node, answer in each(nodes, check, limit=limit):
             judging.give(answer.stdout)
             if answer.returncode == INVISIBLE:

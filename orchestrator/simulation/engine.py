@@ -27,19 +27,15 @@ class Timer:
     """An event to come. `action` is None once it is cancelled, or over."""
 
     at: float
-    number: int
     action: Action | None
-    process: Process | None
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self.at, self.number) < (other.at, other.number)
+    process: SimProcess | None
 
     def cancel(self) -> None:
         self.action = None
 
 
 @dataclass(eq=False)
-class Process:
+class SimProcess:
     """A process on a host. Code runs in its name only inside an event of its own, one event at a time.
 
     `steps` counts what it asked of the world; it dies in front of step `dies_at`. `deaths` is called once it is dead.
@@ -92,8 +88,8 @@ class Engine:
         self.now = 0.0
         self.random = random.Random(seed)
         self.turns = 0
-        self.processes: list[Process] = []
-        self._heap: list[Timer] = []
+        self.processes: list[SimProcess] = []
+        self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._pids = 1000
 
@@ -104,11 +100,11 @@ class Engine:
         """Unix milliseconds."""
         return self.start_ms + int(self.now * 1000)
 
-    def after(self, seconds: float, action: Action, process: Process | None = None) -> Timer:
+    def after(self, seconds: float, action: Action, process: SimProcess | None = None) -> Timer:
         """Have `action` run once in so many seconds, in the name of `process` if there is one."""
         self._count += 1
-        timer = Timer(self.now + max(0.0, seconds), self._count, action, process)
-        heapq.heappush(self._heap, timer)
+        timer = Timer(self.now + max(0.0, seconds), action, process)
+        heapq.heappush(self._heap, (timer.at, self._count, timer))
         return timer
 
     def between(self, low: float, high: float) -> float:
@@ -117,13 +113,13 @@ class Engine:
 
     # ---- processes ----
 
-    def process(self, name: str, host: str) -> Process:
+    def process(self, name: str, host: str) -> SimProcess:
         self._pids += 1
         self.processes = [one for one in self.processes if one.alive]
-        self.processes.append(Process(self, name, host, self._pids))
+        self.processes.append(SimProcess(self, name, host, self._pids))
         return self.processes[-1]
 
-    def perform(self, process: Process | None, action: Action) -> None:
+    def perform(self, process: SimProcess | None, action: Action) -> None:
         """Run `action` in the name of `process`; later if that is busy or stopped, never if it is dead."""
         if process is None:
             action()
@@ -141,12 +137,12 @@ class Engine:
             if process.inbox:
                 self.after(0.0, lambda: self.deliver(process))
 
-    def deliver(self, process: Process) -> None:
+    def deliver(self, process: SimProcess) -> None:
         """Run the events of a process that had to wait."""
         while process.inbox and process.alive and not process.busy and not process.stopped:
             self.perform(process, process.inbox.popleft())
 
-    def pause(self, process: Process, seconds: float) -> None:
+    def pause(self, process: SimProcess, seconds: float) -> None:
         """Have `process`, whose code is running, wait: everything else goes on meanwhile. Raises Killed."""
         until = self.now + max(0.0, seconds)
         while process.alive and self.turn(until):
@@ -155,16 +151,24 @@ class Engine:
             self.now = max(self.now, until)
         process.step()
 
+    def skip(self, seconds: float) -> None:
+        """Let time pass in which nothing happens: whatever is due meanwhile is late.
+
+        For short delays. While a process waits in `pause`, events of others run on top of its stack, and it continues only
+        after the last of those that wait, too: two processes that wait for one another would not meet as they really do.
+        """
+        self.now += max(0.0, seconds)
+
     # ---- running ----
 
     def turn(self, until: float = NEVER) -> bool:
         """Let the next event happen, if it is due by `until`; False if there is none."""
         heap = self._heap
-        while heap and heap[0].action is None:
+        while heap and heap[0][2].action is None:
             heapq.heappop(heap)
-        if not heap or heap[0].at > until:
+        if not heap or heap[0][0] > until:
             return False
-        timer = heapq.heappop(heap)
+        timer = heapq.heappop(heap)[2]
         self.now, self.turns = max(self.now, timer.at), self.turns + 1
         action, timer.action = timer.action, None
         if action is not None:
@@ -172,10 +176,13 @@ class Engine:
         return True
 
     def run(self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000) -> None:
-        """Let events happen until `done`. Raises Stuck if there are none left, or at the time `limit_s`, or after so many."""
+        """Let events happen until `done`, which is asked after every eighth of them.
+
+        Raises Stuck if there are none left, or at the time `limit_s`, or after so many.
+        """
         first = self.turns
-        while not done():
-            if not self.turn(limit_s):
+        while (self.turns & 7 and self._heap) or not done():
+            if not self.turn(limit_s) and not done():
                 raise Stuck(f"nothing happens any more at {self.now:.0f} s")
             if self.turns - first > most_turns:
                 raise Stuck(f"no end after {most_turns} events, at {self.now:.0f} s")

@@ -16,8 +16,8 @@ from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.policy.lease import Holder
 from orchestrator.onnode.settings import Settings
 from orchestrator.onnode.world import World, stamp
-from orchestrator.simulation.engine import NEVER, Engine, Killed, Process, Timer
-from orchestrator.simulation.nodes import Agent, Machine, Pace, Part, TrainingRun
+from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
+from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
 
 if TYPE_CHECKING:
     from orchestrator.onnode.files import Files
@@ -32,16 +32,16 @@ ABORT_S = 2.0
 class Surroundings(World):
     """What the world of a simulated process has in common: the engine's clock, the server's files, its own tokens."""
 
-    def __init__(self, process: Process, files: Files, clock_ms: int = 0) -> None:
-        """`clock_ms`: by how much the clock of this host is ahead."""
-        self.process, self.files, self.clock_ms = process, files, clock_ms
+    def __init__(self, process: SimProcess, files: Files, ahead_ms: Callable[[], int] = lambda: 0) -> None:
+        """`ahead_ms` gives by how much the clock of this host is ahead now."""
+        self.process, self.files, self.ahead_ms = process, files, ahead_ms
         self.engine = process.engine
 
     def now(self) -> float:
         return self.engine.now
 
     def wall_ms(self) -> int:
-        return self.engine.wall_ms + self.clock_ms
+        return self.engine.wall_ms + self.ahead_ms()
 
     def pause(self, seconds: float) -> None:
         self.process.step()
@@ -97,7 +97,7 @@ class SimReactor:
 class Loop:
     """The loop of a job as a process: it resumes its flow when its time has come, or something happened."""
 
-    def __init__(self, process: Process, ended: Callable[[int], object]) -> None:
+    def __init__(self, process: SimProcess, ended: Callable[[int], object]) -> None:
         """`ended(status)` is called when the process is over, however."""
         self.process, self.engine, self._ended = process, process.engine, ended
         self._status = KILLED
@@ -336,8 +336,8 @@ class SimProgram:
 class SimHost(Surroundings, host.BatchHost):
     """The batch host as the world of a simulated loop."""
 
-    def __init__(self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, clock_ms: int) -> None:
-        Surroundings.__init__(self, loop.process, files, clock_ms)
+    def __init__(self, jobs: Jobs, loop: Loop, files: Files, job: SimJob, ahead_ms: Callable[[], int]) -> None:
+        Surroundings.__init__(self, loop.process, files, ahead_ms)
         self.environment = dict(job.env)
         self._jobs, self._loop, self._job = jobs, loop, job
 
@@ -398,11 +398,11 @@ class Jobs:
 
     engine: Engine
     machines: dict[str, Machine]
-    files_of: Callable[[Process], Files]
+    files_of: Callable[[SimProcess], Files]
     settings: Callable[[Path, Mapping[str, str]], Settings]
     config: Callable[[Path, Settings, int], tuple[bytes, frozenset[str]]]
     training: Callable[[TrainingRun], Part]
-    pace: Pace = field(default_factory=Pace)
+    pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
     notifications: list[bytes] = field(default_factory=list)
     log: list[tuple[float, str, str]] = field(default_factory=list)
@@ -427,7 +427,7 @@ class Jobs:
         if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
-        world = SimHost(self, loop, self.files_of(process), job, machine.clock_ms)
+        world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
         bundle = Path(job.script).parent
         loop.start(work(world, bundle, "slurm"))
 
@@ -452,11 +452,23 @@ class Jobs:
         loop = self.loops.get(job.id)
         if loop is None:
             return
-        if loop.process.host in job.nodes:
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            self._suspend(job, loop, on=number == signal.SIGSTOP)
+            return
+        agents = [] if batch_only else self._agents(job)
+        if loop.process.host in job.nodes and job.batch_host in job.nodes:
             loop.signal(number)
-        if not batch_only and number == signal.SIGTERM:
-            for agent in self._agents(job):
-                agent.process.after(0.001, agent.terminate)
+        for agent in agents if number == signal.SIGTERM else ():
+            agent.process.after(0.001, agent.terminate)
+
+    def _suspend(self, job: SimJob, loop: Loop, *, on: bool) -> None:
+        """Stop all processes of a job, or have them continue."""
+        own = [loop.process] if loop.process.host in job.nodes else []
+        for process in [*own, *(agent.process for agent in self._agents(job))]:
+            if on:
+                process.stopped = True
+            else:
+                process.resume()
 
     def kill(self, job: SimJob) -> None:
         """SIGKILL to all that is left of a job on `job.nodes`."""

@@ -17,7 +17,7 @@ from orchestrator.onnode.agent.listening import RunOutput
 from orchestrator.onnode.events import UNIT
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import NodeRunRecord, write
-from orchestrator.simulation.engine import NEVER, Engine, Process, Timer
+from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Timer
 
 if TYPE_CHECKING:
     from orchestrator.onnode.files import Files
@@ -30,7 +30,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Pace:
+class NodePace:
     """How long a node takes, in seconds. The defaults are those of an idle cluster of servers."""
 
     line: Span = (0.002, 0.02)
@@ -52,10 +52,11 @@ class Pace:
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: its output as (seconds after its start, bytes), rising, and when it exits with 0."""
+    """A node's part of a training: its output as (seconds after its start, bytes), rising, and when it exits, with `code`."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER
+    code: int = 0
 
 
 @dataclass(eq=False)
@@ -88,14 +89,14 @@ class Agent:
 
     def __init__(
         self,
-        process: Process,
+        process: SimProcess,
         machine: Machine,
         files: Files,
         settings: Settings,
         environment: Mapping[str, str],
         write_line: Callable[[bytes], None],
         training: Callable[[TrainingRun], Part],
-        pace: Pace,
+        pace: NodePace,
         gone: Callable[[Agent, str], None],
     ) -> None:
         """`training(run)` gives this node's part of it; `gone(agent, how)` is called at its end, `how` "" after `left`."""
@@ -409,7 +410,7 @@ class TrainingRun:
         for at, piece in part.lines:
             self._later(at * slow, self._printing(piece))
         if part.seconds < NEVER:
-            self._later(part.seconds * slow, lambda: self.ended(0))
+            self._later(part.seconds * slow, lambda: self.ended(part.code))
 
     def _printing(self, piece: bytes) -> Callable[[], None]:
         return lambda: self._print(piece)

@@ -22,9 +22,9 @@ from orchestrator.runset.create import create, describe
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler.command import Answer
 from orchestrator.scheduler.slurm import Slurm
-from orchestrator.simulation.engine import NEVER, Engine, Process, Stuck
+from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Stuck
 from orchestrator.simulation.host import Jobs, Surroundings
-from orchestrator.simulation.nodes import Machine, Pace, Part, TrainingRun
+from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
 from orchestrator.simulation.slurm import Cluster, SimJob
 from orchestrator.simulation.storage import Server, SimFiles
 from orchestrator.simulation.training import Script, Trainings, facts_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LOGIN = "login"
 
 
-class Bundle:
+class Rendered:
     """A rendered entry, and what bash makes of it: evaluated once for all sets that are played."""
 
     def __init__(self, entry: Entry, nexp: int) -> None:
@@ -63,7 +63,7 @@ class Bundle:
 class Desk(Surroundings):
     """A command on the login node as a process; `cluster` answers it."""
 
-    def __init__(self, process: Process, files: Files, cluster: Cluster, environment: Mapping[str, str]) -> None:
+    def __init__(self, process: SimProcess, files: Files, cluster: Cluster, environment: Mapping[str, str]) -> None:
         super().__init__(process, files)
         self._cluster, self._environment = cluster, environment
 
@@ -107,12 +107,12 @@ class Simulation:
 
     def __init__(
         self,
-        bundle: Bundle,
+        bundle: Rendered,
         folder: Path,
         seed: int,
         nodes: Sequence[str],
         *,
-        pace: Pace | None = None,
+        pace: NodePace | None = None,
         user: User | None = None,
         run_seconds: float | None = None,
     ) -> None:
@@ -131,7 +131,7 @@ class Simulation:
             bundle.settings,
             bundle.config,
             self._part,
-            pace or Pace(),
+            pace or NodePace(),
         )
         partition = (bundle.entry.site.partition or "batch").split(",")[0]
         self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs, partition=partition)
@@ -145,7 +145,7 @@ class Simulation:
         self._owners: dict[int, str] = {}
         self._waiting: dict[int, list[Callable[[float], object]]] = {}
         self.done: list[Done] = []
-        self.commands: list[Process] = []
+        self.commands: list[SimProcess] = []
         self.run_set: RunSet | None = None
         self._scripts: dict[int, Script] = {}
         self._resumed = 0
@@ -239,6 +239,11 @@ class Simulation:
         """Whether no job of the set is in Slurm's hands, and no command is running."""
         busy = any(process.alive for process in self.commands)
         return not busy and not self.live()
+
+    def killed_last(self) -> bool:
+        """Whether a command was killed after the last job had ended: only the next one can tidy up after it."""
+        last = max((job.end_ms for job in self.cluster.jobs.values()), default=0)
+        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - 60_000 for one in self.done)
 
     def live(self) -> list[SimJob]:
         """Return the jobs of the set that Slurm has not finished with."""

@@ -11,19 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.slurm_commands import (
-    NO_CONTACT,
-    PROGRAMS,
-    TIMED_OUT,
-    Call,
-    Program,
-    Read,
-    Refused,
-    Reply,
-    Unsupported,
-    host_names,
-    unreached,
-)
+from orchestrator.simulation.slurm_call import Call, Read, Rejected, Reply, Unsupported
+from orchestrator.simulation.slurm_commands import NO_CONTACT, PROGRAMS, TIMED_OUT, Program, host_names, unreached
 from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import Runner, SimJob
 
@@ -72,7 +61,7 @@ class Cluster(Controller):
         self._slow_s, self._slow_until = seconds, self.engine.now + for_s
 
     def empty_answers(self, count: int = 1) -> None:
-        """Have commands that show something exit with 0 and print nothing."""
+        """Have commands that print something exit with 0 and print nothing."""
         self._plan("empty", count)
 
     def accept_without_reply(self, count: int = 1) -> None:
@@ -105,7 +94,7 @@ class Cluster(Controller):
             return host_names(call)
         try:
             reply = self._asked(program, call)
-        except Refused as refused:
+        except Rejected as refused:
             reply = refused.reply
         slow_s = self._slow_s if self.engine.now < self._slow_until else 0.0
         return replace(reply, delay_s=max(reply.delay_s, self.engine.between(0.02, 0.3), self.absent_s) + slow_s)

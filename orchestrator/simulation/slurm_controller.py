@@ -80,8 +80,8 @@ class Controller:
     def submit(self, job: SimJob) -> None:
         """Put a job into the queue."""
         self.next_id = max(self.next_id, int(job.id)) + 1
-        job.submit_ms = self.engine.wall_ms
-        self.jobs[job.id] = job
+        job.submit_ms, self.jobs[job.id] = self.engine.wall_ms, job
+        job.reason = self._obstacle(job) or "None"
         self._schedule_soon()
         if job.begin_ms:
             self._later((job.begin_ms - self.engine.wall_ms) / 1000, self._schedule_soon)
@@ -134,17 +134,11 @@ class Controller:
         return self._unmet(job)
 
     def _unmet(self, job: SimJob) -> str:
-        states = [self._dependency(job, *one) for one in job.dependency]
-        if not states or (any if job.any_dependency else all)(state == "" for state in states):
-            return ""
-        never = all if job.any_dependency else any
-        return "DependencyNeverSatisfied" if never(state == "never" for state in states) else "Dependency"
+        states = {self._dependency(*one) for one in job.dependency}
+        return "DependencyNeverSatisfied" if "never" in states else "Dependency" if "waits" in states else ""
 
-    def _dependency(self, job: SimJob, kind: str, job_id: str) -> str:
+    def _dependency(self, kind: str, job_id: str) -> str:
         """Return "" for one that is met, "waits", or "never". A job that slurmctld has forgotten holds up nobody."""
-        if kind == "singleton":
-            same = (one for one in self.jobs.values() if (one.name, one.uid) == (job.name, job.uid))
-            return "waits" if any(int(one.id) < int(job.id) and one.alive for one in same) else ""
         other = self.jobs.get(job_id)
         if other is None or (kind == "after" and other.state != "PENDING"):
             return ""
@@ -238,7 +232,7 @@ class Controller:
                 self._later(self.engine.between(0.01, 0.1), report)
 
     def _script_over(self, job: SimJob, restarts: int, status: int) -> None:
-        if job.restarts == restarts:
+        if job.restarts == restarts and job.state != "PENDING":
             job.exit_code = (status, 0) if status >= 0 else (0, -status)
             if job.state in ON_NODES and job.batch_host in job.nodes:
                 self._end(job, "FAILED" if status else "COMPLETED", "NonZeroExitCode" if status else "None")
@@ -281,7 +275,7 @@ class Controller:
     def _completed(self, job: SimJob) -> None:
         job.life += 1
         if job.state == "PENDING":
-            job.nodes, job.submit_ms, job.reason = [], self.engine.wall_ms, "BeginTime"
+            job.nodes, job.submit_ms, job.suspend_ms, job.reason = [], self.engine.wall_ms, 0, "BeginTime"
             job.begin_ms = self.engine.wall_ms + int(REQUEUED_AFTER_S * 1000)
             self._later(REQUEUED_AFTER_S, self._schedule_soon)
         else:
@@ -302,7 +296,7 @@ class Controller:
         if job.state in ON_NODES:
             self._end(job, "CANCELLED")
         elif job.state == "PENDING":
-            job.state, job.reason = "CANCELLED", "None"
+            job.state = "CANCELLED"
             job.start_ms = job.end_ms = self.engine.wall_ms
             if not job.completing:  # of its life before a requeue
                 self._completed(job)

@@ -37,7 +37,6 @@ class SimJob:
     nodelist: tuple[str, ...] = ()
     dependency: tuple[tuple[str, str], ...] = ()
     """Pairs such as ("afterok", "17")."""
-    any_dependency: bool = False
     begin_ms: int = 0
     no_kill: bool = False
     requeue: bool = True

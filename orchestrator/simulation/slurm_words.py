@@ -10,7 +10,6 @@ from orchestrator.nodes.names import fold
 from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import ON_NODES, SimJob, SimNode
 
-Row = Sequence[tuple[str, object]]
 CODES = {
     "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETED": "CD", "CANCELLED": "CA", "FAILED": "F",
     "TIMEOUT": "TO", "NODE_FAIL": "NF", "PREEMPTED": "PR", "BOOT_FAIL": "BF", "DEADLINE": "DL",
@@ -19,7 +18,9 @@ CODES = {
     "SPECIAL_EXIT": "SE", "STAGE_OUT": "SO", "STOPPED": "ST",
 }  # fmt: skip
 QUEUE_FORMAT = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
-SINFO_FORMAT, SINFO_NODES_FORMAT = "%9P %.5a %.10l %.6D %6t %N", "%N %.6D %.9P %6t"
+SINFO_FORMAT = "%9P %.5a %.10l %.6D %.6t %N"
+BECAUSE = ("PENDING", "TIMEOUT", "OUT_OF_MEMORY", "DEADLINE", "FAILED")
+"""States whose reason squeue shows in the place of the nodes."""
 _SPECIFIER = re.compile(r"%(\.?)(\d*)([A-Za-z])")
 
 
@@ -50,16 +51,23 @@ def span(seconds: float | None, *, full: bool = False) -> str:
     )
 
 
-def limit_end_ms(job: SimJob, cluster: Controller) -> int:
-    """Return when a job ended or has to end; 0 if nobody knows."""
-    if job.end_ms or job.state not in ON_NODES or job.time_limit_s is None:
-        return job.end_ms
-    return cluster.engine.wall_ms + int(1000 * (job.time_limit_s - job.run_s(cluster.engine.now)))
-
-
 def start_ms(job: SimJob) -> int:
     """Return when a job started or will start at the earliest; 0 if nobody knows."""
     return job.begin_ms if job.state == "PENDING" and not job.completing else job.start_ms
+
+
+def limit_end_ms(job: SimJob, cluster: Controller) -> int:
+    """Return when a job ended or has to end; 0 if nobody knows."""
+    start, limit_s = start_ms(job), job.time_limit_s
+    if job.end_ms or limit_s is None or not start:
+        return job.end_ms
+    if job.state in ON_NODES:
+        return cluster.engine.wall_ms + int(1000 * (limit_s - job.run_s(cluster.engine.now)))
+    return start + int(1000 * limit_s)
+
+
+def _nodes_or_reason(job: SimJob) -> str:
+    return f"({job.reason})" if job.shown in BECAUSE else fold(job.completing or job.nodes)
 
 
 def left_s(job: SimJob, cluster: Controller) -> float | None:
@@ -76,7 +84,7 @@ QUEUE_CELLS: dict[str, tuple[str, Cell]] = {
     "M": ("TIME", lambda job, cluster, _: span(job.run_s(cluster.engine.now))),
     "N": ("NODELIST", lambda job, *_: fold(job.completing or job.nodes)),
     "P": ("PARTITION", lambda job, *_: job.partition),
-    "R": ("NODELIST(REASON)", lambda job, *_: fold(job.completing or job.nodes) or f"({job.reason})"),
+    "R": ("NODELIST(REASON)", lambda job, *_: _nodes_or_reason(job)),
     "S": ("START_TIME", lambda job, _, env: moment(start_ms(job), env, "N/A")),
     "T": ("STATE", lambda job, *_: job.shown),
     "V": ("SUBMIT_TIME", lambda job, _, env: moment(job.submit_ms, env, "N/A")),
@@ -118,65 +126,70 @@ def queue_order(job: SimJob) -> tuple[str, int]:
 # ---- scontrol show job ----
 
 
+JOB = """\
+JobId={job.id} JobName={job.name}
+UserId={user} GroupId={user} MCS_label=N/A
+Priority={priority} Nice=0 Account=(null) QOS=(null)
+JobState={job.shown} Reason={reason} Dependency={dependency}
+Requeue={job.requeue:d} Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode={job.exit_code[0]}:{job.exit_code[1]}
+RunTime={ran} TimeLimit={limit} TimeMin=N/A
+SubmitTime={submitted} EligibleTime={eligible}
+AccrueTime={eligible}
+StartTime={started} EndTime={ended} Deadline=N/A
+PreemptEligibleTime={started} PreemptTime={preempted}
+SuspendTime={suspended} SecsPreSuspend={job.ran_s:.0f} LastSchedEval={submitted} Scheduler=Main
+Partition={job.partition} AllocNode:Sid={job.host}:1
+ReqNodeList={wanted} ExcNodeList={excluded}
+NodeList={nodes}
+BatchHost={job.batch_host}
+NumNodes={count} NumCPUs={cores} NumTasks={tasks} CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+TRES=cpu={cores},node={tasks},billing={cores}
+Socks/Node=* NtasksPerN:B:S:C=1:0:*:* CoreSpec=*
+MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
+Features=(null) DelayBoot=00:00:00
+OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null)
+Command={job.script}
+WorkDir={job.workdir}
+StdErr={job.output}
+StdIn=/dev/null
+StdOut={job.output}
+Power="""
+
+
 def shown_job(job: SimJob, cluster: Controller, env: Mapping[str, str], *, oneliner: bool) -> str:
-    lines = [" ".join(f"{key}={value}" for key, value in line) for line in _rows(job, cluster, env)]
+    queued = job.state == "PENDING" and not job.completing
+    absent = ("PreemptEligibleTime=", "BatchHost=") if queued else () if job.batch_host else ("BatchHost=",)
+    values = _job_values(job, cluster, env, first=queued and not job.restarts)
+    lines = [line.format(job=job, **values) for line in JOB.split("\n") if not line.startswith(absent)]
     return " ".join(lines) + " \n" if oneliner else "\n   ".join(lines) + "\n   \n\n"
 
 
-def _rows(job: SimJob, cluster: Controller, env: Mapping[str, str]) -> list[Row]:
-    def at(wall_ms: int, unknown: str = "Unknown") -> str:
-        return moment(wall_ms, env, unknown)
-
-    pending, limit = job.state == "PENDING" and not job.completing, limit_end_ms(job, cluster)
-    started = (
-        []
-        if job.state == "PENDING"
-        else [[("PreemptEligibleTime", at(job.start_ms)), ("PreemptTime", at(job.preempt_ms, "None"))]]
-    )
-    count, run_s = len(job.nodes) or job.nodes_wanted, job.run_s(cluster.engine.now)
-    eligible = job.begin_ms or job.submit_ms
-    lines: list[Row] = [
-        [("JobId", job.id), ("JobName", job.name)],
-        [("UserId", f"{job.user}({job.uid})"), ("GroupId", f"{job.user}({job.uid})"), ("MCS_label", "N/A")],
-        [("Priority", 0 if job.held else 4294901760 - int(job.id)), ("Nice", 0), ("Account", "(null)"), ("QOS", "(null)")],
-        [("JobState", job.shown), ("Reason", job.reason.replace(" ", "_")), ("Dependency", _dependency(job))],
-        [
-            ("Requeue", int(job.requeue)), ("Restarts", job.restarts), ("BatchFlag", 1), ("Reboot", 0),
-            ("ExitCode", f"{job.exit_code[0]}:{job.exit_code[1]}"),
-        ],
-        [("RunTime", span(run_s, full=True)), ("TimeLimit", span(job.time_limit_s, full=True)), ("TimeMin", "N/A")],
-        [("SubmitTime", at(job.submit_ms)), ("EligibleTime", at(0 if job.held else eligible))],
-        [("AccrueTime", at(0 if job.held else job.submit_ms))],
-        [("StartTime", at(start_ms(job))), ("EndTime", at(limit)), ("Deadline", "N/A")],
-        *started,
-        [
-            ("SuspendTime", at(job.suspend_ms, "None")), ("SecsPreSuspend", int(job.ran_s)),
-            ("LastSchedEval", at(job.submit_ms)), ("Scheduler", "Main"),
-        ],
-        [("Partition", job.partition), ("AllocNode:Sid", f"{job.host}:1")],
-        [("ReqNodeList", fold(job.nodelist) or "(null)"), ("ExcNodeList", fold(job.exclude) or "(null)")],
-        [("NodeList", fold(job.completing or job.nodes))],
-        *([] if pending or not job.batch_host else [[("BatchHost", job.batch_host)]]),
-        [
-            ("NumNodes", count), ("NumCPUs", 16 * count), ("NumTasks", count), ("CPUs/Task", 1),
-            ("ReqB:S:C:T", "0:0:*:*"),
-        ],
-        [("TRES", f"cpu={16 * count},node={count},billing={16 * count}")],
-        [("Socks/Node", "*"), ("NtasksPerN:B:S:C", "1:0:*:*"), ("CoreSpec", "*")],
-        [("MinCPUsNode", 1), ("MinMemoryNode", 0), ("MinTmpDiskNode", 0)],
-        [("Features", "(null)"), ("DelayBoot", "00:00:00")],
-        [("OverSubscribe", "NO"), ("Contiguous", 0), ("Licenses", "(null)"), ("Network", "(null)")],
-        [("Command", job.script)], [("WorkDir", job.workdir)], [("StdErr", job.output)], [("StdIn", "/dev/null")],
-        [("StdOut", job.output)], [("Power", "")],
-    ]  # fmt: skip
-    return lines
+def _job_values(job: SimJob, cluster: Controller, env: Mapping[str, str], *, first: bool) -> dict[str, object]:
+    count = len(job.nodes) or job.nodes_wanted
+    return {
+        "user": f"{job.user}({job.uid})",
+        "priority": 0 if job.held else 4294901760 - int(job.id),
+        "reason": job.reason.replace(" ", "_"),
+        "dependency": _dependency(job),
+        "ran": span(job.run_s(cluster.engine.now), full=True),
+        "limit": span(job.time_limit_s, full=True),
+        "submitted": moment(job.submit_ms, env, "Unknown"),
+        "eligible": moment(job.begin_ms or (0 if job.held else job.submit_ms), env, "Unknown"),
+        "started": moment(start_ms(job), env, "Unknown"),
+        "ended": moment(limit_end_ms(job, cluster), env, "Unknown"),
+        "preempted": moment(job.preempt_ms, env, "None"),
+        "suspended": moment(job.suspend_ms, env, "None"),
+        "wanted": fold(job.nodelist) or "(null)",
+        "excluded": fold(job.exclude) or "(null)",
+        "nodes": fold(job.completing or job.nodes),
+        "count": f"{count}-{count}" if first else count,
+        "tasks": count,
+        "cores": 16 * count,
+    }
 
 
 def _dependency(job: SimJob) -> str:
-    between = "?" if job.any_dependency else ","
-    return (
-        between.join(f"{kind}{f':{job_id}' * bool(job_id)}(unfulfilled)" for kind, job_id in job.dependency) or "(null)"
-    )
+    return ",".join(f"{kind}:{job_id}(unfulfilled)" for kind, job_id in job.dependency) or "(null)"
 
 
 # ---- nodes ----

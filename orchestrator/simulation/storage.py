@@ -1,77 +1,69 @@
-"""The file server of a simulated world, and the storage of a process: a real folder, virtual times, faults.
+"""The storage of a simulated process: a real folder with virtual times behind a file server that fails.
 
-A process asks through a `SimFiles` of its own, with the methods of onnode/files.py. Each system call is a step: before it
-the process may be killed or have to wait, and the faults in force are met (storage_faults.py). Then the real operation is
-done on a real folder, whose files get the times of the server's clock, so that readers which open files directly (score,
-status, evidence) see them. What is synced is remembered, not synced.
+A process has a `SimFiles` of its own, with the methods of onnode/files.py. Each system call is a
+step: before it the process may be killed or have to wait, and the faults in force apply. Then the
+operation is done on a real folder. Its files get the times of the server's clock, so readers that
+open files directly (score, status, evidence) see virtual times. Nothing is flushed to a disk.
 
-The same seed gives the same tree: inode numbers and temporary names are counted, and a folder is listed in an order that
-depends on the seed and the names alone.
+The same seed gives the same tree: inode numbers and temporary names are counted, and the order of
+a listing depends on the seed and the names alone.
+
+Modelled:
+    faults      full (also reported late, by close), quota, read-only, away, hanging, slow, stale
+                handles, no hard links, a host that is cut off (storage_faults.py). A full disk or
+                the death of the writer leaves a part of a write
+    caches      a host sees names, attributes and listings of some seconds ago. It does not even ask
+                its server for a name that it remembers as missing, nor for anything below that.
+                Two hosts that append to a file overwrite each other (storage_views.py)
+    contents    other hosts see the name of a file some seconds before its unsynced content
+    crashes     a server loses unsynced contents and names, a host its unsent writes
+                (storage_crash.py)
+
+Kinder than NFS:
+    a host that opens a cached name gets the new file, even if another name keeps the old one alive
+    pages of an open file are not cached
+    no request is sent twice after a lost reply (EEXIST or ENOENT for one's own change)
+    removed files that are open leave no .nfs* names
+    a link to a folder is not resolved: names below it are cached as if they were other files
+
+Harsher than NFS: a server that exports with `sync` loses no names, and no content of a closed file.
+Paths outside the server's folder have no faults.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import zlib
-from collections.abc import Sequence
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Callable, Sequence
 
-from orchestrator.onnode.files import Appender, Files, FileState, PathLike
-from orchestrator.onnode.regular import MAX_BYTES, open_regular, read_bytes
-
-from .engine import Engine, Killed, Process
-from .storage_faults import Faults, Kind, fail
+from orchestrator.onnode.files import Appender, PathLike
+from orchestrator.simulation.engine import Killed
+from orchestrator.simulation.storage_faults import fail
+from orchestrator.simulation.storage_reading import SimReader
+from orchestrator.simulation.storage_server import Server as Server
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 20
-_FOLDER_BYTES = 4096
 _PROBE = bytes(1 << 16)
 
 
-class Server:
-    """The file server: `root` is its content. `faults` may be switched at any time, and so may `clock_s`."""
+class _Torn:
+    """Encloses the step before a write: a process that dies there may leave a part of the content."""
 
-    def __init__(self, engine: Engine, root: Path) -> None:
-        self.engine, self.root = engine, root
-        self.faults = Faults(engine, str(root))
-        self.clock_s = 0.0
-        """How far the server's clock is ahead of the true time."""
-        self._salt = engine.seed & 0xFFFFFFFF
-        self._names = 0
-        self._inodes: dict[tuple[int, int], int] = {}
-        self._count = 0
+    def __init__(self, files: SimFiles, put: Callable[[bytes | bytearray], object], content: bytes | bytearray) -> None:
+        self._files, self._put, self._content = files, put, content
 
-    def now_ns(self) -> int:
-        """Return Unix nanoseconds by the server's clock."""
-        return self.engine.start_ms * 1_000_000 + int((self.engine.now + self.clock_s) * 1e9)
+    def __enter__(self) -> None:
+        self._alive = self._files.process.alive
 
-    def made(self, about: os.stat_result) -> None:
-        """Number a file or folder that was just made."""
-        self._count += 1
-        self._inodes[about.st_dev, about.st_ino] = self._count
-
-    def inode(self, about: os.stat_result) -> int:
-        """Return the server's number of a file or folder."""
-        key = about.st_dev, about.st_ino
-        if key not in self._inodes:
-            self.made(about)
-        return self._inodes[key]
-
-    def next_name(self) -> int:
-        """Return a number for a temporary name."""
-        self._names += 1
-        return self._names
-
-    def listing(self, folder: PathLike) -> list[str]:
-        """Return the names in a folder in the order of their hashes, as ext4 does."""
-        names = os.listdir(folder)
-        names.sort(key=lambda name: (zlib.crc32(os.fsencode(name), self._salt), name))
-        return names
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        faults = self._files.server.faults
+        if kind is Killed and self._alive and faults.writable(self._files.host):
+            size = self._files.server.engine.random.randrange(len(self._content) + 1)
+            if size:
+                self._put(self._content[:size])
 
 
 class SimAppender(Appender):
@@ -81,37 +73,47 @@ class SimAppender(Appender):
         self._files, self._path = files, os.fspath(path)
         self._fd = -1
         self._fd = files.opened(path, _APPEND)
-        self._handle = files.server.faults.handles(files.host)
-        self._failed = 0
-
-    def _enter(self, kind: Kind) -> None:
-        files = self._files
-        files.enter(self._path, kind, handle=True)
-        if self._handle != files.server.faults.handles(files.host):
-            fail(errno.ESTALE)
+        self._handle, self._failed = files.handle, 0
+        if files.view is not None:
+            files.view.end(path, os.fstat(self._fd).st_size, opened=True)
 
     def size(self) -> int:
-        self._enter("read")
+        self._files.enter(self._path, "read", self._handle)
         return os.fstat(self._fd).st_size
 
     def write(self, content: bytes | bytearray) -> int:
-        with self._files.torn(self._fd, content):
-            self._enter("change")
-        faults = self._files.server.faults
-        fits = len(content)
-        if faults.active:
+        with _Torn(self._files, self.put, content):
+            self._files.enter(self._path, "write", self._handle)
+        faults, fits = self._files.server.faults, len(content)
+        if faults.active or self._failed:
             self._report()
             fits, self._failed = faults.fit_later(fits)
         if fits:
-            self._files.put(self._fd, content[:fits])
+            self.put(content[:fits])
         return len(content) if self._failed else fits
 
+    def put(self, content: bytes | bytearray) -> None:
+        """Write where the host believes that the file ends."""
+        files, path = self._files, self._path
+        if files.view is None:
+            files.put(self._fd, path, content)
+            return
+        size = os.fstat(self._fd).st_size
+        end = files.view.end(path, size)
+        if end < size:
+            files.overwrite(self._fd, path, content, end)
+        else:
+            files.put(self._fd, path, content)
+        files.view.appended(path, end + len(content))
+
     def sync(self) -> None:
-        self._enter("read")
+        self._files.enter(self._path, "read", self._handle)
         self._report()
+        self._files.synced(self._fd)
 
     def close(self) -> None:
         self._files.process.step()
+        self._files.closed(self._fd)
         self.__del__()
         self._report()
 
@@ -127,134 +129,83 @@ class SimAppender(Appender):
             os.close(fd)
 
 
-class _Torn:
-    """Around the step in front of a write: if the process dies there, some of the content may be written."""
-
-    def __init__(self, files: SimFiles, fd: int, content: bytes | bytearray) -> None:
-        self._files, self._fd, self._content = files, fd, content
-
-    def __enter__(self) -> None:
-        self._alive = self._files.process.alive
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is Killed and self._alive and self._content:
-            size = self._files.server.engine.random.randrange(len(self._content) + 1)
-            self._files.put(self._fd, self._content[:size])
-
-
-class SimFiles(Files):
+class SimFiles(SimReader):
     """The storage as a process on `host` sees it."""
-
-    def __init__(self, server: Server, process: Process, host: str = "") -> None:
-        self.server, self.process, self.host = server, process, host or process.host
-
-    # ---- steps ----
-
-    def enter(self, path: PathLike, kind: Kind, *, handle: bool = False) -> None:
-        """Do one step on `path`. Raises Killed and, as the faults have it, OSError."""
-        self.process.step()
-        faults = self.server.faults
-        if faults.active:
-            faults.meet(self.process, path, kind, handle=handle)
 
     def opened(self, path: PathLike, flags: int) -> int:
         """Open a file to write, which makes it if it is missing; return its descriptor."""
-        self.enter(path, "make" if flags & os.O_EXCL else "change")
-        new = bool(flags & os.O_EXCL) or not os.path.exists(path)
-        fd = os.open(path, flags, 0o666)
-        if new:
+        self.enter(path, "make" if flags & os.O_EXCL else "write")
+        fd = -1
+        if not flags & os.O_EXCL:
+            try:
+                fd = os.open(path, flags & ~os.O_CREAT)
+            except FileNotFoundError:
+                pass
+        if fd < 0:
+            fd = os.open(path, flags, 0o666)
             self.server.made(os.fstat(fd))
             self._changed(path)
-        if new or flags & os.O_TRUNC:
-            self._stamp(fd)
+        elif not flags & os.O_TRUNC:
+            return fd
+        self.server.stamp(fd)
         return fd
 
-    def torn(self, fd: int, content: bytes | bytearray) -> _Torn:
-        return _Torn(self, fd, content)
-
-    def put(self, fd: int, content: bytes | bytearray) -> None:
+    def put(self, fd: int, path: PathLike, content: bytes | bytearray) -> None:
         """Write to an open file."""
+        server = self.server
+        if server.contents is not None:
+            server.contents.wrote(os.fstat(fd), self.host)
         os.write(fd, content)
-        self._stamp(fd)
+        self.server.stamp(fd)
+        if view := self.view:
+            view.wrote(path, os.fstat(fd))
 
-    def _fill(self, fd: int, path: PathLike, content: bytes) -> None:
-        """Write all of `content`; what found room stays. Raises OSError."""
-        with self.torn(fd, content):
-            self.enter(path, "change", handle=True)
+    def overwrite(self, fd: int, path: PathLike, content: bytes | bytearray, at: int) -> None:
+        """Write into an open file where its end was."""
+        # A file opened to append ignores offsets.
+        place = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.lseek(place, at, os.SEEK_SET)
+            self.put(place, path, content)
+        finally:
+            os.close(place)
+
+    def synced(self, fd: int) -> None:
+        if self.server.contents is not None:
+            self.server.contents.synced(os.fstat(fd), self.host)
+
+    def closed(self, fd: int) -> None:
+        if self.server.contents is not None:
+            self.server.contents.closed(os.fstat(fd), self.host)
+
+    def _fill(self, fd: int, path: PathLike, content: bytes, handle: tuple[int, int]) -> None:
+        """Write all of `content`; a part stays if there is no room for all. Raises OSError."""
+        with _Torn(self, lambda part: self.put(fd, path, part), content):
+            self.enter(path, "write", handle)
         faults = self.server.faults
-        if not faults.active:
-            self.put(fd, content)
-            return
         done = 0
         while done < len(content):
-            fits = faults.fit(len(content) - done)
-            self.put(fd, content[done : done + fits])
+            fits = faults.fit(len(content) - done) if faults.active else len(content)
+            self.put(fd, path, content[done : done + fits])
             done += fits
 
-    def _stamp(self, file: PathLike | int) -> None:
-        """Give a file the time of now."""
-        now = self.server.now_ns()
-        os.utime(file, ns=(now, now))
+    def _sync(self, fd: int, path: PathLike, handle: tuple[int, int]) -> None:
+        self.enter(path, "read", handle)
+        self.synced(fd)
 
-    def _changed(self, *paths: PathLike) -> None:
-        """Note that names were made or removed: their folders get the time of now."""
-        now = self.server.now_ns()
-        for folder in {os.path.dirname(path) for path in paths}:
-            try:
-                os.utime(folder or ".", ns=(now, now))
-            except OSError:
-                pass
+    def _close(self, fd: int) -> None:
+        if self.process.alive:
+            self.closed(fd)
+        os.close(fd)
 
-    # ---- reading ----
-
-    def open(self, path: PathLike, *, raw: bool = False) -> BinaryIO:
-        self.enter(path, "read")
-        return open_regular(path, raw=raw)
-
-    def read_bytes(self, path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
-        self.enter(path, "read")
-        return read_bytes(path, limit, follow=follow)
-
-    def read_with_time(self, path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
-        with self.open(path) as file:
-            touched = os.fstat(file.fileno()).st_mtime
-            return file.read(limit), touched
-
-    def names(self, folder: PathLike) -> list[str]:
-        self.enter(folder, "read")
-        return self.server.listing(folder)
-
-    def state(self, path: PathLike) -> FileState | None:
-        try:
-            self.enter(path, "read")
-            about = os.stat(path)
-        except FileNotFoundError:
-            return None
-        inode = self.server.inode(about)
-        if (about.st_mode & 0o170000) == 0o040000:
-            return FileState(_FOLDER_BYTES, about.st_mtime, inode, True)
-        return FileState(about.st_size, about.st_mtime, inode, False)
-
-    def exists(self, path: PathLike) -> bool:
-        try:
-            self.enter(path, "read")
-        except OSError:
-            return False
-        return os.path.exists(path)
-
-    def has_name(self, path: PathLike) -> bool:
-        try:
-            self.enter(path, "read")
-        except OSError:
-            return False
-        return os.path.lexists(path)
-
-    def is_folder(self, path: PathLike) -> bool:
-        try:
-            self.enter(path, "read")
-        except OSError:
-            return False
-        return os.path.isdir(path)
+    def _changed(self, path: PathLike, *, made: bool = True) -> None:
+        """Note that a name was made or removed: its folder gets the time of now."""
+        server = self.server
+        server.stamp(os.path.dirname(path) or ".")
+        if made and server.journal is not None:
+            server.journal.made(path)
+        if view := self.view:
+            view.changed(path)
 
     # ---- writing ----
 
@@ -264,39 +215,39 @@ class SimFiles(Files):
         return os.path.join(folder, f".{name}.tmp.{self.process.pid}.{self.server.next_name():08x}")
 
     def create(self, path: PathLike, content: bytes, *, sync: bool = False) -> None:
-        fd = self.opened(path, _NEW)
+        handle, fd = self.handle, self.opened(path, _NEW)
         try:
             if content:
-                self._fill(fd, path, content)
+                self._fill(fd, path, content, handle)
             if sync:
-                self.enter(path, "read", handle=True)
+                self._sync(fd, path, handle)
         finally:
-            os.close(fd)
+            self._close(fd)
 
     def write(self, path: PathLike, content: bytes) -> None:
-        fd = self.opened(path, _WRITE)
+        handle, fd = self.handle, self.opened(path, _WRITE)
         try:
             if content:
-                self._fill(fd, path, content)
+                self._fill(fd, path, content, handle)
         finally:
-            os.close(fd)
+            self._close(fd)
 
     def join(self, path: PathLike, sources: Sequence[PathLike]) -> None:
-        fd = self.opened(path, _NEW)
+        handle, fd = self.handle, self.opened(path, _NEW)
         try:
             for number, source in enumerate(sources, 1):
                 try:
-                    file = self.open(source)
+                    file = self._open(source)
                 except FileNotFoundError:
                     if number == len(sources):
                         raise
                     continue
                 with file:
                     while piece := file.read(_PIECE):
-                        self._fill(fd, path, piece)
-            self.enter(path, "read", handle=True)
+                        self._fill(fd, path, piece, handle)
+            self._sync(fd, path, handle)
         finally:
-            os.close(fd)
+            self._close(fd)
 
     def append(self, path: PathLike, content: bytes, *, sync: bool = False) -> int:
         file = SimAppender(self, path)
@@ -312,13 +263,22 @@ class SimFiles(Files):
         return SimAppender(self, path)
 
     def rename(self, source: PathLike, target: PathLike) -> None:
-        self.enter(source, "remove")
+        self.enter(source, "alter")
+        if view := self.view:
+            view.enter(target, "make")
         self._free(target)
+        journal = self.server.journal
+        kept = journal.keep(target) if journal is not None else None
         os.replace(source, target)
-        self._changed(source, target)
+        if journal is not None:
+            journal.renamed(source, target, kept)
+        self._changed(source, made=False)
+        self._changed(target, made=False)
 
     def link(self, source: PathLike, target: PathLike) -> None:
         self.enter(target, "link")
+        if view := self.view:
+            view.find(source)
         os.link(source, target)
         self._changed(target)
 
@@ -330,13 +290,17 @@ class SimFiles(Files):
         self._changed(path)
 
     def remove(self, path: PathLike) -> None:
+        journal = self.server.journal
         try:
-            self.enter(path, "remove")
+            self.enter(path, "alter")
             self._free(path)
+            kept = journal.keep(path) if journal is not None else None
             os.unlink(path)
         except FileNotFoundError:
             return
-        self._changed(path)
+        if journal is not None:
+            journal.removed(path, kept)
+        self._changed(path, made=False)
 
     def _free(self, path: PathLike) -> None:
         """Take back the room of a file that is removed."""
@@ -348,8 +312,11 @@ class SimFiles(Files):
             self.server.faults.freed(about.st_size if about.st_nlink == 1 else 0)
 
     def touch(self, path: PathLike) -> None:
-        self.enter(path, "change")
-        self._stamp(path)
+        self.enter(path, "alter")
+        now = self.server.now_ns()
+        os.utime(path, ns=(now, now))
+        if view := self.view:
+            view.wrote(path, os.stat(path))
 
     def make_folder(self, path: PathLike, *, parents: bool = False, exist_ok: bool = False) -> None:
         try:
@@ -367,13 +334,15 @@ class SimFiles(Files):
         self.enter(path, "make")
         os.mkdir(path)
         self.server.made(os.stat(path))
-        self._stamp(path)
+        self.server.stamp(path)
         self._changed(path)
 
     def remove_folder(self, path: PathLike) -> None:
-        self.enter(path, "remove")
+        self.enter(path, "alter")
         os.rmdir(path)
-        self._changed(path)
+        if self.server.journal is not None:
+            self.server.journal.removed(path, None)
+        self._changed(path, made=False)
 
     def remove_tree(self, path: PathLike) -> None:
         try:
@@ -400,7 +369,7 @@ class SimFiles(Files):
             raise shutil.Error(problems)
 
     def _copied(self, source: str, target: str) -> list[tuple[str, str, str]]:
-        """Copy a folder; return what could not be copied, as shutil.copytree does: (source, target, reason)."""
+        """Copy a folder; return the failures as shutil.copytree does: (source, target, reason)."""
         names = [name for name in self.names(source) if name != "__pycache__"]
         self.make_folder(target, parents=True)
         problems: list[tuple[str, str, str]] = []
@@ -413,29 +382,33 @@ class SimFiles(Files):
                     self._copy(here, there)
             except OSError as error:
                 problems.append((here, there, str(error)))
-        self._copy_state(source, target)
+        _copy_state(source, target)
         return problems
 
     def _copy(self, source: str, target: str) -> None:
-        with self.open(source) as file:
+        with self._open(source) as file:
             self.write(target, file.read())
-        self._copy_state(source, target)
-
-    def _copy_state(self, source: str, target: str) -> None:
-        about = os.stat(source)
-        os.chmod(target, about.st_mode & 0o755)
-        os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))
+        _copy_state(source, target)
 
     def sync_folder(self, path: PathLike) -> None:
         self.enter(path, "read")
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        if self.server.journal is not None:
+            self.server.journal.synced(path)
 
     def try_out(self, path: PathLike) -> None:
-        fd = self.opened(path, _WRITE)
+        handle, fd = self.handle, self.opened(path, _WRITE)
         try:
             self.remove(path)
-            self._fill(fd, path, _PROBE)
+            self._fill(fd, path, _PROBE, handle)
             self.server.faults.freed(len(_PROBE))
-            self.enter(path, "read", handle=True)
+            self._sync(fd, path, handle)
         finally:
             os.close(fd)
+
+
+def _copy_state(source: str, target: str) -> None:
+    """Give a copy the times of its source, and nobody but its owner the right to write."""
+    about = os.stat(source)
+    os.chmod(target, about.st_mode & 0o755)
+    os.utime(target, ns=(about.st_atime_ns, about.st_mtime_ns))

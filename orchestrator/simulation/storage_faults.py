@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from orchestrator.onnode.files import PathLike
+from orchestrator.simulation.engine import Engine, SimProcess
 
-from .engine import Engine, Process
-
-Kind = Literal["read", "make", "remove", "change", "link"]
-"""`make` needs a free name, `remove` an existing one; `change` concerns a file that exists already."""
+Kind = Literal["read", "make", "link", "alter", "write"]
+"""`make` and `link` need a free name, `alter` needs an existing name. `write` opens or makes a file,
+or writes to an open file."""
 
 RETRY_S = 1.0
 """How often a mount that hangs asks its server again."""
 LAST_BLOCK = 4096
 FITS = 0.25
-"""The chance of a small write on a full disk: the last block of its file has room, or another user removed a file."""
+"""The chance of a small write on a full disk: the last block of a file may have room."""
 
 
 def fail(number: int, path: PathLike | None = None) -> NoReturn:
@@ -32,7 +32,7 @@ def fail(number: int, path: PathLike | None = None) -> NoReturn:
 
 @dataclass(frozen=True)
 class Away:
-    """A server that does not answer: every operation fails with `error`, or waits (`hang`) as on a hard NFS mount."""
+    """A server that does not answer: operations fail with `error`, or wait as on a hard mount."""
 
     error: int = errno.EIO
     hang: bool = False
@@ -58,7 +58,7 @@ class Faults:
     # ---- switches ----
 
     def full(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
-        """Leave `room_bytes` of room. `late`: as on NFS, a write succeeds, and `sync` or `close` reports the error."""
+        """Leave `room_bytes` of room. `late`: as on NFS, `sync` or `close` reports the error."""
         self._room, self._no_room, self._late = room_bytes if on else None, errno.ENOSPC, late
         self._switched()
 
@@ -72,7 +72,7 @@ class Faults:
         self._switched()
 
     def away(self, on: bool = True, error: int = errno.EIO, *, hang: bool = False) -> None:
-        """Have every operation fail with `error` (EIO, ESTALE, ENOENT, ...), or wait until the server is back (`hang`)."""
+        """Have operations fail with `error`, or wait until the server is back (`hang`)."""
         self._away = Away(error, hang) if on else None
         self._switched()
 
@@ -94,7 +94,7 @@ class Faults:
         self._switched()
 
     def stale_handles(self, host: str = "") -> None:
-        """Have the files that are open now on `host` ("": on all hosts) report ESTALE until they are opened again."""
+        """Have files that are open now on `host` ("": on all hosts) report ESTALE from now on."""
         self._handles[host] = self._handles.get(host, 0) + 1
 
     def none(self) -> None:
@@ -113,33 +113,38 @@ class Faults:
         """Return the generation of handles that are opened now."""
         return self._handles.get("", 0), self._handles.get(host, 0)
 
-    def meet(self, process: Process, path: PathLike, kind: Kind, *, handle: bool = False) -> None:
-        """Wait, or raise OSError, as the faults have it. `handle`: of a file that is open."""
+    def meet(self, process: SimProcess, host: str, path: PathLike, kind: Kind, *, is_open: bool = False) -> None:
+        """Wait, or raise OSError, as the faults have it. `is_open`: the file was opened before."""
         name = os.fspath(path)
-        if not (name == self.root or str(name).startswith(self.root + os.sep)):
+        if not (name == self.root or name.startswith(self.root + os.sep)):
             return
         if self._slow[1]:
-            self.engine.pause(process, self.engine.between(*self._slow))
-        while away := self._cut.get(process.host) or self._away:
+            self.engine.skip(self.engine.between(*self._slow))
+        while away := self._cut.get(host) or self._away:
             if not away.hang:
                 if away.error == errno.ENOENT and name == self.root:
                     break  # the empty mount point
-                if away.error == errno.ENOENT and handle:
+                if away.error == errno.ENOENT and is_open:
                     fail(errno.ESTALE)
-                fail(away.error, None if handle else name)
+                fail(away.error, None if is_open else name)
             self.engine.pause(process, RETRY_S)
         if kind != "read":
-            self._writable(name, kind, handle)
+            self._writable(name, kind, is_open)
 
-    def _writable(self, name: str, kind: Kind, handle: bool) -> None:
-        if kind in ("make", "link", "remove") and os.path.lexists(name) != (kind == "remove"):
+    def _writable(self, name: str, kind: Kind, is_open: bool) -> None:
+        if kind != "write" and os.path.lexists(name) != (kind == "alter"):
             return  # the kernel finds the name (EEXIST) or misses it (ENOENT) first
         if self._read_only:
-            fail(errno.EROFS, None if handle else name)
+            fail(errno.EROFS, None if is_open else name)
         if kind == "link" and self._no_links:
             fail(self._no_links, name)
         if kind in ("make", "link") and self._room == 0 and self.engine.random.random() >= FITS:
             fail(self._no_room, name)
+
+    def writable(self, host: str) -> bool:
+        """Return True if a write on `host` meets no fault other than slowness."""
+        away = self._away is not None or host in self._cut
+        return not (away or self._read_only or self._room is not None)
 
     def fit(self, size: int) -> int:
         """Take room for `size` bytes; return how many fit. Raises OSError if none do."""
@@ -154,7 +159,10 @@ class Faults:
         return fits
 
     def fit_later(self, size: int) -> tuple[int, int]:
-        """Return how many bytes fit, and the errno that the next `sync` or `close` reports. Raises OSError unless `late`."""
+        """Return how many bytes fit, and the errno that the next `sync` or `close` reports.
+
+        Raises OSError unless errors come late.
+        """
         try:
             fits = self.fit(size)
         except OSError as error:

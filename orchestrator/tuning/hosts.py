@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
-from orchestrator.tuning.rows import HostState, KnobRow, parse_rows, parse_status
+from orchestrator.tuning.rows import HostState, KnobRow, is_complete, parse_rows, parse_status
 from orchestrator.tuning.script import SCRIPT
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.transport import NodeAnswer, Transport
 
 ACTIONS = ("plan", "apply", "verify", "revert", "revert-all", "status")
+_CHANGES = frozenset({"apply", "revert", "revert-all"})
 _BEGIN = "#begin"
 # `bash -s` would read the script from the pipe byte by byte; this reads it at once.
 _RUN = 'eval "$(cat)"'
@@ -115,5 +116,7 @@ def _host_answer(answer: NodeAnswer, action: str) -> HostAnswer:
         problem = answer.words
     elif not problem and answer.returncode == 1 and not rows:
         problem = answer.words  # the shell or sudo ended before the script
+    elif not problem and answer.returncode == 0 and action in _CHANGES and not is_complete(lines):
+        problem = f"the {action} ended before it was complete; repeat the command"
     note = "" if problem else answer.words if answer.stderr.strip() else ""
     return HostAnswer(answer.node, rows, state, problem, answer.answered, answer.seconds, note)

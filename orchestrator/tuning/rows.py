@@ -62,6 +62,14 @@ def parse_rows(lines: Iterable[str]) -> list[KnobRow]:
     return rows
 
 
+def is_complete(lines: Iterable[str]) -> bool:
+    """Return whether the output of apply, revert or revert-all has its last row.
+
+    A revert prints that row only if every value is back, or kept for another owner.
+    """
+    return any(line.split("\t")[4:5] == ["complete"] for line in lines)
+
+
 def parse_status(lines: Iterable[str]) -> HostState:
     """Return what the script's `status` printed."""
     owners: list[dict[str, object]] = []

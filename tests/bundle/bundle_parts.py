@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from processes import kill_all, processes_of
+from processes import kill_all
+from run_sets import Set
+from sites import local_site, write_system
 from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
@@ -32,64 +33,6 @@ stop() { [[ $SLURM_NODEID != 0 ]] || mllog run_stop '"status": "'"$1"'"'; }
 hang() { echo hanging; exec sleep 1000; }
 [[ $SLURM_NODEID != 0 ]] || mllog run_start
 """
-
-SYSTEM = """kind: system
-name: one_node
-accelerator: cpu
-nodes: 1
-gpus_per_node: 1
-workloads:
-  builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
-"""
-
-
-@dataclass(frozen=True)
-class Set:
-    """A set folder, as a reader sees it."""
-
-    root: Path
-
-    def json(self, name: str) -> dict[str, Any]:
-        return dict(json.loads((self.root / name).read_bytes()))
-
-    def run(self, run: int) -> dict[str, Any]:
-        return self.json(f"runs/{run}/state.json")
-
-    def attempt(self, run: int, attempt: int) -> dict[str, Any]:
-        return self.json(f"runs/{run}/attempt_{attempt}/state.json")
-
-    def attempts(self, run: int) -> list[int]:
-        return sorted(int(path.name.removeprefix("attempt_")) for path in (self.root / f"runs/{run}").glob("attempt_*"))
-
-    def outcomes(self, run: int) -> list[str]:
-        """The outcome of every attempt of a run, in order."""
-        return [self.attempt(run, attempt)["outcome"] for attempt in self.attempts(run)]
-
-    def log(self, run: int, attempt: int = 1, rank: int = 0) -> bytes:
-        return (self.root / f"runs/{run}/attempt_{attempt}/node_{rank}.log").read_bytes()
-
-    def jobs(self) -> list[dict[str, Any]]:
-        jobs = [dict(json.loads(path.read_bytes())) for path in (self.root / "jobs").glob("*.json")]
-        return sorted(jobs, key=lambda job: job["started_ms"])
-
-    @property
-    def job(self) -> dict[str, Any]:
-        return self.jobs()[-1]
-
-    def results(self) -> list[int]:
-        """The runs with a published result, which must be the log of a node in the attempt that counts."""
-        found = []
-        for path in (self.root / "results").iterdir():
-            run = int(path.stem.removeprefix("result_"))
-            state = self.run(run)
-            assert path.read_bytes() in [self.log(run, state["attempt"], rank) for rank in range(len(state["nodes"]))]
-            found.append(run)
-        return sorted(found)
-
-    def left_behind(self) -> list[str]:
-        """Temporary and lock files, and processes: nothing of it may outlive the loop."""
-        names = [str(path) for path in self.root.rglob("*") if path.name.startswith(".") or path.name == "loop.lock"]
-        return names + list(processes_of(self.root.parent.parent).values())
 
 
 @dataclass
@@ -139,9 +82,10 @@ class Bundles:
         self.bundle = folder / "bundle"
         self.code = folder / "code"
         self.loops: list[Loop] = []
-        for one in (self.log_dir, self.code, folder / "systems", folder / "tmp"):
+        for one in (self.log_dir, self.code, folder / "tmp"):
             one.mkdir()
-        (folder / "systems/one_node.yaml").write_text(SYSTEM)
+        write_system(folder / "systems")
+        write_system(folder / "systems", "two_nodes", nodes=2)
 
     def make(
         self,
@@ -155,18 +99,7 @@ class Bundles:
         """Render a bundle whose runs execute PROGRAM, `plan`, and a good end."""
         limits = {"attempts": 2, "container_start_seconds": 20, **site.pop("limits", {})}
         self.program(plan)
-        document = Site(
-            **{
-                "scheduler": "local",
-                "log_dir": str(self.log_dir),
-                "container": {"engine": "none"},
-                "limits": limits,
-                "tunables": "off",
-                "clear_caches": False,
-                "code": {"builtin": str(self.code)},
-                **site,
-            }
-        )
+        document = Site(**local_site(self.log_dir, **{"limits": limits, "code": {"builtin": str(self.code)}, **site}))
         self.entry = load_entry(system, "builtin", site=document, env=env, systems_dirs=[self.folder / "systems"])
         write_bundle(render_bundle(self.entry, nexp=nexp), self.bundle, replace_edited=True)
         return self

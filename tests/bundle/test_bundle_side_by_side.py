@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_parts import SYSTEM, Bundles, Set
+from bundle_parts import Bundles, Set
 from test_bundle_spares import with_a_setting
 from until import until
 
 from orchestrator.evidence.events import read_events
 
-TWO = (
-    SYSTEM.replace("name: one_node", "name: two_nodes")
-    .replace("nodes: 1\n", "nodes: 2\n")
-    .replace("global_batch: 8", "global_batch: 16")
-)
 HERE = {"ALLOW_MANY_ON_ONE_HOST": "1"}
 # Which node this is, and a way for it to die so that nothing starts on it any more. What ran when stands in `ran`.
 NODE = r"""
@@ -38,7 +33,6 @@ exec python3 "$@"
 
 def make(bundles: Bundles, plan: str, *, system: str = "one_node", **more: Any) -> dict[str, str]:
     """A bundle whose program knows its node; returns the environment for its job."""
-    (bundles.folder / "systems/two_nodes.yaml").write_text(TWO)
     python = bundles.folder / "python"
     python.write_text(PYTHON % {"folder": bundles.folder})
     python.chmod(0o755)

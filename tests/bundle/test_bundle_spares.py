@@ -8,18 +8,11 @@ import subprocess
 from typing import Any
 
 import pytest
-from bundle_parts import SYSTEM, Bundles, Set
+from bundle_parts import Bundles, Set
 from until import LIMIT_S, until
-
-TWO = (
-    SYSTEM.replace("name: one_node", "name: two_nodes")
-    .replace("nodes: 1\n", "nodes: 2\n")
-    .replace("global_batch: 8", "global_batch: 16")
-)
 
 
 def make(bundles: Bundles, plan: str = "", *, spares: int = 1, **more: Any) -> Bundles:
-    (bundles.folder / "systems/two_nodes.yaml").write_text(TWO)
     return bundles.make(plan, system="two_nodes", spares=spares, **more)
 
 

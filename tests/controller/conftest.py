@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from controller_parts import SITE, Commands
+from controller_parts import Commands
 from replayed import differences
+from sites import write_site
 
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm import Slurm
@@ -35,10 +36,7 @@ def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def site(tmp_path: Path) -> Iterator[Path]:
     """A site file of this machine; whatever its sets left running is ended afterwards."""
     log_dir = tmp_path / "sets"
-    log_dir.mkdir()
-    path = tmp_path / "local.yaml"
-    path.write_text(SITE.format(log_dir=log_dir))
-    yield path
+    yield write_site(tmp_path / "local.yaml", log_dir)
     for folder in log_dir.iterdir():
         if (folder / "set.json").is_file():
             for job_id in Local().jobs(names=[f"orch-{folder.name}"]):
@@ -84,9 +82,4 @@ def shared(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def lab_site(shared: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "lab.yaml"
-    path.write_text(
-        f'kind: site\nscheduler: slurm\nlog_dir: {shared}\ncontainer:\n  engine: none\ntunables: "off"\n'
-        'clear_caches: false\ntime_limit: "00:10:00"\n'
-    )
-    return path
+    return write_site(tmp_path / "lab.yaml", shared, scheduler="slurm", time_limit="00:10:00")

@@ -8,6 +8,7 @@ from typing import Any
 
 import outputs
 import pytest
+from sites import write_system
 
 from orchestrator.cli import main
 from orchestrator.evidence.sets import SubmissionRecord
@@ -18,25 +19,6 @@ from orchestrator.onnode.records import (
     write,
 )
 from orchestrator.onnode.world import World
-
-SITE = """kind: site
-scheduler: local
-log_dir: {log_dir}
-container:
-  engine: none
-tunables: "off"
-clear_caches: false
-"""
-
-
-SYSTEM = """kind: system
-name: one_node
-accelerator: cpu
-nodes: 1
-gpus_per_node: 1
-workloads:
-  builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
-"""
 
 
 class Hasty(World):
@@ -157,9 +139,8 @@ def mllog(key: str, time_ms: int, value: Any, **metadata: Any) -> str:
 
 def one_node(folder: Path, site: Path) -> list[str | Path]:
     """Return the words of a set of one run, of a program that says at once that it ended well."""
-    for name in ("systems", "code"):
-        (folder / name).mkdir()
-    (folder / "systems/one_node.yaml").write_text(SYSTEM)
+    write_system(folder / "systems")
+    (folder / "code").mkdir()
     log = mllog("run_start", 1, None) + mllog("run_stop", 2, None, status="success")
     (folder / "code/run_and_time.sh").write_text(f"cat <<'EOF'\n{log}EOF\n")
     with open(site, "a") as file:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from controller_parts import SITE, Commands, write_set
+from controller_parts import Commands, write_set
+from sites import write_site
 
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.sets import SubmissionRecord
@@ -34,10 +35,7 @@ def test_no_site(cli: Commands) -> None:
 
 def test_site_order(cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def site(path: Path, name: str) -> Path:
-        (tmp_path / name).mkdir()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(SITE.format(log_dir=tmp_path / name))
-        return path
+        return write_site(path, tmp_path / name)
 
     site(tmp_path / "config/orchestrator/site.yaml", "in-config")
     assert "in-config" in cli("status").err
@@ -205,9 +203,7 @@ def test_submit_refused_and_unknown(
     cli: Commands, tmp_path: Path, fake: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "LOOK_AGAIN_S", (0.0,))
-    path = tmp_path / "slurm.yaml"
-    (tmp_path / "slurm-sets").mkdir()
-    path.write_text(SITE.format(log_dir=tmp_path / "slurm-sets").replace("local", "slurm", 1))
+    path = write_site(tmp_path / "slurm.yaml", tmp_path / "slurm-sets", scheduler="slurm")
     fake("squeue", "true")
     fake("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid partition name specified" >&2; exit 1')
     assert cli("submit", "local_2x2x8", "builtin", "--site", path).code == ExitCode.SCHEDULER
@@ -221,9 +217,7 @@ def test_submit_refused_and_unknown(
 
 
 def test_dry_run_makes_nothing(cli: Commands, tmp_path: Path) -> None:
-    path = tmp_path / "slurm.yaml"
-    (tmp_path / "slurm-sets").mkdir()
-    path.write_text(SITE.format(log_dir=tmp_path / "slurm-sets").replace("local", "slurm", 1))
+    path = write_site(tmp_path / "slurm.yaml", tmp_path / "slurm-sets", scheduler="slurm")
     assert cli("submit", "local_2x2x8", "builtin", "--site", path, "--nexp", "4", "--dry-run").code == ExitCode.OK
     assert re.search(
         r"NEXP=4 sbatch --parsable --job-name=orch-local_2x2x8-builtin-\S+ --output=\S+/job_%j.out", cli.out

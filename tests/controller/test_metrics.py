@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from controller_parts import SITE, Commands, write_set
+from controller_parts import Commands, write_set
 from prometheus_client.parser import text_string_to_metric_families
+from sites import write_site
 
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.metrics import Family, exposition
@@ -38,7 +39,6 @@ def samples(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
 def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A complete set that waited 40 s and lost a node, one that was refused, and a damaged one."""
     folder = tmp_path / "sets"
-    folder.mkdir()
     job = JobRecord(job_id="7", state="complete", started_ms=50_000, ended_ms=90_000, nodes=["n1"], set_aside=[ASIDE])
     asked = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=10_000)
     root = write_set(folder, "S-w-20261121-101500-0001", done=3, job=job, submission=asked)
@@ -49,9 +49,7 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_set(folder, "S-w-20261121-111500-0002", submission=SubmissionRecord(number=1, state="refused"))
     (folder / "S-w-20261121-121500-0003").mkdir()
     (folder / "S-w-20261121-121500-0003/set.json").write_text("{")
-    site = tmp_path / "site.yaml"
-    site.write_text(SITE.format(log_dir=folder))
-    monkeypatch.setenv("ORCHESTRATOR_SITE", str(site))
+    monkeypatch.setenv("ORCHESTRATOR_SITE", str(write_site(tmp_path / "site.yaml", folder)))
     return folder
 
 

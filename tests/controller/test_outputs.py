@@ -11,7 +11,8 @@ from pathlib import Path
 
 import outputs
 import pytest
-from controller_parts import SITE, Commands
+from controller_parts import Commands
+from sites import write_site
 from until import until
 
 from orchestrator.cli import COMMANDS, main
@@ -85,10 +86,8 @@ NOT_RUN = {
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a site and one real set of one run."""
     folder = tmp_path_factory.mktemp("outputs")
-    (folder / "sets").mkdir()
-    (folder / "site.yaml").write_text(SITE.format(log_dir=folder / "sets"))
-    data = f"data: {{flux1: {{DATADIR: {folder / 'data'}}}}}\n"
-    (folder / "data.yaml").write_text(SITE.format(log_dir=folder / "sets") + data)
+    write_site(folder / "site.yaml", folder / "sets")
+    write_site(folder / "data.yaml", folder / "sets", data={"flux1": {"DATADIR": str(folder / "data")}})
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert main(["run", *WHAT.split(), "--nexp", "1", "--site", str(folder / "site.yaml"), "--json"]) == 1
@@ -124,9 +123,7 @@ def test_the_page_as_json_is_as_described(cli: Commands, site: Path, made: Path,
 
 
 def test_a_set_that_is_cancelled_and_resumed(cli: Commands, site: Path, made: Path, tmp_path: Path) -> None:
-    (tmp_path / "sets").mkdir()
-    own = tmp_path / "own.yaml"
-    own.write_text(SITE.format(log_dir=tmp_path / "sets"))
+    own = write_site(tmp_path / "own.yaml", tmp_path / "sets")
     cli("submit", *WHAT.split(), "--nexp", "2", "--env", "BUILTIN_FAULT=hang:run=1", "--site", own, "--json")
     root = outputs.checked(cli.out)["set"]
 

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import outputs
 import pytest
 from controller_parts import Commands
 from processes import see_them_go
+from sites import write_site
 from until import LIMIT_S, until
 
 from orchestrator.errors import ExitCode
@@ -355,11 +357,7 @@ def test_a_start_is_lean(place: Path, cli: Commands, fake: Callable[[str, str], 
 
 @pytest.fixture
 def real(tmp_path: Path) -> Path:
-    (tmp_path / "sets").mkdir()
-    (tmp_path / "site.yaml").write_text(
-        f"kind: site\nscheduler: local\nlog_dir: {tmp_path}/sets\ncontainer: {{engine: none}}\ntunables: 'off'\n"
-        "preflight: {skip: [leftovers]}\n"
-    )
+    write_site(tmp_path / "site.yaml", tmp_path / "sets", preflight={"skip": ["leftovers"]})
     return tmp_path
 
 
@@ -395,6 +393,27 @@ def test_over_ssh_with_the_real_bundle(cli: Commands, real: Path, monkeypatch: p
     assert nodes["blind1"]["verdict"] == "fail" and left(real) == []
     marker = next(check for check in nodes["n1"]["checks"] if check["check"] == "log_dir")
     assert marker["verdict"] == "pass"
+
+
+def test_a_judge_that_starts_late_blames_no_clock(cli: Commands, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy host the nodes may have answered long before."""
+
+    class Quick(Hosts):
+        def run(self, *words: Any) -> NodeAnswer:
+            answer = super().run(*words)
+            (real / "answered").touch()
+            return answer
+
+    python = real / "python"
+    wait = f"while [[ ! -e {real}/answered ]]; do sleep 0.05; done; sleep 1.1"
+    python.write_text(f'#!/bin/bash\n[[ $* != *" preflight --"* ]] || {{ {wait}; }}\nexec python3 "$@"\n')
+    python.chmod(0o755)
+    limits = {"clock_seconds": 1, "skip": ["leftovers"]}
+    write_site(real / "site.yaml", real / "sets", python=str(python), preflight=limits)
+    monkeypatch.setattr("orchestrator.nodes.ssh.Ssh", lambda config_file: Quick())
+    cli("preflight", "--site", real / "site.yaml", "--via", "ssh", "--nodes", "n1", "--json")
+    [node] = outputs.checked(cli.out)["nodes"]
+    assert [row["verdict"] for row in node["checks"] if row["check"] == "clock"] == ["pass"], cli.out
 
 
 def test_only_what_this_host_left_is_swept(cli: Commands, place: Path) -> None:

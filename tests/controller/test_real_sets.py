@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from controller_parts import SITE, Commands
+from controller_parts import Commands
+from sites import write_site
 from until import until
 
 from orchestrator.errors import ExitCode
@@ -140,9 +141,7 @@ def test_demo(cli: Commands, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["R&D 100% %j a:b", 'it\'s "quoted", $(x) [1]*'])
 def test_a_set_below_a_folder_of_any_name(cli: Commands, tmp_path: Path, name: str) -> None:
     log_dir = tmp_path / "above" / name
-    log_dir.mkdir(parents=True)
-    (tmp_path / "site.yaml").write_text(SITE.format(log_dir=json.dumps(str(log_dir))))
-    root, job_id = submit(cli, tmp_path / "site.yaml", 1)
+    root, job_id = submit(cli, write_site(tmp_path / "site.yaml", log_dir), 1)
     assert cli("watch", root).code == ExitCode.OK, cli.out + cli.err
     assert (
         root.parent == log_dir and (root / f"job_{job_id}.out").is_file() and (root / "runs/1/result_1.txt").is_file()

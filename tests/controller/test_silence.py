@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from controller_parts import SITE, Commands, mllog, write_set
+from controller_parts import Commands, mllog, write_set
 from hypothesis import given
 from hypothesis import strategies as st
+from sites import write_site
+from until import make_older, now_ms
 
 from orchestrator.cli.frame import many_sets, one_set
 from orchestrator.cli.pictures import headline
@@ -90,9 +91,8 @@ def root(tmp_path: Path) -> Iterator[Path]:
     """A set whose run 1 is running on two nodes; the signals that a loop takes over are given back."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
     before, wakeup = {number: signal.getsignal(number) for number in numbers}, signal.set_wakeup_fd(-1)
-    (tmp_path / "sets").mkdir()
-    (tmp_path / "site.yaml").write_text(SITE.format(log_dir=tmp_path / "sets"))
-    started = int(time.time() * 1000) - 30_000
+    write_site(tmp_path / "site.yaml", tmp_path / "sets")
+    started = now_ms() - 30_000
     job = JobRecord(
         job_id=JOB, state="running", host=os.uname().nodename, started_ms=started, run=1, attempt=1, nodes=NODES
     )
@@ -107,7 +107,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 def goes_on(root: Path, run: int) -> None:
     attempt = root / f"runs/{run}/attempt_1"
     attempt.mkdir()
-    going = RunRecord(run=run, attempt=1, state="running", start_ms=int(time.time() * 1000) - 20_000, nodes=NODES)
+    going = RunRecord(run=run, attempt=1, state="running", start_ms=now_ms() - 20_000, nodes=NODES)
     write(going, attempt / "state.json")
     write(going, attempt.parent / "state.json")
     (attempt / "node_0.log").write_text(mllog("eval_start", 1, None))
@@ -128,7 +128,7 @@ def aged(path: Path, seconds: float, *, storage: bool = True) -> None:
     ]
     path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
     if storage:
-        os.utime(path, (time.time() - seconds,) * 2)
+        make_older(path, seconds)
 
 
 # ---- one verdict
@@ -190,8 +190,7 @@ def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
     """Another node prints, or the storage shows the log late: the loop knows."""
     loop = Loop(root)
     loop.at(5_000)
-    past = time.time() - 4000
-    os.utime(root / "runs/1/attempt_1/node_0.log", (past, past))
+    make_older(root / "runs/1/attempt_1/node_0.log", 4000)
     one, found = drawn(root)
     assert (one.reason, found.cause) == ("", "running")
     assert "last line 1h06m ago" in (text := "\n".join(one_set(one, SCREEN, 24))) and "ago !" not in text

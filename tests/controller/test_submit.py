@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from controller_parts import SITE, Commands
+from controller_parts import Commands
+from sites import write_site
 from until import now_ms
 
 from orchestrator.errors import ExitCode, SchedulerUnknown
@@ -27,9 +28,7 @@ REFUSED = "echo 'sbatch: error: invalid account acme' >&2; echo 'sbatch: error: 
 def sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The log directory of a site with Slurm, which $ORCHESTRATOR_SITE names."""
     folder = tmp_path / "sets"
-    folder.mkdir()
-    path = tmp_path / "slurm.yaml"
-    path.write_text(SITE.format(log_dir=folder).replace("local", "slurm", 1) + 'sbatch: ["--comment=site"]\n')
+    path = write_site(tmp_path / "slurm.yaml", folder, scheduler="slurm", sbatch=["--comment=site"])
     monkeypatch.setenv("ORCHESTRATOR_SITE", str(path))
     return folder
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import set_of_logs
 from controller_parts import Commands, mllog, write_set
+from sites import write_site
 
 from orchestrator.nodes.names import expand, fold
 from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord, SetRecord, read, write
@@ -31,7 +32,6 @@ FAILED = "MI355X_1x8x1_Supermicro_MangoBoost-llama2_70b_lora-20261121-120000-77a
 PAUSED = "MI325X_08x08x32-flux1-20261122-080000-1b2d"
 NODES = [f"node{number:02}" for number in range(1, 9)]
 LOGS = set_of_logs.MI355X.relative_to(set_of_logs.DATA)
-SITE = "kind: site\nscheduler: local\nlog_dir: {}/sets\ncontainer: {{engine: none}}\ndata: {{flux1: {{DATADIR: /nowhere/flux1}}}}\n"
 COMMANDS = (
     "systems --gpu MI325X",
     "systems show MI355X_1x8x1",
@@ -121,7 +121,7 @@ def make_sets(log_dir: Path) -> None:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tables")
     make_sets(folder / "sets")
-    (folder / "site.yaml").write_text(SITE.format(folder))
+    write_site(folder / "site.yaml", folder / "sets", data={"flux1": {"DATADIR": "/nowhere/flux1"}})
     (folder / "v5.1").symlink_to(set_of_logs.DATA / "v5.1")
     for name in ("root", "state"):
         (folder / name).mkdir()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from controller_parts import Commands, mllog, write_set
+from sites import write_site
 from until import now_ms, until
 
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
@@ -239,9 +240,7 @@ def test_objects_come_when_something_changes(tmp_path: Path) -> None:
 
 
 def test_all_sets_that_go_on(tmp_path: Path, cli: Commands) -> None:
-    site = tmp_path / "site.yaml"
-    site.write_text(f"kind: site\nscheduler: local\nlog_dir: {tmp_path}/sets\n")
-    (tmp_path / "sets").mkdir()
+    site = write_site(tmp_path / "site.yaml", tmp_path / "sets")
     assert cli("watch", "--all", "--site", site).code == 0 and "no set goes on" in cli.err
     assert cli("watch", "x", "--all", "--site", site).code == 2
     with growing(tmp_path / "sets") as one, growing(tmp_path / "sets", "S-w-20261122-101500-77aa") as other:

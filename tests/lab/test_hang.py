@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from test_set import Bench, bench_at, read
+from run_sets import Set
+from test_set import Bench, bench_at
 from until import until
 
 if TYPE_CHECKING:
@@ -46,15 +47,15 @@ def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
     one = bench.only_set()
     attempt = one / "runs/1/attempt_1"
     until(lambda: "run_start" in text_of(attempt / "node_0.log"))
-    nodes = read(attempt / "state.json")["nodes"]
+    nodes = Set(one).attempt(1, 1)["nodes"]
     for node in nodes:
         (one / f"nodes/{node}/scratch/rccl.{node}.7").write_text("the last line of RCCL")
         (one / f"nodes/{node}/scratch/record_0").write_bytes(b"\x80\x02]q.")
     watched = bench.orchestrator("watch", one)
     assert watched.returncode == 0, watched.stderr
-    state = read(attempt / "state.json")
+    state = Set(one).attempt(1, 1)
     assert state["outcome"] == "infrastructure" and state["reason"].startswith("hung: no output of any node for ")
-    assert read(one / "runs/1/attempt_2/state.json")["outcome"] == "success"
+    assert Set(one).attempt(1, 2)["outcome"] == "success"
     for node in nodes:
         told = (attempt / f"hang/{node}.txt").read_text()
         for part in ("processes", "kernel log", "GPUs", "RCCL", "flight records (files/)"):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import docker
 import pytest
-from test_set import SYSTEM, TOP, WORKLOAD, Bench, bench_at, minutes_by_hand, read, results
+from run_sets import Set
+from test_set import SYSTEM, TOP, WORKLOAD, Bench, bench_at, minutes_by_hand
 from until import LIMIT_S, until
 
 from orchestrator.container.podman import reachable
@@ -95,13 +96,13 @@ def test_ten_runs_over_eight_nodes(bench: PodmanBench) -> None:
     answer = bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "10", "--json")
     assert answer.returncode == 0, answer.stderr
     run_set = bench.only_set()
-    logs = results(run_set)
+    logs = Set(run_set).result_files()
     assert [log.name for log in logs] == [f"result_{i}.txt" for i in range(1, 11)]
     times = sorted(map(minutes_by_hand, logs))
     score = json.loads(bench.orchestrator("score", run_set, "--json").stdout)
     assert score["olympic_mean_minutes"] == pytest.approx(sum(times[1:-1]) / 8, abs=1e-9)
     for i in range(1, 11):
-        state = read(run_set / f"runs/{i}/state.json")
+        state = Set(run_set).run(i)
         assert (state["state"], state["attempt"], len(state["nodes"])) == ("success", 1, 8)
         assert ID.fullmatch(state["image_digest"])
     [events] = run_set.glob("events-*.tsv")
@@ -121,8 +122,8 @@ def test_whoever_is_killed_takes_the_container_along(bench: PodmanBench) -> None
         until(lambda name=name: name not in bench.lab.run(bench.podman, "ps", "--format", "{{.Names}}").stdout)  # type: ignore[misc]
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, watched.stderr
-    assert len(results(run_set)) == 4
-    states = {run: read(run_set / f"runs/{run}/attempt_1/state.json") for run in (2, 3, 4)}
+    assert len(Set(run_set).results()) == 4
+    states = {run: Set(run_set).attempt(run, 1) for run in (2, 3, 4)}
     assert [state["outcome"] for state in states.values()] == ["infrastructure"] * 3
     assert all(node in state["reason"] for state in states.values())
 

@@ -18,6 +18,7 @@ import set_of_logs as sets
 from machine import knobs
 from processes import processes_of
 from replayed import differences
+from run_sets import Set
 from until import until
 
 from orchestrator.cli import main
@@ -126,11 +127,6 @@ def most_at_once(states: list[dict[str, Any]]) -> int:
     return max(itertools.accumulate(by for _, by in changes))
 
 
-def read(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(path.read_text())
-    return record
-
-
 def minutes_by_hand(log: Path) -> float:
     """run_stop - run_start, read with nothing but a regular expression."""
     times = {
@@ -138,10 +134,6 @@ def minutes_by_hand(log: Path) -> float:
         for key in ("run_start", "run_stop")
     }
     return (times["run_stop"] - times["run_start"]) / 60_000
-
-
-def results(run_set: Path) -> list[Path]:
-    return sorted((run_set / "results").glob("result_*.txt"), key=lambda path: int(path.stem.split("_")[1]))
 
 
 @pytest.mark.parametrize(
@@ -161,14 +153,14 @@ def test_the_quick_stand_ins_are_as_unkind_as_their_images(
 
 def test_ten_runs_over_eight_nodes(ten_runs: Bench) -> None:
     bench, run_set = ten_runs, ten_runs.only_set()
-    logs = results(run_set)
+    logs = Set(run_set).result_files()
     assert [log.name for log in logs] == [f"result_{i}.txt" for i in range(1, 11)]
     times = sorted(minutes_by_hand(log) for log in logs)
     score = json.loads(bench.orchestrator("score", run_set, "--json").stdout)
     assert score["olympic_mean_minutes"] == pytest.approx(sum(times[1:-1]) / 8, abs=1e-9)
     seeds = set()
     for i in range(1, 11):
-        state = read(run_set / f"runs/{i}/state.json")
+        state = Set(run_set).run(i)
         assert (state["state"], state["attempt"], len(state["nodes"])) == ("success", 1, 8)
         assert set(state["exit_codes"].values()) == {0}
         assert state["image_digest"].startswith("sha256:")
@@ -179,11 +171,11 @@ def test_ten_runs_over_eight_nodes(ten_runs: Bench) -> None:
     # Lockstep: a run starts on all nodes before it ends on any, and after the one before it has ended on all.
     ended = 0
     for i in range(1, 11):
-        nodes = [read(path) for path in (run_set / f"runs/{i}/attempt_1").glob("node_*.json")]
+        nodes = [Set(run_set).json(f"runs/{i}/attempt_1/node_{rank}.json") for rank in range(8)]
         assert ended <= min(node["start_ms"] for node in nodes)
         assert max(node["start_ms"] for node in nodes) < min(node["end_ms"] for node in nodes)
         ended = max(node["end_ms"] for node in nodes)
-    assert read(next((run_set / "jobs").glob("*.json")))["state"] == "complete"
+    assert Set(run_set).job["state"] == "complete"
     [events] = run_set.glob("events-*.tsv")
     again = replay(read_events(events))
     # Who holds, who gets which rank, what the checks mean, and ten outcomes.
@@ -214,7 +206,7 @@ def test_the_set_is_reported_and_packaged(ten_runs: Bench, tmp_path: Path, capsy
     told = capsys.readouterr()
     assert "round 6.0.0: no errors" in told.out and "stand-in" not in told.err
     assert len(list((out / "results/MI325X_08x08x32/flux1").iterdir())) == 10
-    assert read(out / "systems/MI325X_08x08x32.json")["number_of_nodes"] == "8"
+    assert json.loads((out / "systems/MI325X_08x08x32.json").read_text())["number_of_nodes"] == "8"
     (root / "runs/9/result_9.txt").unlink()
     assert main([*words, "-o", str(tmp_path / "nine")]) == 1
     assert "9 result files" in capsys.readouterr().err
@@ -230,8 +222,8 @@ def test_the_bundle_alone(bench: Bench) -> None:
     )
     until(lambda: not bench.queue())
     run_set = bench.only_set()
-    assert len(results(run_set)) == 3, (bundle / f"job_{job.stdout.strip()}.out").read_text()
-    assert read(run_set / "set.json")["created_by"] == "job"
+    assert len(Set(run_set).results()) == 3, (bundle / f"job_{job.stdout.strip()}.out").read_text()
+    assert Set(run_set).json("set.json")["created_by"] == "job"
     status = json.loads(bench.orchestrator("status", run_set, "--json").stdout)
     assert "complete" in json.dumps(status)
     score = bench.orchestrator("score", run_set, "--json")
@@ -248,8 +240,8 @@ def test_one_node_without_slurm(bench: Bench) -> None:
     )
     assert answer.returncode == 0, answer.stderr
     run_set = bench.only_set()
-    assert len(results(run_set)) == 3
-    for log in results(run_set):
+    assert len(Set(run_set).results()) == 3
+    for log in Set(run_set).result_files():
         assert minutes_by_hand(log) > 0
 
 
@@ -260,7 +252,6 @@ def test_a_bad_day(bench: Bench) -> None:
     answer = bench.orchestrator("submit", SYSTEM, WORKLOAD, "--nexp", "10", "--env", f"BUILTIN_FAULT={fault}", "--json")
     assert answer.returncode == 0, answer.stderr
     job, run_set = json.loads(answer.stdout)["job_id"], bench.only_set()
-    state = run_set / "runs/8/attempt_1/state.json"
     until(
         lambda: (
             (run_set / "runs/8/attempt_1/node_0.log").exists()
@@ -270,24 +261,24 @@ def test_a_bad_day(bench: Bench) -> None:
     bench.lab.run("scancel", job)
     until(lambda: not bench.containers())
     until(lambda: not bench.queue())
-    assert read(run_set / f"jobs/{job}.json")["state"] == "cancelled"
-    assert (read(state)["state"], read(state)["outcome"]) == ("failed", "interrupted")
+    assert Set(run_set).json(f"jobs/{job}.json")["state"] == "cancelled"
+    interrupted = Set(run_set).attempt(8, 1)
+    assert (interrupted["state"], interrupted["outcome"]) == ("failed", "interrupted")
     good = {i: (run_set / f"runs/{i}/result_{i}.txt").read_bytes() for i in range(1, 8)}
 
     assert bench.orchestrator("resume", run_set).returncode == 0
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, watched.stderr
-    assert len(results(run_set)) == 10
+    assert len(Set(run_set).results()) == 10
     assert {i: (run_set / f"runs/{i}/result_{i}.txt").read_bytes() for i in good} == good
-    states = [read(path) for i in range(1, 11) for path in sorted((run_set / f"runs/{i}").glob("attempt_*/state.json"))]
-    attempts = {i: [one["outcome"] for one in states if one["run"] == i] for i in range(1, 11)}
+    attempts = {i: Set(run_set).outcomes(i) for i in range(1, 11)}
     expected = {i: ["success"] for i in range(1, 11)}
     expected |= {3: ["infrastructure", "success"], 6: ["infrastructure", "success"], 8: ["interrupted", "success"]}
-    assert attempts == expected, [one["reason"] for one in states]
-    lost = read(run_set / "runs/3/attempt_1/state.json")
+    assert attempts == expected
+    lost = Set(run_set).attempt(3, 1)
     assert f"{bench.lab.nodes[1]}: ./run_and_time.sh: line" in lost["reason"] and "Killed" in lost["reason"], lost
     assert set(lost["exit_codes"].values()) == {0}, "the image hides it"
-    assert "time-out" in read(run_set / "runs/6/attempt_1/state.json")["reason"]
+    assert "time-out" in Set(run_set).attempt(6, 1)["reason"]
     for i in (3, 6, 8):
         assert (run_set / f"runs/{i}/attempt_1/node_0.log").stat().st_size > 0
     assert bench.orchestrator("score", run_set).returncode == 0
@@ -306,9 +297,9 @@ def test_a_dead_container_is_renewed(bench: Bench) -> None:
     bench.lab.run("docker", "kill", names[0])
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, answer.stderr + watched.stderr
-    first = read(run_set / "runs/2/attempt_1/state.json")
+    first = Set(run_set).attempt(2, 1)
     assert first["outcome"] == "infrastructure" and bench.lab.nodes[2] in first["reason"]
-    assert len(results(run_set)) == 3
+    assert len(Set(run_set).results()) == 3
 
 
 def test_a_foreign_container_is_left_alone(bench: Bench) -> None:
@@ -332,8 +323,7 @@ def test_a_missing_image_is_named(bench: Bench) -> None:
     settings.write_text(settings.read_text().replace("rocm/amd-mlperf:flux1_training_6.0", "no/such:image"))
     subprocess.run(["sbatch", "job.sh"], cwd=bundle, env=bench.lab.env, check=True, capture_output=True)
     until(lambda: bench.sets() and not bench.queue())
-    (job,) = (bench.only_set() / "jobs").glob("*.json")
-    record = read(job)
+    record = Set(bench.only_set()).job
     assert record["state"] == "failed"
     for node in bench.lab.nodes:
         assert f"node {node}" in record["reason"]
@@ -351,17 +341,17 @@ def test_ten_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     assert "#SBATCH --nodes=4\n" in (run_set / "bundle/job.sh").read_text()
     log = run_set / "runs/5/attempt_1/node_0.log"
     until(lambda: log.exists() and "run_start" in log.read_text())
-    [lost] = read(run_set / "runs/5/state.json")["nodes"]
+    [lost] = Set(run_set).run(5)["nodes"]
     told = json.loads(bench.orchestrator("status", run_set, "--json").stdout)
     assert 5 in told["current_runs"] and 2 <= len(told["current_runs"]) <= 3, told
     label = f"label=orchestrator.node={lost}"
     [container] = bench.lab.run("docker", "ps", "--quiet", "--filter", label).stdout.split()
     bench.lab.run("docker", "kill", container)
     until(lambda: not bench.queue())
-    job = read(next((run_set / "jobs").glob("*.json")))
+    job = Set(run_set).job
     assert job["state"] == "complete", job
     assert [(one["node"], one["run"], one["kind"]) for one in job["set_aside"]] == [(lost, 5, "container")]
-    states = [read(run_set / f"runs/{run}/state.json") for run in range(1, 11)]
+    states = [Set(run_set).run(run) for run in range(1, 11)]
     assert [state["state"] for state in states] == ["success"] * 10
     assert [state["attempt"] for state in states] == [1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
     assert len({state["seed"] for state in states}) == len({state["master_port"] for state in states}) == 10
@@ -372,7 +362,7 @@ def test_ten_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
         runs.sort(key=lambda state: state["start_ms"])
         assert all(before["end_ms"] <= after["start_ms"] for before, after in itertools.pairwise(runs))
     assert most_at_once(states) == 3
-    assert len(results(run_set)) == 10 and len(list(run_set.glob("events-*.tsv"))) == 3
+    assert len(Set(run_set).results()) == 10 and len(list(run_set.glob("events-*.tsv"))) == 3
     groups = json.loads(bench.orchestrator("nodes", run_set, "--json").stdout)["groups"]
     assert {tuple(one["nodes"]): len(one["runs"]) for one in groups} == {
         (node,): len(runs) for node, runs in used.items()

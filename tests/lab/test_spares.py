@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from replayed import differences
+from run_sets import Set
 from until import LIMIT_S, until
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ exec docker "$@"
 """
 
 
-class Set:
+class Batch:
     """One set of ten runs, started with `sbatch job.sh` as a user without our command would."""
 
     def __init__(self, lab: Lab) -> None:
@@ -90,7 +91,7 @@ class Set:
         return record.parent
 
     def job(self, number: str) -> dict[str, Any]:
-        return dict(json.loads((self.root / f"jobs/{number}.json").read_text()))
+        return Set(self.root).json(f"jobs/{number}.json")
 
     def idle(self) -> bool:
         return not self.lab.run("squeue", "--noheader", "--format=%i").stdout
@@ -127,7 +128,7 @@ def _parent(entry: Path) -> int:
 
 def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
     ten = another_lab(10, "sp")
-    one = Set(ten)
+    one = Batch(ten)
     fault = "slow:run=4:attempt=1:ms=100"
     answer = one.orchestrator(
         "render", "MI325X_08x08x32", "flux1", "--nexp", "10", "-o", one.bundle, "--env", f"BUILTIN_FAULT={fault}"
@@ -174,7 +175,7 @@ def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
     assert record["state"] == "complete", record
     assert {entry["node"] for entry in record["set_aside"]} == {NO_IMAGE, STUBBORN_KNOB}
     assert len(list((one.root / "results").glob("result_*.txt"))) == 10
-    states = [json.loads((one.root / f"runs/{run}/state.json").read_text()) for run in range(1, 11)]
+    states = [Set(one.root).run(run) for run in range(1, 11)]
     assert {state["state"] for state in states} == {"success"}
     assert [state["attempt"] for state in states] == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
     assert all(not {NO_IMAGE, STUBBORN_KNOB} & set(state["nodes"]) for state in states)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sites import write_site, write_system
 
 from orchestrator.cli import COMMANDS, main
 
@@ -210,21 +211,10 @@ def test_validate_reports_every_file(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "own").mkdir()
-    text = (
-        "kind: system\nname: ours\naccelerator: cpu\nnodes: 1\ngpus_per_node: 1\n"
-        'workloads: {builtin: {"1.0": {micro_batch: 4}}}\n'
-    )
-    (tmp_path / "own" / "ours.yaml").write_text(text, encoding="utf-8")
+    write_system(tmp_path / "own", "ours")
     (tmp_path / "site.yaml").write_text(f"log_dir: /x\nsystems_dirs: [{tmp_path}/own]\n", encoding="utf-8")
     assert "ours" in systems(capsys, "--site", "site.yaml")[1]
     assert systems(capsys, "show", "ours", "--workload", "builtin")[0] == 0, "./site.yaml is found by itself"
-
-
-OWN = (
-    "kind: system\nname: ours\naccelerator: cpu\nnodes: 1\ngpus_per_node: 1\n"
-    'workloads: {builtin: {"1.0": {micro_batch: 4, global_batch: 4}}}\n'
-)
 
 
 @pytest.mark.parametrize(
@@ -237,11 +227,8 @@ OWN = (
     ids=lambda words: words[0],
 )
 def test_a_folder_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...]) -> None:
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "ours.yaml").write_text(OWN, encoding="utf-8")
-    (tmp_path / "site.yaml").write_text(
-        f"log_dir: {tmp_path}/sets\nscheduler: local\ncontainer: {{engine: none}}\n", encoding="utf-8"
-    )
+    write_system(tmp_path / "own", "ours")
+    write_site(tmp_path / "site.yaml", tmp_path / "sets")
     assert main([*words, "--systems-dir", "own"]) == 0, capsys.readouterr().err
     assert main([*words]) == 2
     assert "there is no system 'ours'" in capsys.readouterr().err

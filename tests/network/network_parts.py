@@ -9,38 +9,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fake_sys import Port, build_proc, build_sys
+from sites import write_site, write_system
 
 from orchestrator.model import load_entry
+from orchestrator.model.source import read
 from orchestrator.onnode import settings
 from orchestrator.onnode.agent.network import Network, look, rdma_verdict
 from orchestrator.onnode.agent.node import Node, this_node
 from orchestrator.onnode.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
-
-SYSTEM = """kind: system
-name: two_nodes
-accelerator: {accelerator}
-nodes: {nodes}
-gpus_per_node: {gpus}
-fabric: {fabric}
-workloads:
-  builtin:
-    "1.0":
-      micro_batch: 8
-      global_batch: {batch}
-      env: {{BUILTIN_STEP_MS: "1", {env}}}
-"""
-SITE = """kind: site
-scheduler: local
-log_dir: {log_dir}
-container: {{engine: none}}
-tunables: "off"
-clear_caches: false
-systems_dirs: [{systems}]
-network: {network}
-"""
 
 # In place of a training: shows its environment, says what RCCL would say, and ends well.
 CODE = """#!/usr/bin/env bash
@@ -116,20 +96,19 @@ class Place:
         nodes: int = 2,
         gpus: int = 8,
         env: str = "",
-        site: str = "",
+        site: Mapping[str, Any] | None = None,
         accelerator: str = "cpu",
         given: Mapping[str, str] | None = None,
     ) -> Path:
         """Write descriptor, site and bundle; return the bundle."""
         systems = self.folder / "systems"
-        systems.mkdir(exist_ok=True)
-        (systems / "two_nodes.yaml").write_text(
-            SYSTEM.format(
-                fabric=fabric, nodes=nodes, gpus=gpus, env=env, batch=8 * nodes * gpus, accelerator=accelerator
-            )
-        )
-        path = self.folder / "site.yaml"
-        path.write_text(SITE.format(log_dir=self.folder / "sets", systems=systems, network=network) + site)
+        self.folder.joinpath("given.yaml").write_text(f"env: {{{env}}}\nfabric: {fabric}\nnetwork: {network}\n")
+        texts = read(self.folder / "given.yaml").data
+        variables = {"BUILTIN_STEP_MS": "1", **texts["env"]}
+        about = {"accelerator": accelerator, "gpus_per_node": gpus, "fabric": texts["fabric"]}
+        write_system(systems, "two_nodes", nodes=nodes, env=variables, **about)
+        more = {"systems_dirs": [str(systems)], "network": texts["network"], **(site or {})}
+        write_site(self.folder / "site.yaml", self.folder / "sets", **more)
         return self.render_again(given)
 
     def render_again(self, given: Mapping[str, str] | None = None) -> Path:
@@ -139,12 +118,12 @@ class Place:
         write_bundle(render_bundle(entry, nexp=1), bundle, replace_edited=True)
         return bundle
 
-    def code(self, *words: str) -> str:
-        """Write the code of the runs, which print `words`; return the site's lines for it."""
+    def code(self, *words: str) -> dict[str, Any]:
+        """Write the code of the runs, which print `words`; return the site's keys for it."""
         folder = self.folder / "code"
         folder.mkdir(exist_ok=True)
         (folder / "run_and_time.sh").write_text(CODE.format(words="\n".join(f"echo '{one}'" for one in words)))
-        return f"code: {{builtin: {folder}}}\n"
+        return {"code": {"builtin": str(folder)}}
 
     def run_set(self, bundle: Path) -> SetRun:
         """Run the set of `bundle` on two made-up nodes, local0 and local1, of this machine."""

@@ -44,13 +44,9 @@ class LabPlace:
 
     def run(self, network: str = "{}") -> tuple[dict[str, Any], str, Path]:
         """Run a set of one run; return the job's record, its output and the set folder."""
-        self.place.render("broadcom_roce", accelerator="MI325X", network=network, site=self.place.code())
-        site = self.place.folder / "site.yaml"
-        text = site.read_text().replace(
-            "scheduler: local", f"scheduler: slurm\nnodelist: [{', '.join(self.nodes)}]\ntime_limit: 5"
-        )
-        site.write_text(text.replace("{engine: none}", "{pull: never}"))
-        bundle = self.place.render_again()
+        slurm = {"scheduler": "slurm", "nodelist": [*self.nodes], "time_limit": 5, "container": {"pull": "never"}}
+        site = {**self.place.code(), **slurm}
+        bundle = self.place.render("broadcom_roce", accelerator="MI325X", network=network, site=site)
         env = {
             **self.lab.env,
             **self.place.env(PATH=self.lab.env["PATH"], ORCH_CONTAINER_ROOT="/workspace/code/inside/%n"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from processes import kill_all
+from sites import local_site, write_system
 from until import LIMIT_S
 
 from orchestrator.model import Site, load_entry
@@ -20,14 +21,6 @@ from orchestrator.onnode.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
 
 TOP = Path(__file__).resolve().parents[2]
-SYSTEM = """kind: system
-name: one_node
-accelerator: cpu
-nodes: 1
-gpus_per_node: 1
-workloads:
-  builtin: {"1.0": {micro_batch: 8, global_batch: 8}}
-"""
 STOP = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "metadata": {"status": "success", "lineno": 1}}'
 
 
@@ -38,19 +31,11 @@ class Bench:
         self.folder, self.agents = folder, list[Agent]()
         self.layout = Layout(folder / "sets" / "one")
         self.code, self.bundle, self.channels = folder / "code", folder / "bundle", folder / "channels"
-        for one in (self.layout.root, self.code, folder / "systems", self.channels):
+        for one in (self.layout.root, self.code, self.channels):
             one.mkdir(parents=True)
-        (folder / "systems/one_node.yaml").write_text(SYSTEM)
-        document = {
-            "scheduler": "local",
-            "log_dir": str(folder / "sets"),
-            "container": {"engine": "none"},
-            "tunables": "off",
-            "clear_caches": False,
-            "preflight": {"run": False},
-            "code": {"builtin": str(self.code)},
-            **site,
-        }
+        write_system(folder / "systems")
+        usual = {"preflight": {"run": False}, "code": {"builtin": str(self.code)}}
+        document = local_site(folder / "sets", **{**usual, **site})
         entry = load_entry("one_node", "builtin", site=Site(**document), systems_dirs=[folder / "systems"])
         write_bundle(render_bundle(entry, nexp=2), self.bundle)
         shutil.rmtree(self.bundle / "lib", ignore_errors=True)

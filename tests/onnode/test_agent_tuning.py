@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -175,6 +176,68 @@ def test_put_back_when_it_ends_while_they_are_set(tuned: Bench) -> None:
     assert settings(root) == AS_FOUND and not (tuned.folder / "states/n1").exists()
 
 
+def program(made: Bench, name: str, fault: str) -> str:
+    """Make a program with a fault while the file `name` is in the bench's folder; return a PATH with it."""
+    folder = made.folder / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(
+        f'#!/bin/bash\n[[ ! -e {made.folder}/{name} ]] || {{ {fault}; }}\nexec {shutil.which(name)} "$@"\n'
+    )
+    (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.parametrize("name", ["cat", "env", "flock", "mv", "rm"])
+def test_put_back_though_term_reaches_every_process_of_the_revert(tuned: Bench, name: str) -> None:
+    root, agent = host(tuned), start(tuned, PATH=program(tuned, name, "kill -TERM $$; kill -INT $$; kill -HUP $$"))
+    agent.hear("ready")
+    (tuned.folder / name).touch()
+    agent.input.close()
+    assert agent.end() == 0 and "revert-failed" not in dict(agent.words)
+    assert settings(root) == AS_FOUND and not (tuned.folder / "states/n1").exists()
+
+
+@pytest.mark.parametrize("name", ["cat", "env", "mv"])
+def test_a_revert_that_was_cut_off_is_tried_again(tuned: Bench, name: str) -> None:
+    """The first such program is killed: without cat the shell has no script, and ends with 0."""
+    fault = f"rm {tuned.folder}/{name}; kill -KILL $$"
+    root, agent = host(tuned), start(tuned, PATH=program(tuned, name, fault))
+    agent.hear("ready")
+    (tuned.folder / name).touch()
+    agent.input.close()
+    assert agent.end() == 0 and "revert-failed" not in dict(agent.words)
+    assert settings(root) == AS_FOUND and not (tuned.folder / "states/n1").exists()
+    rows = (tuned.layout.node("n1") / "tunables.tsv").read_text().splitlines()
+    assert [row.split("\t")[6] for row in rows if row.split("\t")[4] == "complete"] == ["apply", "revert"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("cat", "its script ended with 0 before it was complete"),
+        ("env", "its script was ended by signal 9"),
+        ("flock", "runtime_tunables.sh: flock was ended by signal 9"),
+    ],
+)
+def test_a_revert_that_fails_is_reported(tuned: Bench, name: str, reason: str) -> None:
+    root, agent = host(tuned), start(tuned, PATH=program(tuned, name, "kill -KILL $$"))
+    agent.hear("ready")
+    (tuned.folder / name).touch()
+    agent.input.close()
+    assert agent.end() == 0
+    assert agent.words[-2:] == [("revert-failed", [reason]), ("left", [""])]
+    assert settings(root) == SET
+
+
+def test_an_apply_that_was_cut_off_fails_the_node(tuned: Bench) -> None:
+    root, path = host(tuned), program(tuned, "cat", "kill -KILL $$")
+    (tuned.folder / "cat").touch()
+    agent = start(tuned, PATH=path)
+    assert agent.hear("failed") == ["tunables", "tunables: its script ended with 0 before it was complete"]
+    assert agent.end() == 1 and settings(root) == AS_FOUND
+    assert "revert-failed" not in dict(agent.words), "it has changed nothing"
+
+
 def test_root_runs_only_what_the_loop_has_verified(tuned: Bench) -> None:
     """The script was changed on the shared storage after the job had looked at it."""
     root = host(tuned)
@@ -185,6 +248,7 @@ def test_root_runs_only_what_the_loop_has_verified(tuned: Bench) -> None:
     kind, text = agent.hear("failed")
     assert kind == "tunables" and "it was edited since the job verified it" in text
     agent.end()
+    assert "revert-failed" not in dict(agent.words), "it has changed nothing"
     assert not (tuned.folder / "run_as_root").exists() and settings(root) == AS_FOUND
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from agent_parts import Bench
+from sites import local_site
 from until import until
 
 from orchestrator.model import Site, load_entry
@@ -38,16 +39,8 @@ class Contract(Bench):
         self.programs = folder / "programs"
         for one in (self.layout.root, self.code / "src", self.programs, self.channels):
             one.mkdir(parents=True)
-        site = Site(
-            scheduler="local",
-            log_dir=str(folder / "sets"),
-            container={"engine": "none"},
-            tunables="off",
-            clear_caches=False,
-            preflight={"run": False},
-            network={"rdma": "off"},
-            code={workload: str(self.code)},
-        )
+        more = {"preflight": {"run": False}, "network": {"rdma": "off"}, "code": {workload: str(self.code)}}
+        site = Site(**local_site(folder / "sets", **more))
         self.entry = load_entry(system, workload, round=round_name, site=site)
         write_bundle(render_bundle(self.entry, nexp=1), self.bundle)
         self.layout.environment.write_bytes(evaluate_config(self.bundle, load(self.bundle, {}), 1))

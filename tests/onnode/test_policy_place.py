@@ -23,6 +23,7 @@ from orchestrator.onnode.policy.place import (
     is_free,
     is_repeated,
     of_good_repute,
+    revert_problems,
     tell_failed,
     waiting_now,
 )
@@ -169,6 +170,20 @@ def test_what_several_nodes_say_alike_is_said_once() -> None:
         ABC, *(said("failed", node, "image", "no image") for node in ("d", "c", "a")), said("failed", "b", "data", "y")
     )
     assert tell_failed(one, FIVE) == "node a (rank 0), node c (rank 2), node d: no image; node b (rank 1): y"
+
+
+def test_a_revert_that_failed_is_a_warning_with_its_nodes_and_a_command() -> None:
+    held = event("loop", "hold", detail={"generation": 2, "nodes": ["a", "b", "c"]})
+    words = [
+        said("revert-failed", "a", "no lock"),
+        said("revert-failed", "b", "x"),
+        said("revert-failed", "c", "no lock"),
+    ]
+    assert revert_problems(standing(*words)) == [
+        "node a, c: host settings were not reverted: no lock; to revert them: orchestrator tune revert --nodes a,c --sudo",
+        "node b: host settings were not reverted: x; to revert them: orchestrator tune revert --nodes b --sudo",
+    ]
+    assert revert_problems(standing(*words, held)) == []
 
 
 def test_free_attempts_are_one_per_spare_and_need_a_fresh_node() -> None:

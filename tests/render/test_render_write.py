@@ -11,6 +11,7 @@ from pathlib import Path
 import outputs
 import pytest
 from render_parts import NEXP, an_entry
+from sites import write_site
 
 from orchestrator.cli import main
 from orchestrator.errors import ExitCode, RenderError
@@ -178,10 +179,7 @@ def test_files_that_only_one_side_has(tmp_path: Path) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    path = tmp_path / "site.yaml"
-    path.write_text(f"scheduler: local\nlog_dir: {tmp_path}/sets\ncontainer: {{engine: none}}\n")
-    (tmp_path / "sets").mkdir()
-    return path
+    return write_site(tmp_path / "site.yaml", tmp_path / "sets")
 
 
 def run(*argv: str | Path) -> int:

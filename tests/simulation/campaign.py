@@ -25,7 +25,7 @@ from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults, invariants
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault
-from orchestrator.simulation.play import Bundle, Simulation, User
+from orchestrator.simulation.play import Rendered, Simulation, User
 
 NODES, SPARES, RUNS = 3, 1, 3
 RUN_S = 600.0
@@ -49,7 +49,7 @@ def memory() -> Path:
 
 
 @cache
-def bundle(place: Path) -> Bundle:
+def bundle(place: Path) -> Rendered:
     """Return the bundle of all sets that are played below `place`."""
     (place / "systems").mkdir(parents=True, exist_ok=True)
     (place / "systems/three_nodes.yaml").write_text(SYSTEM)
@@ -61,7 +61,7 @@ def bundle(place: Path) -> Bundle:
         spares=SPARES,
         limits={"attempts": 3, "run_timeout_minutes": 40},
     )
-    return Bundle(load_entry("three_nodes", "builtin", site=site, systems_dirs=[place / "systems"]), RUNS)
+    return Rendered(load_entry("three_nodes", "builtin", site=site, systems_dirs=[place / "systems"]), RUNS)
 
 
 @dataclass
@@ -136,8 +136,9 @@ def violations(world: Simulation) -> Iterator[str]:
     root = world.run_set.layout.root
     if world.missing():
         yield f"liveness: runs {world.missing()} have no result after {world.user.resumes} resumes: {world.done[-1]}"
-    yield from invariants.record_violations(root, RUNS, complete=not world.missing())
-    yield from invariants.leftover_files(root)
+    yield from invariants.record_violations(root, world.bundle.nexp, complete=not world.missing())
+    if not world.killed_last():
+        yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
     yield from invariants.ledger_violations(root)
     if not world.missing():

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tuning_parts import STUBBORN, Host, snapshot, wait_for, watchdogs
 
 from orchestrator.tuning.profile import Tunable, TuningProfile, load_profile
+from orchestrator.tuning.rows import is_complete, parse_rows
 
 NMI = "proc/sys/kernel/nmi_watchdog"
 GPU_LEVEL = "sys/bus/pci/drivers/amdgpu/0000:05:00.0/power_dpm_force_performance_level"
@@ -41,10 +43,11 @@ def test_apply_verify_revert(host: Host) -> None:
         assert host.read(f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor") == "performance"
         assert host.read(f"sys/devices/system/cpu/cpu{k}/cpuidle/state2/disable") == "1"
     reverted = host.run("revert", "job-1").stdout.splitlines()
-    order = [line.split("\t")[0] for line in reverted]
+    order = [row.knob for row in parse_rows(reverted)]
     assert order[0] == "thp_defrag" and order[-1] == "cpu_idle_state2" and len(order) == 5 + 2 * 4
-    assert host.is_as_before
-    assert not host.run("revert", "job-1").stdout and host.is_as_before
+    assert is_complete(reverted) and host.is_as_before
+    again = host.run("revert", "job-1").stdout.splitlines()
+    assert not parse_rows(again) and is_complete(again) and host.is_as_before
 
 
 def test_watch_answers_every_line(host: Host) -> None:
@@ -178,17 +181,24 @@ def test_a_folder_of_somebody_elses_keeps_what_is_in_it(host: Host) -> None:
 def test_killed_while_it_writes(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """Whenever the script is killed, a later revert gives the first values back."""
     host = Host(tmp_path, cpus=64)
-    for delay in (0.002, 0.01, 0.02, 0.03, 0.04, 0.06):
+    last = host.root / "sys/devices/system/cpu/cpu9/cpufreq/scaling_governor"
+    begun: tuple[Callable[[], bool], ...] = (
+        lambda: host.state.exists(),
+        lambda: (host.state / "journal").exists(),
+        lambda: any((host.state / "owners").glob("*")),
+        lambda: snapshot(host.root) != host.before,
+        lambda: host.read(NMI) == "0",
+        lambda: last.read_text() == "performance\n",
+    )
+    for has_begun in begun:
         process = subprocess.Popen(
             ["bash", host.script, "apply", "job"],
             env=host.env(ORCH_OWNER_PID=str(sleeper.pid), ORCH_LEASE_S="600"),
             stdout=subprocess.DEVNULL,
         )
-        try:
-            process.wait(delay)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_for(has_begun, pause_s=0)
+        process.kill()
+        process.wait()
         host.rows("revert", "job")
         assert snapshot(host.root) == host.before and not host.state.exists()
     sleeper.kill()

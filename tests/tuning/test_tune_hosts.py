@@ -135,6 +135,13 @@ def test_a_host_that_refuses_is_in_its_answer(tmp_path: Path) -> None:
     assert not answer.ok and answer.problem.endswith("root is needed") and answer.answered
 
 
+@pytest.mark.parametrize("action", ["apply", "revert", "revert-all"])
+def test_a_script_that_ends_too_soon_is_no_success(action: str) -> None:
+    """As bash does with a script of which only a part, or nothing, has come."""
+    [answer] = tune_hosts(["here"], b"exit 0\n", action, transport=Here(dict(os.environ)))
+    assert not answer.ok and answer.problem == f"the {action} ended before it was complete; repeat the command"
+
+
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
     """One sshd on five addresses; its folder (with ssh_config and host/<address>) and port."""

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuning_parts import TOP, fill, snapshot
+from tuning_parts import TOP, fill, snapshot, wait_for, watchdogs
 
 from orchestrator.evidence.attempts import drifts
+from orchestrator.evidence.events import read_events
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.starts import Cache, attempt_starts, differences
 
@@ -21,21 +22,28 @@ kind: site
 scheduler: local
 log_dir: {sets}
 container: {{engine: none}}
-tuning: {{profile: published, lease_seconds: 5, allow_differences: {allow}}}
+tuning: {{profile: {profile}, lease_seconds: 1, allow_differences: {allow}}}
 """
 
 
-def run_set(folder: Path, *, allow: bool = False, nexp: int = 1) -> tuple[dict[str, Any], Path, str]:
-    """Run the built-in workload on two local nodes with a root folder each; the job's record, the set and its output."""
-    folder.mkdir(exist_ok=True)
-    (folder / "site.yaml").write_text(SITE.format(sets=folder / "sets", allow=str(allow).lower()))
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | {
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of commands that use the site and the hosts in `folder`; programs in its `bin` come first."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")} | {
         "PYTHONPATH": str(TOP),
         "ORCHESTRATOR_SITE": str(folder / "site.yaml"),
         "ORCH_TUNABLES_ROOT": str(folder / "host/%n"),
         "ORCH_TUNABLES_STATE": str(folder / "state/%n"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
+
+
+def run_set(
+    folder: Path, *, allow: bool = False, nexp: int = 1, profile: str | Path = "published"
+) -> tuple[dict[str, Any], Path, str]:
+    """Run the built-in workload on two local nodes with a root folder each; the job's record, the set and its output."""
+    folder.mkdir(exist_ok=True)
+    (folder / "site.yaml").write_text(SITE.format(sets=folder / "sets", allow=str(allow).lower(), profile=profile))
+    env = environment(folder)
     rendered = subprocess.run(
         [
             sys.executable,
@@ -91,6 +99,50 @@ def test_a_set_leaves_its_hosts_as_they_were(tmp_path: Path) -> None:
         (root / "proc/sys/vm/drop_caches").write_text("0\n")
         assert snapshot(root) == then
     assert not list((tmp_path / "state").iterdir())
+
+
+MODULE = """kind: tuning
+name: module
+title: one kernel module
+source: this test
+knobs:
+  - {name: some_module, kind: module, module: some_module, need: required, purpose: for a test}
+"""
+MODPROBE = """#!/bin/bash
+module=$ORCH_TUNABLES_ROOT/sys/module/some_module
+case $* in
+  *--dry-run*) ;;
+  *--remove*) [[ ! -e {stuck} ]] && rmdir "$module" ;;
+  *) mkdir "$module" ;;
+esac
+"""
+
+
+def test_a_revert_that_fails_is_a_warning_of_the_job(tmp_path: Path) -> None:
+    """A module that cannot be unloaded. The run is good, and the watchdog unloads it when that is possible."""
+    roots, stuck, profile = hosts(tmp_path), tmp_path / "stuck", tmp_path / "module.yaml"
+    stuck.touch()
+    profile.write_text(MODULE)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/modprobe").write_text(MODPROBE.format(stuck=stuck))
+    (tmp_path / "bin/modprobe").chmod(0o755)
+    record, set_dir, output = run_set(tmp_path, profile=profile)
+    assert record["state"] == "complete", output
+    [warning] = [text for text in record["warnings"] if "reverted" in text]
+    assert warning == (
+        "node local0, local1: host settings were not reverted: some_module wanted absent, found loaded; "
+        "to revert them: orchestrator tune revert --nodes local0,local1 --sudo"
+    )
+    status = [sys.executable, "-m", "orchestrator", "status", str(set_dir)]
+    shown = subprocess.run(status, env=environment(tmp_path), text=True, capture_output=True, check=False).stdout
+    assert warning in " ".join(shown.split())
+    [events] = set_dir.glob("events-*.tsv")
+    failed = [one.node for one in read_events(events) if one.word == "revert-failed"]
+    assert sorted(failed) == ["local0", "local1"]
+    assert all((root / "sys/module/some_module").is_dir() for root in roots)
+    stuck.unlink()
+    wait_for(lambda: not list((tmp_path / "state").iterdir()) and not watchdogs(tmp_path / "state"))
+    assert not any((root / "sys/module/some_module").exists() for root in roots)
 
 
 @pytest.mark.parametrize("allow", [False, True])

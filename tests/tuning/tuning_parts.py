@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.tuning.profile import TuningProfile, load_profile
@@ -133,14 +134,36 @@ def wait_for(condition: Callable[[], object], seconds: float = 120, pause_s: flo
         time.sleep(pause_s)
 
 
-def watchdogs(state: Path) -> list[int]:
-    """Processes of the watchdog for this state folder."""
+def processes(*words: str, **environment: str) -> list[int]:
+    """Processes with these words in their command line and these variables in their environment."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            text = path.read_bytes()
+            line, variables = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"orchestrator_tunables_watchdog" in text and str(state).encode() in text:
-            found.append(int(path.parent.name))
+        if all(word.encode() in line for word in words) and all(
+            f"{name}={text}".encode() in variables for name, text in environment.items()
+        ):
+            found.append(int(folder.name))
+    return found
+
+
+def watchdogs(state: Path) -> list[int]:
+    """Processes of the watchdog for this state folder."""
+    return processes("orchestrator_tunables_watchdog", str(state))
+
+
+def loops(bundle: Path, job: str, slurm_conf: str) -> list[int]:
+    """The loop of a job, which replaces its batch script. Other clusters have the same job numbers."""
+    return processes(f"{bundle}/lib", "loop", SLURM_JOB_ID=job, SLURM_CONF=slurm_conf)
+
+
+def channels_of(agents: Collection[int], channels: Path = Path("/tmp")) -> list[Path]:
+    """The folders that these agents share with their containers."""
+    found = []
+    for path in channels.glob("orch-*/hold_pid"):
+        with suppress(OSError):  # another job's, which ends
+            if path.read_text().split()[:1] in [[str(pid)] for pid in agents]:
+                found.append(path.parent)
     return found

@@ -440,3 +440,5 @@ class Hold:
     def _put_back(self) -> None:
         if problem := self.tuning.revert():
             self.node.log(f"tunables could not be reverted: {problem}")
+            if self.tuning.has_changed:
+                self.node.say("revert-failed", problem)

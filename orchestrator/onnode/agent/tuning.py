@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, Optional
 from ..events import number
 from ..regular import read_bytes
 from ..system import lines
-from ..waiting import Failed, Partner, Waiting
+from ..waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
 
 ANSWER_S = 60
-_TRIES, _SIGNALLED = 3, (129, 130, 143)
+_REVERT_TRIES = 3
+_EVAL_STDIN = 'trap "" TERM INT HUP; eval "$(cat)"'
+"""If cat dies, the script is empty, and bash exits with 0."""
 _HEADER = b"knob\twanted\tbefore\tafter\tresult\tneed\taction\ttime_ms\ttarget\n"
 _PIECE_BYTES = 700
 
@@ -34,6 +36,41 @@ class FoundKnob(NamedTuple):
     need: str
     mode: str
     word: str
+
+
+class _Row(NamedTuple):
+    """One row of an apply or a revert. `word`: ok, failed, unsupported; complete for the last one."""
+
+    name: str
+    wanted: str
+    before: str
+    after: str
+    word: str
+    need: str
+
+    @property
+    def mismatch(self) -> str:
+        return f"{self.name} wanted {self.wanted}, found {self.after}"
+
+    @property
+    def is_lacking(self) -> bool:
+        return (self.word, self.need) == ("unsupported", "required")
+
+
+class _Reply(NamedTuple):
+    """Exit status and rows of the script. `problem`: why it did not get to its end, "" if it did."""
+
+    status: int
+    rows: list[_Row]
+    problem: str
+
+    @property
+    def failed(self) -> list[_Row]:
+        return [row for row in self.rows if row.word == "failed"]
+
+    @property
+    def is_complete(self) -> bool:
+        return any(row.word == "complete" for row in self.rows)
 
 
 Answer = Optional[list[FoundKnob]]
@@ -63,6 +100,8 @@ class Tuning:
     def __init__(self, node: Node, waiting: Waiting) -> None:
         self._node, self._waiting = node, waiting
         self.on = node.settings.runtime_tunables == 1
+        self.has_changed = False
+        """The script may have changed a setting of this host."""
         self._script = str(node.bundle / "runtime_tunables.sh")
         self._content = b""
         self._roots = {"ORCH_TUNABLES_ROOT": node.root}
@@ -79,19 +118,58 @@ class Tuning:
 
     def apply(self) -> str:
         """Set the knobs; return what is worth a note. Raises Failed when a required one does not hold."""
-        problem, note = self._change("apply")
-        if problem:
+        if not self.on:
+            return ""
+        reply = self._call("apply")
+        self.has_changed = reply.status > 128 or bool(reply.rows)
+        required = [row.mismatch for row in reply.failed if row.need == "required"]
+        if reply.problem or required:
+            problem = "; ".join(filter(None, [reply.problem, *required]))
             raise Failed("tunables", f"tunables: {problem}")
-        return note
+        notes = [row.mismatch for row in reply.failed]
+        notes += [f"{row.name} unsupported on this host" for row in reply.rows if row.is_lacking]
+        return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
         """Put back what was there; return what could not be."""
-        return self._change("revert")[0]
+        problem = ""
+        for _ in range(_REVERT_TRIES if self.on else 0):
+            reply = self._call("revert")
+            if reply.is_complete:
+                return ""
+            mismatches = dict.fromkeys(row.mismatch for row in reply.failed)
+            problem = "; ".join(mismatches) or reply.problem
+        return shortened(problem, 800)
 
-    def _change(self, action: str) -> tuple[str, str]:
-        """Have the script do it; return what is wrong, and what is worth a note."""
-        if not self.on:
-            return "", ""
+    def _call(self, action: str) -> _Reply:
+        """Run the script. Signals to the whole job do not cut it off; the agent acts on them."""
+        # What root runs comes from here, as it was verified: root may not see the storage, and others
+        # may write on it.
+        try:
+            script = self._verified()
+        except OSError as error:
+            return _Reply(CANNOT_START, [], f"{self._script}: {error.strerror}")
+        with self._node.open_log() as errors:
+            status, output = self._waiting.call(
+                self._argv(action), patient=True, shielded=True, errors=errors, given=script
+            )
+        self._keep(output)
+        text = output.decode("utf-8", "replace")
+        cells = [(line.split("\t") + [""] * 6)[:6] for line in text.splitlines()]
+        rows = [_Row(*row) for row in cells if row[4]]
+        done = _Reply(status, rows, "")
+        return done if done.is_complete else done._replace(problem=self._problem(status, text))
+
+    def _problem(self, status: int, text: str) -> str:
+        """Return why the script did not get to its end."""
+        if status == CANNOT_START:
+            return text
+        if status > 128:
+            return f"its script was ended by signal {status - 128}"
+        unclear = f"its script ended with {status} before it was complete"
+        return (self._node.last_words() or unclear) if status else unclear
+
+    def _argv(self, action: str) -> list[str]:
         end = number(os.environ.get("SLURM_JOB_END_TIME", ""))
         owner = {
             "ORCH_OWNER_PID": os.getpid(),
@@ -100,42 +178,9 @@ class Tuning:
             "ORCH_LEASE_S": self._node.settings.orch_lease_s,
             **self._roots,
         }
-        words = [f"{name}={value}" for name, value in owner.items()]
-        # What root runs comes from here, as it was verified: root may not see the storage, and others may write on it.
-        try:
-            script = self._verified()
-        except OSError as error:
-            return f"{self._script}: {error.strerror}", ""
-        argv = [
-            *self._node.settings.sudo,
-            "env",
-            *words,
-            "bash",
-            "-c",
-            'eval "$(cat)"',
-            self._script,
-            action,
-            self._node.owner,
-        ]
-        with self._node.open_log() as errors:
-            for _ in range(_TRIES):
-                status, told = self._waiting.call(argv, patient=True, errors=errors, given=script)
-                # A TERM to the whole job can end it before it has begun to ignore that; nothing was done then.
-                if action == "apply" or status not in _SIGNALLED:
-                    break
-        self._keep(told)
-        text = told.decode("utf-8", "replace")
-        problems, notes = list[str](), list[str]()
-        if status >= 2:
-            problems.append(self._node.last_words() or text or f"it ended with {status}")
-        for row in text.splitlines():
-            name, wanted, _, after, word, need = (row.split("\t") + [""] * 6)[:6]
-            if word == "failed":
-                wrong = action == "revert" or need == "required"
-                (problems if wrong else notes).append(f"{name} wanted {wanted}, found {after}")
-            elif action == "apply" and word == "unsupported" and need == "required":
-                notes.append(f"{name} unsupported on this host")
-        return "; ".join(problems), shortened("; ".join(notes), 800)
+        variables = [f"{name}={value}" for name, value in owner.items()]
+        shell = ["bash", "-c", _EVAL_STDIN, self._script, action, self._node.owner]
+        return [*self._node.settings.sudo, "env", *variables, *shell]
 
     def _verified(self) -> bytes:
         """Return the script, once it is the one that the loop has verified. Raises OSError."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -17,8 +18,9 @@ from .. import ledger, records, sharing
 from ..events import number
 from ..files import Files
 from ..layout import Layout
-from ..lease import HeldError, Lease
+from ..lease import HeldError, Lease, server_now
 from ..mllog_tail import last_status
+from ..policy.lease import STALE_S
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..seeds import draw_root, largest_root, seed_of
 from ..settings import Settings
@@ -28,6 +30,7 @@ from .host import BatchHost
 from .nodes import Flow, Nodes
 
 NO_ROOM = "disk full, quota, or the folder is gone"
+_OF_LOCKS = re.compile(r"\.(?:clock\.|.*\.lock\.(?:new\.|of-))")
 
 
 class FolderError(Exception):
@@ -217,6 +220,18 @@ class Folder:
                 for name in self.files.names(folder):
                     if name.startswith(".") and ".tmp." in name and not name.startswith(".bundle."):
                         self.files.remove(folder / name)
+        with suppress(OSError):
+            self._sweep_locks()
+
+    def _sweep_locks(self) -> None:
+        """Remove from the set's folder the files of processes that were killed while they took a lock. Raises OSError."""
+        root, now = self.layout.root, 0.0
+        for name in self.files.names(root):
+            if _OF_LOCKS.match(name):
+                now = now or server_now(root, self.world)
+                state = self.files.state(root / name)
+                if state is not None and now - state.mtime > STALE_S:  # whoever is alive needs it for milliseconds
+                    self.files.remove(root / name)
 
     def _below(self, folder: Path) -> list[Path]:
         """Return the folders in a folder; none if it cannot be listed."""

@@ -598,3 +598,5 @@ class Group:
                 yield deadline
         step.kill()
         self.step = None
+        for warning in place.revert_problems(self.standing):
+            self.job.warn(warning)

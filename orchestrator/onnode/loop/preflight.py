@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import records
-from ..events import EventLog
+from ..events import EventLog, number
 from ..layout import Layout
 from ..policy.place import lost_reason
 from ..policy.said import Check
@@ -185,7 +185,8 @@ class Preflight(Work):
 
     def _hear_lines(self, group: Group) -> Flow:
         """Take in what the nodes said to somebody else, from standard input."""
-        group.step_started_ms = self.world.wall_ms()
+        # This process may start after the nodes have answered.
+        group.step_started_ms = number(self.environment.get("ORCH_ASKED_MS", "")) or self.world.wall_ms()
         lines = Lines(self.reactor, sys.stdin.fileno(), group.take)
         while lines.open and not self.ending:
             yield self.world.now() + 60

@@ -84,6 +84,9 @@ def _fold(standing: Standing, event: Event) -> None:
     """Fold what the loop decided or saw, or what Slurm says."""
     word, node = event.word, event.node
     if word == "begin":
+        vars(standing).update(
+            vars(Standing())
+        )  # Slurm may have started the job again: its event file has two lives then
         standing.allocated, need = tuple(event.names("allocated")), event.data().get("need")
         standing.need = need if isinstance(need, int) else 0
         standing.ranks = [""] * standing.need
@@ -225,6 +228,22 @@ def tell_failed(standing: Standing, nodes: Sequence[str]) -> str:
             words = f"node {node} (rank {rank_of[node]})" if node in rank_of else f"node {node}"
             told.setdefault(standing.failed[node][1], []).append(words)
     return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in told.items())
+
+
+def revert_problems(standing: Standing) -> list[str]:
+    """Return a warning for each reason why host settings were not reverted.
+
+    It names the nodes, and the command that reverts the settings.
+    """
+    nodes: dict[str, list[str]] = {}
+    for node, report in standing.reports.items():
+        if report.revert_problem:
+            nodes.setdefault(report.revert_problem, []).append(node)
+    return [
+        f"node {', '.join(names)}: host settings were not reverted: {reason}; "
+        f"to revert them: orchestrator tune revert --nodes {','.join(names)} --sudo"
+        for reason, names in nodes.items()
+    ]
 
 
 def as_json(placement: Placement) -> dict[str, Any]:

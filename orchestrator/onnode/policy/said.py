@@ -78,6 +78,8 @@ class NodeReport:
     """Its IPv4 address, where that is asked for."""
     clock_off_ms: int = 0
     unseen: bool = False
+    revert_problem: str = ""
+    """Why it did not revert its host settings, "" otherwise."""
     words: set[str] = field(default_factory=set)
 
     def take(self, word: str, detail: str) -> None:
@@ -110,6 +112,8 @@ class NodeReport:
             self.clock_off_ms = self.clock_off_ms if off is None else off
         elif word == "unseen":
             self.unseen = True
+        elif word == "revert-failed":
+            self.revert_problem = line(detail) or "no reason given"
 
     def again(self) -> None:
         """Forget everything but the bandwidth, which is measured once."""

@@ -1,0 +1,199 @@
+"""sbatch on a simulated cluster: options, #SBATCH lines, and the job that they ask for."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.nodes.names import expand_all, fold
+from orchestrator.scheduler.slurm_nodes import minutes_of
+from orchestrator.simulation.slurm_call import (
+    Call,
+    Options,
+    Rejected,
+    Reply,
+    Unsupported,
+    listed,
+    parsed,
+    signal_number,
+)
+from orchestrator.simulation.slurm_controller import Controller
+from orchestrator.simulation.slurm_job import SimJob
+from orchestrator.simulation.slurm_words import moment
+
+SBATCH = {
+    "account": 1, "begin": 1, "chdir": 1, "comment": 1, "constraint": 1, "cpus-per-task": 1, "dependency": 1,
+    "exclude": 1, "exclusive": 0, "export": 1, "gpus-per-node": 1, "gres": 1, "hold": 0, "job-name": 1, "mem": 1,
+    "no-kill": 0, "no-requeue": 0, "nodelist": 1, "nodes": 1, "ntasks": 1, "ntasks-per-node": 1, "open-mode": 1,
+    "output": 1, "parsable": 0, "partition": 1, "qos": 1, "requeue": 0, "reservation": 1, "signal": 1,
+    "test-only": 0, "time": 1,
+}  # fmt: skip
+"""Options and whether they have a value."""
+
+
+def sbatch(cluster: Controller, call: Call) -> Reply:
+    options, operands = parsed("sbatch", call.argv[1:], SBATCH, mixed=False)
+    if not operands:
+        raise Unsupported("sbatch reads no script from its standard input here")
+    script = Path(call.cwd, operands[0])
+    try:
+        text = call.read(call.host, script)
+    except OSError:
+        raise Rejected(1, f"sbatch: error: Unable to open file {operands[0]}\n") from None
+    given, _ = parsed("sbatch", script_options(text), SBATCH)
+    for name in ("requeue", "no-requeue"):
+        if name in options:
+            given = {key: value for key, value in given.items() if not key.endswith("requeue")}
+    job = wanted_job(cluster, call, given | options, script)
+    job.script, job.text, job.argv = script, text, (str(script), *operands[1:])
+    if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
+        raise Rejected(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n")
+    if not _available(cluster, job):
+        cluster.reject(job)
+        raise Rejected(1, "sbatch: error: Batch job submission failed: Requested node configuration is not available\n")
+    if "test-only" in options:
+        return _tested(cluster, job)
+    cluster.submit(job)
+    return Reply(0, f"{job.id}\n" if "parsable" in options else f"Submitted batch job {job.id}\n")
+
+
+def script_options(text: str) -> list[str]:
+    """Return the words of the #SBATCH lines above the first command."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#SBATCH"):
+            found += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+        elif line.strip() and not line.startswith("#"):
+            break
+    return found
+
+
+def wanted_job(cluster: Controller, call: Call, options: Options, script: Path) -> SimJob:
+    """Return the job that is asked for. Raises Rejected."""
+    _refuse_unknown_names(cluster, options)
+    job_id, workdir = str(cluster.next_id), str(Path(call.cwd, options.get("chdir", "")))
+    job = SimJob(job_id, options.get("job-name", script.name), user=call.user, uid=call.uid, host=call.host)
+    job.env, job.workdir, job.submit_dir = _exported(call, options.get("export", "ALL")), workdir, call.cwd
+    job.output = str(Path(workdir, _expanded(options.get("output", "slurm-%j.out"), job)))
+    job.append = options.get("open-mode", "") in ("a", "append")
+    job.partition, job.nodes_wanted = cluster.partition, _count(options.get("nodes", "1"))
+    job.time_limit_s = _limit(options["time"]) if "time" in options else cluster.default_time_s
+    job.exclude, job.nodelist = _nodes(options.get("exclude", "")), _nodes(options.get("nodelist", ""))
+    job.nodes_wanted = max(job.nodes_wanted, len(job.nodelist))
+    job.dependency = _dependency(options.get("dependency", ""))
+    job.begin_ms = _begin(options.get("begin", ""), cluster.engine.wall_ms)
+    job.no_kill = "no-kill" in options
+    job.requeue = "no-requeue" not in options
+    job.warning = _warning(options["signal"]) if "signal" in options else None
+    job.held = "JobHeldUser" if "hold" in options else ""
+    return job
+
+
+def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
+    partition = options.get("partition", cluster.partition)
+    if cluster.partition not in listed(partition):
+        raise Rejected(
+            1,
+            f"sbatch: error: invalid partition specified: {partition}\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+        )
+    for name, problem in {
+        "reservation": "Requested reservation is invalid",
+        "constraint": "Invalid feature specification",
+    }.items():
+        if name in options:
+            raise Rejected(1, f"sbatch: error: Batch job submission failed: {problem}\n")
+
+
+def _available(cluster: Controller, job: SimJob) -> bool:
+    """Whether the cluster could ever start the job. One for more nodes than there are waits all the same."""
+    usable = cluster.usable(job)
+    enough = job.nodes_wanted <= len(usable) or job.nodes_wanted > len(cluster.nodes)
+    return enough and set(job.nodelist) <= set(usable)
+
+
+def _tested(cluster: Controller, job: SimJob) -> Reply:
+    names = fold([*job.nodelist, *(n for n in cluster.usable(job) if n not in job.nodelist)][: job.nodes_wanted])
+    when = moment(max(job.begin_ms, cluster.engine.wall_ms), {}, "")
+    cores = f"using {16 * job.nodes_wanted} processors on nodes {names} in partition {job.partition}"
+    return Reply(0, "", f"sbatch: Job {job.id} to start at {when} {cores}\n")
+
+
+def _exported(call: Call, export: str) -> dict[str, str]:
+    """Return the environment of the submission as --export wants it: ALL, NONE, NAME and NAME=VALUE."""
+    chosen = listed(export)
+    env = dict(call.env) if "ALL" in chosen else {"SLURM_GET_USER_ENV": "1"} if chosen == ["NONE"] else {}
+    for name, equals, value in (word.partition("=") for word in chosen if word not in ("ALL", "NONE")):
+        if equals or name in call.env:
+            env[name] = value if equals else call.env[name]
+    return env
+
+
+def _expanded(output: str, job: SimJob) -> str:
+    signs = {"%": "%", "j": job.id, "x": job.name, "u": job.user}
+    return re.sub("%(.)", lambda match: signs.get(match[1], match[0]), output)
+
+
+def _count(text: str) -> int:
+    if re.fullmatch("[0-9]+-[0-9]+", text):
+        raise Unsupported(f"sbatch --nodes={text}")
+    if not text.isdecimal():
+        raise Rejected(255, f'sbatch: error: "{text}" is not a valid node count\n')
+    return int(text)
+
+
+def _limit(text: str) -> float | None:
+    try:
+        minutes = minutes_of(text)
+    except ValueError:
+        raise Rejected(255, "sbatch: error: Invalid --time specification\n") from None
+    return 60.0 * minutes if minutes else None
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(expand_all([text]))
+    except UsageError:
+        raise Rejected(1, "sbatch: error: Batch job submission failed: Invalid node name specified\n") from None
+
+
+def _dependency(text: str) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for kind, *jobs in (word.split(":") for word in listed(text)):
+        if "?" in text or kind == "singleton":
+            raise Unsupported(f"sbatch --dependency={text}")
+        if kind not in ("after", "afterany", "afterok", "afternotok") or not all(job.isdecimal() for job in jobs):
+            raise Rejected(1, "sbatch: error: Batch job submission failed: Job dependency problem\n")
+        found += [(kind, job) for job in jobs]
+    return tuple(found)
+
+
+def _begin(text: str, now_ms: int) -> int:
+    """Return the time of --begin: `now+2hours`, `2030-01-31T08:00`, `22:00` (of the cluster's time, UTC)."""
+    if not text or text == "now":
+        return 0
+    units = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+    if (later := re.fullmatch(r"now\+([0-9]+)([a-z]*?)s?", text)) and later[2] in units:
+        return now_ms + 1000 * int(later[1]) * units[later[2]]
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    try:
+        if re.fullmatch("[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+            at = datetime.fromisoformat(f"{now:%Y-%m-%d}T{text.zfill(5)}")
+        else:
+            at = datetime.fromisoformat(text)
+    except ValueError:
+        err = f"Invalid time specification (pos=0): {text}\nsbatch: error: Invalid --begin specification\n"
+        raise Rejected(255, err) from None
+    ms = int(at.replace(tzinfo=UTC).timestamp() * 1000)
+    return ms if ms > now_ms or "-" in text else ms + 86_400_000
+
+
+def _warning(text: str) -> tuple[bool, int, float]:
+    match = re.fullmatch("(?:([BR]+):)?([A-Z0-9]+)(?:@([0-9]{1,5}))?", text)
+    number = signal_number(match[2]) if match else 0
+    if match is None or not number:
+        raise Rejected(255, "sbatch: error: Invalid --signal specification\n")
+    return "B" in (match[1] or ""), number, float(match[3] or 60)

@@ -1,0 +1,202 @@
+"""The losses of a crash: unsynced contents, and names in unsynced folders.
+
+A server that acknowledges before its disk has the data (an NFS export with `async`) loses both; a
+host loses only its unsent writes. All of this is off until Server.remember or delay_contents.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.onnode.files import PathLike
+from orchestrator.simulation.engine import Engine
+
+WRITE_BACK_S = 30.0
+"""The kernel writes older data by itself (vm.dirty_expire_centisecs)."""
+
+Key = tuple[int, int]
+"""Device and inode."""
+
+
+@dataclass
+class Unsynced:
+    """A file with unsynced content: other hosts see `shown` bytes, `safe` bytes survive a crash."""
+
+    host: str
+    shown: int
+    shown_at: float
+    safe: int
+    safe_at: float
+    open: bool = True
+
+
+class Contents:
+    """The unsynced contents; other hosts see them `lag_s` seconds after the write."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.lag_s = 0.0
+        self._files: dict[Key, Unsynced] = {}
+
+    def wrote(self, about: os.stat_result, host: str) -> None:
+        """Note that `host` writes to a file, whose state before is `about`."""
+        key, now, size = (about.st_dev, about.st_ino), self._engine.now, about.st_size
+        found = self._files.get(key)
+        if found is None or found.host != host:
+            self._files[key] = Unsynced(host, size, now, size, now)
+            return
+        found.open = True
+        if now >= found.shown_at + self.lag_s:
+            found.shown, found.shown_at = size, now
+        if now >= found.safe_at + WRITE_BACK_S:
+            found.safe, found.safe_at = size, now
+        found.shown, found.safe = min(found.shown, size), min(found.safe, size)
+
+    def synced(self, about: os.stat_result, host: str) -> None:
+        """Note that a file is on the disk, as far as `host` wrote it."""
+        found = self._files.get((about.st_dev, about.st_ino))
+        if found is not None and found.host == host:
+            del self._files[about.st_dev, about.st_ino]
+
+    def closed(self, about: os.stat_result, host: str) -> None:
+        """Note that `host` has sent its content to the server."""
+        found = self._files.get((about.st_dev, about.st_ino))
+        if found is not None and found.host == host:
+            found.open = False
+
+    def made(self, about: os.stat_result) -> None:
+        """Forget an earlier file with the inode number of a new file."""
+        self._files.pop((about.st_dev, about.st_ino), None)
+
+    def shown(self, about: os.stat_result, host: str) -> int:
+        """Return how many bytes of a file `host` sees."""
+        found = self._files.get((about.st_dev, about.st_ino))
+        if found is None or found.host == host or self._engine.now >= found.shown_at + self.lag_s:
+            return about.st_size
+        return min(found.shown, about.st_size)
+
+    def lose(self, root: Path, lost_s: float, host: str = "") -> None:
+        """Cut off the writes of the last `lost_s` seconds, of all files or of those open on `host`."""
+        now, chance = self._engine.now, self._engine.random
+        hit = {
+            key: found.safe
+            for key, found in self._files.items()
+            if now - found.safe_at < lost_s and (not host or (found.host == host and found.open))
+        }
+        for path in sorted(root.rglob("*")):
+            about = path.lstat()
+            safe = hit.pop((about.st_dev, about.st_ino), None)
+            if safe is not None and safe < about.st_size:
+                os.truncate(path, chance.choice((safe, chance.randint(safe, about.st_size))))
+                os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+        others = {key: found for key, found in self._files.items() if host and found.host != host}
+        self._files = others
+
+
+@dataclass(frozen=True)
+class Change:
+    """An unsynced change of names. `undo` reverts it; `stash` is the file that lost its name."""
+
+    at: float
+    folders: tuple[str, ...]
+    undo: Callable[[], object]
+    stash: Path | None = None
+
+
+class Journal:
+    """The changes of names of the last seconds, as far as their folders were not synced."""
+
+    def __init__(self, engine: Engine, stash: Path, touched: Callable[[str, bool], None]) -> None:
+        """`stash` is a folder for removed files; `touched` is called for each folder that a crash
+        changes (False) or makes (True)."""
+        self._engine, self._stash, self._touched = engine, stash, touched
+        self._changes: deque[Change] = deque()
+        self._count = 0
+
+    def made(self, path: PathLike) -> None:
+        """Note a new name: of a file, a link or a folder."""
+        self._add((path,), lambda: _drop(path))
+
+    def removed(self, path: PathLike, kept: Path | None) -> None:
+        """Note that a name is gone: of a file that was kept, or of a folder."""
+
+        def undo() -> None:
+            if kept:
+                os.replace(kept, path)
+            else:
+                os.mkdir(path)
+                self._touched(os.fspath(path), True)
+
+        self._add((path,), undo, kept)
+
+    def renamed(self, source: PathLike, target: PathLike, kept: Path | None) -> None:
+        """Note that a name has taken the place of a file that was kept, or of none."""
+
+        def undo() -> None:
+            os.replace(target, source)
+            if kept:
+                os.replace(kept, target)
+
+        self._add((source, target), undo, kept)
+
+    def keep(self, path: PathLike) -> Path | None:
+        """Link a file into the stash and return its path; None for a folder or a missing file."""
+        self._stash.mkdir(exist_ok=True)
+        self._count += 1
+        kept = self._stash / str(self._count)
+        try:
+            os.link(path, kept, follow_symlinks=False)
+        except OSError:
+            return None
+        return kept
+
+    def synced(self, folder: PathLike) -> None:
+        """Note that the names in a folder are on the disk."""
+        name, kept = os.fspath(folder), deque[Change]()
+        for change in self._changes:
+            if name in change.folders:
+                self._forget(change)
+            else:
+                kept.append(change)
+        self._changes = kept
+
+    def lose(self, lost_s: float) -> None:
+        """Undo the changes of the last `lost_s` seconds."""
+        while self._changes and self._changes[-1].at > self._engine.now - lost_s:
+            change = self._changes.pop()
+            with suppress(OSError):  # the folder of the other name was synced, or is lost
+                change.undo()
+            for folder in change.folders:
+                self._touched(folder, False)
+        self.close()
+
+    def close(self) -> None:
+        """Forget all changes."""
+        self._changes.clear()
+        shutil.rmtree(self._stash, ignore_errors=True)
+
+    def _add(self, paths: tuple[PathLike, ...], undo: Callable[[], object], kept: Path | None = None) -> None:
+        now = self._engine.now
+        self._changes.append(Change(now, tuple(os.path.dirname(path) for path in paths), undo, kept))
+        while self._changes[0].at < now - WRITE_BACK_S:
+            self._forget(self._changes.popleft())
+
+    def _forget(self, change: Change) -> None:
+        if change.stash:
+            change.stash.unlink(missing_ok=True)
+
+
+def _drop(path: PathLike) -> None:
+    """Remove a name that was lost, with everything below it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        for name in os.listdir(path):
+            _drop(os.path.join(path, name))
+        os.rmdir(path)
+    else:
+        os.unlink(path)

@@ -1,0 +1,140 @@
+"""The file server of a simulated world: its clock, numbers and faults, and the caches of its hosts."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+from orchestrator.onnode.files import PathLike
+from orchestrator.simulation.engine import Engine
+from orchestrator.simulation.storage_crash import Contents, Journal
+from orchestrator.simulation.storage_faults import Faults
+from orchestrator.simulation.storage_views import Caching, HostView
+
+
+class Server:
+    """The file server. `root` has its content; `faults` and `clock_s` may change at any time."""
+
+    def __init__(self, engine: Engine, root: Path) -> None:
+        self.engine, self.root = engine, root
+        self.faults = Faults(engine, str(root))
+        self.caching = Caching()
+        self.contents: Contents | None = None
+        self.journal: Journal | None = None
+        self.plain = True
+        """Every host sees the true state."""
+        self.clock_s = 0.0
+        """How far the server's clock is ahead of the true time."""
+        self._salt = engine.seed & 0xFFFFFFFF
+        self._views: dict[str, HostView] = {}
+        self._names = 0
+        self._inodes: dict[tuple[int, int], int] = {}
+        self._count = 0
+
+    # ---- how late hosts see changes, and crashes ----
+
+    def cache(self, most_s: float, least_s: float = 3.0, *, listings: bool = True) -> None:
+        """Have hosts keep names and attributes for `least_s` to `most_s` seconds; 0: no caches.
+
+        These are acregmin and acregmax of nfs(5). With `listings`, folders are listed from the cache,
+        too; without, a listing asks the server, as Linux does unless mounted with `nocto`.
+        """
+        caching = self.caching
+        caching.least_s, caching.most_s, caching.listings, caching.on = (
+            min(least_s, most_s),
+            most_s,
+            listings,
+            most_s > 0.0,
+        )
+        for view in self._views.values():
+            view.clear()
+        self._switched()
+
+    def delay_contents(self, lag_s: float) -> None:
+        """Have other hosts see unsynced contents `lag_s` seconds after the write, names at once."""
+        self.contents = self.contents or Contents(self.engine)
+        self.contents.lag_s = lag_s
+        self._switched()
+
+    def remember(self) -> None:
+        """Note from now on the changes that a crash can lose."""
+        self.delay_contents(self.contents.lag_s if self.contents else 0.0)
+        stash = self.root.with_name(f"{self.root.name}.lost")
+        self.journal = self.journal or Journal(self.engine, stash, self._touched)
+
+    def crash(self, lost_s: float = 10.0) -> None:
+        """Lose unsynced names and contents of up to the last `lost_s` seconds; answer again at once.
+
+        Changes before `remember` are safe. Raises RuntimeError without it.
+        """
+        if self.journal is None or self.contents is None:
+            raise RuntimeError("Server.remember() has to come before a crash")
+        lost_s = self.engine.between(0.0, lost_s)
+        self.contents.lose(self.root, lost_s)
+        self.journal.lose(lost_s)
+
+    def lose_host(self, host: str, lost_s: float = 30.0) -> None:
+        """Lose the unsent writes of a host that crashed, and its cache."""
+        if self.contents is not None:
+            self.contents.lose(self.root, self.engine.between(0.0, lost_s), host)
+        if host in self._views:
+            self._views[host].clear()
+
+    def close(self) -> None:
+        """Remove the files that were kept for a crash."""
+        if self.journal is not None:
+            self.journal.close()
+
+    def view(self, host: str) -> HostView:
+        """Return the cache of a host."""
+        if host not in self._views:
+            self._views[host] = HostView(self.engine, str(self.root), self.caching, self.inode)
+        return self._views[host]
+
+    def _switched(self) -> None:
+        self.plain = not self.caching.on and self.contents is None
+
+    def _touched(self, folder: str, new: bool) -> None:
+        if new:
+            self.made(os.stat(folder))
+        self.stamp(folder)
+
+    # ---- times, numbers, order ----
+
+    def now_ns(self) -> int:
+        """Return Unix nanoseconds by the server's clock."""
+        return self.engine.start_ms * 1_000_000 + int((self.engine.now + self.clock_s) * 1e9)
+
+    def stamp(self, file: PathLike | int) -> None:
+        """Give a file or folder the time of now, if there is one."""
+        now = self.now_ns()
+        try:
+            os.utime(file, ns=(now, now))
+        except FileNotFoundError:
+            pass
+
+    def made(self, about: os.stat_result) -> None:
+        """Number a file or folder that was just made."""
+        self._count += 1
+        self._inodes[about.st_dev, about.st_ino] = self._count
+        if self.contents is not None:
+            self.contents.made(about)
+
+    def inode(self, about: os.stat_result) -> int:
+        """Return the server's number of a file or folder."""
+        key = about.st_dev, about.st_ino
+        if key not in self._inodes:
+            self.made(about)
+        return self._inodes[key]
+
+    def next_name(self) -> int:
+        """Return a number for a temporary name."""
+        self._names += 1
+        return self._names
+
+    def listing(self, folder: PathLike) -> list[str]:
+        """Return the names in a folder in the order of their hashes, as ext4 does."""
+        names = os.listdir(folder)
+        names.sort(key=lambda name: (zlib.crc32(os.fsencode(name), self._salt), name))
+        return names

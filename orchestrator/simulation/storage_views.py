@@ -1,0 +1,170 @@
+"""The cache of a host in front of the file server: names, attributes and listings, as in an NFS client.
+
+A reply of the server is kept for a random time. Until then the host sees no change of another host;
+it sees its own changes at once. Opening a file asks the server (close-to-open), unless the host
+remembers its name as missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.onnode.files import PathLike
+from orchestrator.simulation.engine import Engine
+from orchestrator.simulation.storage_faults import Kind, fail
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The server's reply about a name. `about` follows links; None comes with an `error`."""
+
+    named: bool
+    about: os.stat_result | None
+    until: float
+    error: int = errno.ENOENT
+
+
+@dataclass
+class Caching:
+    """How long hosts keep a reply, in seconds; `listings`: replies to listings, too."""
+
+    least_s: float = 0.0
+    most_s: float = 0.0
+    listings: bool = True
+    on: bool = False
+
+
+class HostView:
+    """The cache of a host."""
+
+    def __init__(self, engine: Engine, root: str, caching: Caching, number: Callable[[os.stat_result], int]) -> None:
+        """`number` gives the server's number of a file."""
+        self._engine, self._root, self._caching, self._number = engine, root, caching, number
+        self._seen: dict[str, Seen] = {}
+        self._names: dict[int, set[str]] = {}
+        """The names of an inode: a write under one name is seen under all."""
+        self._lists: dict[str, tuple[list[str], float]] = {}
+        self._ends: dict[str, tuple[int, float]] = {}
+
+    def clear(self) -> None:
+        """Forget everything, as at a mount."""
+        self._seen.clear()
+        self._names.clear()
+        self._lists.clear()
+        self._ends.clear()
+
+    def _until(self) -> float:
+        return self._engine.now + self._engine.between(self._caching.least_s, self._caching.most_s)
+
+    # ---- reading ----
+
+    def look(self, path: PathLike) -> Seen:
+        """Return the cached reply about a path, or ask the server."""
+        for name in (os.fspath(path), _target(path)):
+            seen = self._seen.get(name)
+            if seen is not None and self._engine.now < seen.until:
+                return seen
+        return self._missing_folder(name) or self.ask(name)
+
+    def ask(self, path: PathLike) -> Seen:
+        """Ask the server about a path, and keep the reply."""
+        name = _target(path)
+        try:
+            seen = Seen(True, os.stat(name), self._until())
+        except OSError as problem:
+            seen = Seen(os.path.lexists(name), None, self._until(), problem.errno or errno.EIO)
+        if seen.about or not seen.named:  # the target of a broken link may be made here
+            self._seen[name] = seen
+        if seen.about:
+            self._names.setdefault(self._number(seen.about), set()).add(name)
+        return seen
+
+    def names(self, folder: PathLike, ask: Callable[[PathLike], list[str]]) -> list[str]:
+        """Return the names in a folder that the host sees; `ask` asks the server. Raises OSError."""
+        name = _target(folder)
+        kept, until = self._lists.get(name, ([], 0.0))
+        if self._engine.now < until and self._caching.listings:
+            return list(kept)
+        self.find(folder)
+        listing = ask(folder)
+        self._lists[name] = (listing, self._until())
+        there, prefix = set(listing), f"{name}{os.sep}"
+        for path in [path for path in self._seen if path.startswith(prefix)]:
+            inside = path[len(prefix) :]
+            if os.sep not in inside and (inside in there) != self._seen[path].named:
+                del self._seen[path]  # a listing corrects remembered names
+        return list(listing)
+
+    def _missing_folder(self, name: str) -> Seen | None:
+        """Return the cached reply about a folder above `name` that the host takes for missing."""
+        folder = os.path.dirname(name)
+        while len(folder) > len(self._root):
+            seen = self._seen.get(folder)
+            if seen is not None and not seen.named and self._engine.now < seen.until:
+                return seen
+            folder = os.path.dirname(folder)
+        return None
+
+    # ---- opening and changing ----
+
+    def find(self, path: PathLike) -> None:
+        """Raise FileNotFoundError if the host remembers a path as missing."""
+        name = os.fspath(path)
+        seen = self._seen.get(name)
+        if seen is None or seen.named or self._engine.now >= seen.until:
+            seen = self._missing_folder(name)
+        if seen is not None:
+            fail(seen.error, path)
+
+    def enter(self, path: PathLike, kind: Kind) -> None:
+        """Raise FileNotFoundError if the host does not even ask its server to change `path`."""
+        if kind == "alter":
+            self.find(path)
+        elif kind != "read":
+            if missing := self._missing_folder(os.fspath(path)):
+                fail(missing.error, path)
+            self._seen.pop(os.fspath(path), None)
+
+    def wrote(self, path: PathLike, about: os.stat_result) -> None:
+        """Note that this host changed the content or the time of a file."""
+        self._seen.pop(os.fspath(path), None)
+        for name in self._names.pop(self._number(about), ()):
+            self._seen.pop(name, None)
+
+    def changed(self, path: PathLike) -> None:
+        """Note that this host made or removed a name."""
+        for place in {os.fspath(path), _target(path)}:
+            folder = os.path.dirname(place)
+            for gone in (folder, place):
+                self._seen.pop(gone, None)
+                self._lists.pop(gone, None)
+            self._ends.pop(place, None)
+            for known in (self._seen, self._lists):
+                for inside in [path for path in known if path.startswith(place + os.sep)]:
+                    del known[inside]
+
+    # ---- appending ----
+
+    def end(self, path: PathLike, size: int, *, opened: bool = False) -> int:
+        """Return the end of a file of `size` as the host sees it: NFS clients count it by themselves."""
+        name = os.fspath(path)
+        known, until = self._ends.get(name, (size, 0.0))
+        if opened or self._engine.now >= until:
+            known, until = size, self._until()
+        self._ends[name] = known, until
+        return known
+
+    def appended(self, path: PathLike, end: int) -> None:
+        """Note where a file ends after this host wrote to it."""
+        name = os.fspath(path)
+        _, until = self._ends.get(name, (0, self._until()))
+        self._ends[name] = end, until
+
+
+def _target(path: PathLike) -> str:
+    """Return the target of a link: the cache is about files."""
+    name = os.fspath(path)
+    return os.path.realpath(name) if os.path.islink(name) and os.path.exists(name) else name

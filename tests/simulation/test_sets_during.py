@@ -1,0 +1,234 @@
+"""While a run goes on: it hangs, the storage is full or away for a while, the time limit comes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+import signal
+
+import pytest
+from run_sets import Set
+from worlds import Ends, Me, Sets, World, hangs
+
+from orchestrator.onnode.policy.during import recorded
+from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.nodes import Part
+
+
+def hangs_once(me: Me) -> Ends | None:
+    """The first attempt of run 1 hangs on every node."""
+    return hangs() if me[:2] == (1, 1) else None
+
+
+def hashes(one: Set) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in one.root.glob("runs/*/result_*.txt")}
+
+
+def mllog(key: str) -> bytes:
+    return (
+        b':::MLLOG {"namespace": "", "event_type": "POINT_IN_TIME", "value": null, "time_ms": 1, "key": "%s"'
+        b', "metadata": {"status": "success"}}\n' % key.encode()
+    )
+
+
+# ---- hangs
+
+
+def test_a_run_that_hangs_is_ended_with_evidence_and_the_set_goes_on(sets: Sets) -> None:
+    world = sets.make(hangs_once)
+    assert world.play() == 0
+    one = world.set
+    assert [one.outcomes(run) for run in (1, 2)] == [["infrastructure", "success"], ["success"]]
+    reason = one.attempt(1, 1)["reason"]
+    assert reason.startswith("hung: no output of any node for ")
+    assert "; evidence in runs/1/attempt_1/hang/NODE.txt" in reason
+    assert "asking the nodes what they do" in world.out
+    for node in ("n1", "n2"):
+        assert (one.root / f"runs/1/attempt_1/hang/{node}.txt").read_text()
+    assert [event.data()["reason"] for event in one.events("hung")] == [reason.partition("; evidence")[0]]
+    pulses = [pulse for event in one.events("pulse") if (pulse := recorded(event)) and pulse[0] == "1.1"]
+    assert reason.startswith(pulses[-1][1].verdict)
+
+
+def test_before_run_start_another_limit_counts(sets: Sets) -> None:
+    limits = {"hang_start_seconds": 1800}
+    world = sets.make(lambda me: hangs(after=0.0) if me.attempt == 1 else None, nexp=1, limits=limits)
+    assert world.play() == 0
+    assert "(limit 1800 s: before run_start)" in world.set.attempt(1, 1)["reason"]
+
+
+def prints(*lines: tuple[float, str]) -> Part:
+    """A part that prints MLLOG keys and words at these seconds, and ends well after the last."""
+    return Part(
+        tuple((at, mllog(word) if word.startswith(("run_", "eval_")) else word.encode() + b"\n") for at, word in lines),
+        lines[-1][0] + 1,
+    )
+
+
+def test_a_run_that_evaluates_slowly_goes_on(sets: Sets) -> None:
+    """Its own rhythm counts: pauses longer than what counts without it, and shorter than the multiple of its interval."""
+    slowly = prints((1, "run_start"), (3000, "eval_accuracy"), (7500, "eval_accuracy"), (12000, "run_stop"))
+    world = sets.make(lambda me: slowly, nexp=1, nodes=1, limits={"run_timeout_minutes": 600})
+    assert world.play() == 0
+    assert world.set.outcomes(1) == ["success"]
+
+
+def test_a_line_of_one_node_is_a_sign_of_life(sets: Sets) -> None:
+    silent = prints((1, "run_start"), (8000, "run_stop"))
+    busy = prints(*((at, "step") for at in range(0, 8001, 500)))
+    world = sets.make(lambda me: busy if me.rank else silent, nexp=1, limits={"run_timeout_minutes": 600})
+    assert world.play() == 0
+    assert world.set.outcomes(1) == ["success"]
+
+
+def test_a_hang_after_run_stop_costs_no_result(sets: Sets) -> None:
+    world = sets.make(lambda me: hangs(after=NEVER), nexp=1)
+    assert world.play() == 0
+    assert world.set.outcomes(1) == ["success"]
+    reason = world.set.attempt(1, 1)["reason"]
+    assert "hung: no output of any node" in reason and "after run_stop" in reason
+
+
+def test_the_watchdog_can_be_switched_off(sets: Sets) -> None:
+    world = sets.make(hangs_once, nexp=1, limits={"hang_multiple": 0})
+    assert world.play() == 0
+    assert "no run_stop within 3600 s (run time-out)" in world.set.attempt(1, 1)["reason"]
+    assert world.set.events("hung") == []
+
+
+def test_a_node_whose_processes_are_stopped_stands_out(sets: Sets) -> None:
+    world = sets.make(hangs_once, spares=1).start().running(1)
+    [run] = [run for run in world.jobs.runs() if run.rank == 1]
+    run.doing = "stopped: a process does not run (state T)"
+    assert world.end() == 0
+    reason = world.set.attempt(1, 1)["reason"]
+    assert "node n2 (rank 1) stands out: stopped: a process does not run (state T)" in reason
+    assert world.set.excluded() == [("n2", 1)]
+
+
+def test_a_suspended_job_has_not_hung(sets: Sets) -> None:
+    """The time in which nobody could run is not the run's silence."""
+    world = sets.make(nexp=1).start().running(1)
+    assert world.cluster.suspend(world.last_job)
+    world.wait(86400.0)
+    assert world.cluster.unsuspend(world.last_job)
+    assert world.end() == 0
+    assert world.set.outcomes(1) == ["success"]
+
+
+# ---- storage
+
+
+def stops(world: World, run: int) -> World:
+    """Play until a run has logged its end; its program tidies up for some seconds more."""
+    logs = f"runs/{run}/attempt_*/node_0.log"
+    return world.play_until(lambda: any(b"run_stop" in path.read_bytes() for path in world.log_dir.glob(f"*/{logs}")))
+
+
+@pytest.mark.parametrize("moment", ["in a run", "after run_stop"])
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("the storage is full", "No space left on device"),
+        ("the storage is over quota", "Disk quota exceeded"),
+        ("the storage is read-only", "Read-only file system"),
+        ("the storage is away", "Input/output error"),
+    ],
+)
+def test_the_loop_waits_for_storage(sets: Sets, fault: str, says: str, moment: str) -> None:
+    """No result is lost or changed, and a run that had ended well is not repeated."""
+    world = sets.make(nexp=3).start()
+    world.running(2) if moment == "in a run" else stops(world, 2)
+    before = hashes(world.set)
+    world.fault(f"{fault} for 50 min")
+    assert world.end() == 0
+    one = world.set
+    assert any(says in text for text in one.job["warnings"]), one.job["warnings"]
+    assert f"{says}: gone after" in world.out and "waiting for storage: " in world.out
+    assert one.results() == [1, 2, 3]
+    assert {name: hashes(one)[name] for name in before} == before and len(before) == 1
+    assert [one.outcomes(run)[-1] for run in (1, 2, 3)] == ["success"] * 3
+    assert len(one.attempts(2)) == 1 or moment == "in a run"
+    assert (one.job["state"], one.job["reason"]) == ("complete", "")
+
+
+def test_the_loop_waits_for_a_log_folder_that_is_not_mounted(sets: Sets) -> None:
+    world = sets.make(nexp=3).start()
+    stops(world, 2).server.faults.away(True, errno.ENOENT)
+    world.wait(1800.0).server.faults.none()  # many beats of the lease later
+    assert world.end() == 0
+    assert world.set.results() == [1, 2, 3] and world.set.outcomes(2) == ["success"]
+
+
+@pytest.mark.parametrize("minutes", [0, 5])
+def test_the_wait_for_storage_is_bounded(sets: Sets, minutes: int) -> None:
+    world = sets.make(nexp=4, limits={"storage_wait_minutes": minutes}).start()
+    stops(world, 3).fault("the storage is full for 1 d")
+    assert world.end() == 1
+    assert world.engine.now < 3600.0, "long before there is room again"
+    one = world.set
+    assert world.missing() == [3, 4] and one.results() == [1, 2]
+    assert [path for path in one.root.rglob("*.json") if not path.read_bytes()] == []
+    world.server.faults.none()
+    assert world.play() == 0
+    assert one.results() == [1, 2, 3, 4]
+    assert one.outcomes(1) == one.outcomes(2) == ["success"] and one.outcomes(3)[-1] == "success"
+
+
+def test_a_signal_ends_the_wait_for_storage(sets: Sets) -> None:
+    world = sets.make().start()
+    stops(world, 1).fault("the storage is away for 50 min")
+    world.wait(600.0).signal(signal.SIGTERM)
+    assert world.end() == 1
+    assert world.engine.now < 2400.0, "before the storage is back"
+    world.server.faults.none()
+    assert world.play() == 0
+    # It was a finished run: it is published, not repeated.
+    assert [world.set.outcomes(run) for run in (1, 2)] == [["success"], ["success"]]
+
+
+# ---- deaths that nobody announces
+
+
+@pytest.mark.parametrize("moment", ["launch", "checks", "container", "prepare"])
+def test_an_agent_that_is_killed_is_noticed_at_once(sets: Sets, moment: str) -> None:
+    """There a node may take minutes to answer."""
+    world = sets.make(nexp=1, limits={"container_start_seconds": 600})
+    node = world.machine(2)
+    reached = {
+        "launch": lambda: bool(node.agents),
+        "checks": lambda: any(agent.looked for agent in node.agents),
+        "container": lambda: any(agent.used and agent.looked and agent.checked for agent in node.agents),
+        "prepare": lambda: any(agent.ready for agent in node.agents),
+    }
+    world.start().play_until(reached[moment])
+    killed_at = world.engine.now
+    world.fault("the agent of node 2 is killed")
+    world.play_until(lambda: "silent\tn2" in "".join(path.read_text() for path in world.set.root.glob("events-*.tsv")))
+    assert world.engine.now - killed_at < 30.0
+    world.end()
+    one = world.set
+    assert "n2" in (one.job["reason"] or one.attempt(1, 1)["reason"])
+
+
+# ---- the time limit
+
+
+def test_no_run_begins_that_cannot_end_before_the_time_limit(sets: Sets) -> None:
+    world = sets.make(nexp=3)
+    world.start().running(1, seconds=300.0)
+    world.cluster.shorten(world.last_job, 900.0)
+    assert world.end() == 1
+    one = world.set
+    assert one.results() == [1]
+    assert one.job["state"] == "time_limit"
+    assert re.fullmatch(
+        r"2 of 3 runs are left; a run takes 10 min at least, and the job's time limit leaves \d+; "
+        rf"`orchestrator resume {one.root.name}` does them in another job",
+        one.job["reason"],
+    ), one.job["reason"]
+    assert one.attempts(2) == []
+    assert len(one.events("late")) == 1
+    assert world.play() == 0
+    assert one.results() == [1, 2, 3]

@@ -1,0 +1,243 @@
+"""Sets in a simulated world, for tests: what goes wrong and when, and the set afterwards as a reader sees it.
+
+    world = sets.make(nodes=2, spares=1, nexp=3)
+    world.plan = lambda me: exits(3) if me[:3] == (2, 1, 0) else None     # run 2, attempt 1, rank 0
+    assert world.play() == 0 and world.set.outcomes(2) == ["infrastructure", "success"]
+
+After each test all faults end, the set is resumed until it is complete, and every invariant is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from campaign import violations
+from run_sets import Set
+
+from orchestrator.model import Site, load_entry
+from orchestrator.simulation import faults
+from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.nodes import Machine, Part, TrainingRun
+from orchestrator.simulation.play import Rendered, Simulation, User
+from orchestrator.simulation.slurm import SimJob
+
+RUN_S = 600.0
+LIMIT_S = 30 * 86400.0
+SYSTEM = """kind: system
+name: nodes_%d
+accelerator: cpu
+nodes: %d
+gpus_per_node: 1
+workloads:
+  builtin: {"1.0": {micro_batch: 8, global_batch: %d}}
+"""
+
+
+class Me(NamedTuple):
+    """A node in an attempt."""
+
+    run: int
+    attempt: int
+    rank: int
+    node: str
+
+
+class Ends(NamedTuple):
+    """How a node's part of a training ends: `after` seconds, with `code`, or never (None: it hangs).
+
+    NEVER as `after`: it first prints everything that a good run prints.
+    """
+
+    code: int | None
+    after: float
+    text: str = ""
+
+
+Plan = Callable[[Me], "Ends | Part | None"]
+"""Return how a node's part ends, or the whole part; None: all goes well."""
+
+
+def exits(code: int, text: str = "", *, after: float = 60.0) -> Ends:
+    return Ends(code, after, text)
+
+
+def hangs(*, after: float = 60.0) -> Ends:
+    return Ends(None, after)
+
+
+def well(me: Me) -> None:
+    """The plan of a set in which all goes well."""
+
+
+class World(Simulation):
+    """One set and its cluster; the nodes are n1, n2, ..."""
+
+    def __init__(self, bundle: Rendered, folder: Path, nodes: int, seed: int) -> None:
+        names = [f"n{k}" for k in range(1, nodes + 1)]
+        super().__init__(bundle, folder, seed, names, user=User(resumes=0), run_seconds=RUN_S)
+        self.cluster.min_job_age_s = LIMIT_S  # tests look at jobs that have ended
+        self.plan: Plan = well
+        self.ran: list[tuple[float, Me]] = []
+        """Each part of a training: when it started, in virtual seconds."""
+
+    def _part(self, run: TrainingRun) -> Part:
+        me = Me(run.number, run.attempt, run.rank, run.agent.name)
+        self.ran.append((self.engine.now, me))
+        usual, ends = super()._part(run), self.plan(me)
+        if not isinstance(ends, Ends):
+            return ends or usual
+        lines = tuple(line for line in usual.lines if line[0] <= ends.after)
+        end_s = min(ends.after, usual.seconds)
+        if ends.text:
+            lines += ((end_s, f"{ends.text}\n".encode()),)
+        return Part(lines, NEVER) if ends.code is None else Part(lines, end_s, ends.code)
+
+    # ---- what goes wrong ----
+
+    def fault(self, sentence: str) -> None:
+        """Plant a fault such as `node 3 dies in run 2`, or have one without a time happen now."""
+        if " in run " in sentence or " at " in sentence:
+            faults.plant(self, faults.parse(sentence))
+        else:
+            fault = faults.parse(f"{sentence} at 0 s")
+            faults.happen(self, fault)
+
+    def machine(self, number: int) -> Machine:
+        return self.machines[f"n{number}"]
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the loop alone, as scancel --batch and `orchestrator cancel` do."""
+        self.jobs.signal(self.last_job, number, batch_only=True)
+
+    def kill_job(self) -> None:
+        """SIGKILL to the loop and to all that it started, and Slurm ends the job."""
+        self.jobs.kill(self.last_job)
+
+    # ---- to its end ----
+
+    @property
+    def last_job(self) -> SimJob:
+        return [job for job in self.cluster.jobs.values() if not job.other][-1]
+
+    def start(self) -> World:
+        """Submit the set, or what is missing of it."""
+        self.submit() if self.run_set is None else self.resume()
+        return self
+
+    def end(self) -> int:
+        """Wait until no job of the set is left; return the exit status of the last one."""
+        self.engine.run(self.idle, self.engine.now + LIMIT_S)
+        return self.last_job.exit_code[0]
+
+    def play(self) -> int:  # type: ignore[override]
+        """Submit the set, or what is missing of it, and wait; return the exit status of the job."""
+        return self.start().end()
+
+    def play_until(self, happens: Callable[[], bool]) -> World:
+        self.engine.run(happens, self.engine.now + LIMIT_S)
+        return self
+
+    def running(self, run: int, attempt: int = 1, *, seconds: float = 30.0) -> World:
+        """Play until an attempt has been running for so long."""
+        self.play_until(lambda: any(me[:2] == (run, attempt) for _, me in self.ran))
+        return self.wait(seconds)
+
+    def wait(self, seconds: float) -> World:
+        """Let virtual time pass."""
+        over: list[bool] = []
+        self.engine.after(seconds, lambda: over.append(True))
+        return self.play_until(lambda: bool(over))
+
+    @property
+    def set(self) -> Set:
+        assert self.run_set is not None, self.done
+        return Set(self.run_set.layout.root)
+
+    @property
+    def out(self) -> str:
+        """The output of all jobs, in order."""
+        outputs = sorted(self.set.root.glob("job_*.out"), key=lambda path: path.stat().st_mtime_ns)
+        return "".join(path.read_text() for path in outputs)
+
+    def node_is_busy_with_one_run(self) -> bool:
+        """Return whether no node ever had two parts of trainings at once: each began after the last one's end."""
+        attempts = {me[:2] for _, me in self.ran}
+        spans: dict[str, list[tuple[int, int]]] = {}
+        for run, attempt in attempts:
+            state = self.set.attempt(run, attempt)
+            for node in state["nodes"]:
+                spans.setdefault(node, []).append((state["start_ms"], state["end_ms"]))
+        return all(first[1] <= second[0] for one in spans.values() for first, second in pairwise(sorted(one)))
+
+    def finish(self) -> None:
+        """End all faults, resume the set until it is complete, and check every invariant."""
+        self.plan = well
+        self.server.faults.none()
+        for name, machine in self.machines.items():
+            if not machine.up:
+                self.jobs.power_on(name)
+                self.cluster.node_up(name, rebooted=True)
+            machine.failing, machine.refuses, machine.broken_container, machine.slow = {}, "", "", 1.0
+        self.end()
+        for _ in range(3):
+            if self.missing():
+                self.play()
+        self.settle()
+        found = list(violations(self))
+        assert found == [], "\n".join(found)
+
+
+class Sets:
+    """Makes worlds in one folder, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._world: World | None = None
+
+    def make(
+        self, plan: Plan = well, *, nodes: int = 2, spares: int = 0, nexp: int = 2, seed: int = 1, **site: Any
+    ) -> World:
+        """Return a world whose set has `nexp` runs on `nodes` nodes each. `site`: keys of the site."""
+        self.close()
+        wide = (nodes + spares) if "side_by_side" not in site else nodes * site["side_by_side"] + spares
+        words = _frozen({"spares": spares, **site})
+        self._world = World(_bundle(self._folder, nodes, nexp, words), self._folder, wide, seed)
+        self._world.plan = plan
+        return self._world
+
+    def close(self) -> None:
+        world, self._world = self._world, None
+        if world is not None and world.run_set is not None:
+            world.finish()
+
+
+NESTED = ("limits", "preflight", "network", "notify", "container")
+"""Keys of the site that hold further keys."""
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((name, _frozen(one)) for name, one in sorted(value.items()))
+    return tuple(value) if isinstance(value, list) else value
+
+
+@cache
+def _bundle(folder: Path, nodes: int, nexp: int, words: tuple[tuple[str, Any], ...]) -> Rendered:
+    """Return the bundle of all worlds with this site: it is rendered once."""
+    place = folder / "systems"
+    place.mkdir(exist_ok=True)
+    (place / f"nodes_{nodes}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
+    own = {name: dict(value) if isinstance(value, tuple) and name in NESTED else value for name, value in words}
+    limits = {"attempts": 2, "run_timeout_minutes": 60, **own.pop("limits", {})}
+    site = Site(
+        scheduler="slurm",
+        partition="batch",
+        log_dir=str(folder / "sets"),
+        limits=limits,
+        **{"container": {"engine": "docker"}, "time_limit": "7-00:00:00", **own},
+    )
+    return Rendered(load_entry(f"nodes_{nodes}", "builtin", site=site, systems_dirs=[place]), nexp)
