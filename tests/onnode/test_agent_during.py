@@ -6,13 +6,11 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from agent_parts import Bench, bench
 from until import until
 
-from orchestrator.onnode.agent import listening
 from orchestrator.onnode.agent.listening import RunOutput
 from orchestrator.onnode.events import NetworkUse, Pulse
 
@@ -33,10 +31,10 @@ def heard(*texts: str) -> RunOutput:
     return listener
 
 
-def test_the_rhythm_is_the_longest_time_between_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rhythm_is_the_longest_time_between_evaluations() -> None:
     now_s = 1000.0
-    monkeypatch.setattr(listening, "time", SimpleNamespace(monotonic=lambda: now_s))
-    listener = heard("noise\n", RECORD % "init_start")
+    listener = RunOutput(lambda: now_s)
+    listener.feed(f"noise\n{RECORD % 'init_start'}".encode())
     assert listener.pulse()[1:] == (0, 0, 0)
     now_s += 64
     listener.feed((RECORD % "run_start").encode())
