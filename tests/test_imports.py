@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from direct_calls import Rule, direct_calls, with_a_world
+from sources import tree
 
 import orchestrator
 from orchestrator.cli import COMMANDS
@@ -169,7 +170,7 @@ def layers() -> dict[str, set[str]]:
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, module) of every import of a file, wherever it stands."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -233,7 +234,7 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
 def needed(path: Path, modules: set[str]) -> set[str]:
     """The modules of ours that a file imports, wherever and for whatever it does."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom):
@@ -290,7 +291,7 @@ def test_third_parties_are_those_of_pyproject() -> None:
 def test_no_shell_no_exit_in_libraries() -> None:
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        for node in ast.walk(tree(path)):
             if (
                 isinstance(node, ast.keyword)
                 and node.arg == "shell"

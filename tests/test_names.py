@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from sources import tree
+
 import orchestrator
 
 PACKAGE = Path(orchestrator.__file__).resolve().parent
@@ -13,7 +15,7 @@ PACKAGE = Path(orchestrator.__file__).resolve().parent
 def test_every_class_name_is_used_once() -> None:
     places: dict[str, list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE)}:{node.lineno}")
     assert len(places) > 150

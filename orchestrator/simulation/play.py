@@ -31,7 +31,6 @@ from orchestrator.simulation.training import Script, Trainings, facts_of
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
-    from orchestrator.simulation.faults import Fault
 
 LOGIN = "login"
 
@@ -138,7 +137,7 @@ class Simulation:
         self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
         self.misses: set[int] = set()
         """Runs that do not reach their target."""
-        self.happened: list[tuple[float, Fault]] = []
+        self.happened: list[tuple[float, object]] = []
         """The faults so far, with their virtual time in seconds."""
         self.overlaps: list[str] = []
         """Attempts that two jobs started."""

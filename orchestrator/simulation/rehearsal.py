@@ -18,14 +18,13 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.nodes.names import expand_all, fold
 from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
-from orchestrator.simulation.faults import plant, refuse_unknown, span
-from orchestrator.simulation.play import Bundle, Simulation, User
+from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
+from orchestrator.simulation.play import Rendered, Simulation, User
 from orchestrator.simulation.slurm import SimJob
 from orchestrator.words import duration
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
-    from orchestrator.simulation.faults import Fault
 
 MOST_NODES = 10_000
 MOST_RESUMES = 20
@@ -160,9 +159,9 @@ def on_cluster(entry: Entry) -> Entry:
 class _World(Simulation):
     """A simulation that keeps what its jobs came to."""
 
-    def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Bundle | None = None) -> None:
+    def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> None:
         waits = (plan.resume_after_s, plan.resume_after_s)
-        bundle, user = bundle or Bundle(plan.entry, plan.nexp), User(plan.resumes, waits)
+        bundle, user = bundle or Rendered(plan.entry, plan.nexp), User(plan.resumes, waits)
         super().__init__(bundle, folder, plan.seed, plan.nodes, user=user, run_seconds=plan.run_s)
         self.plan = plan
         self.ended: dict[str, SimJob] = {}
@@ -179,7 +178,7 @@ class _World(Simulation):
         return super().missing()
 
 
-def rehearse(plan: RehearsalPlan, folder: Path, bundle: Bundle | None = None) -> Rehearsal:
+def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
     """Play a set in `folder`, which is its own. `bundle`: that of the plan's entry, if there is one already."""
     world, stuck = _World(plan, folder, bundle), ""
     try:
@@ -220,7 +219,8 @@ def _timeline(world: _World) -> Iterator[Moment]:
     """Yield what happened; of one moment in the order in which it came about."""
     yield from _commands(world)
     for at, fault in world.happened:
-        yield Moment(at, "fault", fault_text(fault, world.plan.nodes))
+        if isinstance(fault, Fault):
+            yield Moment(at, "fault", fault_text(fault, world.plan.nodes))
     yield from _jobs(world)
     yield from _runs(world)
 

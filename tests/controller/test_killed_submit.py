@@ -20,10 +20,10 @@ from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.evidence.state import GRACE_S
 from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.lease import this_process
 from orchestrator.onnode.policy.lease import Holder
 from orchestrator.onnode.records import read, write
 from orchestrator.onnode.submissions import settle_own
+from orchestrator.onnode.world import THIS
 from orchestrator.runset.submit import submissions
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm import FIELD, RECORD
@@ -140,7 +140,7 @@ def unsettle(root: Path, holder: Holder) -> None:
 
 def test_resume_settles_a_complete_set_that_its_job_could_not(complete: Path, cli: Commands) -> None:
     """The lock of another host's controller was not old enough when the job ended."""
-    elsewhere = replace(this_process(), host="elsewhere", boot="other", pid=1)
+    elsewhere = replace(THIS.holder(), host="elsewhere", boot="other", pid=1)
     unsettle(complete, elsewhere)
     os.utime(complete / ".controller.lock", (1, 1))
     assert cli("resume", complete).code == 5 and "nothing is left to run" in cli.err
@@ -148,7 +148,7 @@ def test_resume_settles_a_complete_set_that_its_job_could_not(complete: Path, cl
 
 
 def test_a_job_leaves_the_submission_of_a_living_controller_alone(complete: Path) -> None:
-    unsettle(complete, this_process())
+    unsettle(complete, THIS.holder())
     job = next((complete / "jobs").glob("*.json")).stem
     settle_own(Layout(complete), job, "")
     [asked] = submissions(open_set(complete).layout)

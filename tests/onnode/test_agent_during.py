@@ -11,7 +11,6 @@ import pytest
 from agent_parts import Bench, bench
 from until import until
 
-from orchestrator.onnode.agent import listening
 from orchestrator.onnode.agent.listening import RunOutput
 from orchestrator.onnode.events import NetworkUse, Pulse
 
@@ -34,8 +33,8 @@ def heard(*texts: str) -> RunOutput:
 
 def test_the_rhythm_is_the_longest_time_between_evaluations() -> None:
     now_s = 1000.0
-    listener = listening.RunOutput(lambda: now_s)
-    listener.feed(("noise\n" + RECORD % "init_start").encode())
+    listener = RunOutput(lambda: now_s)
+    listener.feed(f"noise\n{RECORD % 'init_start'}".encode())
     assert listener.pulse()[1:] == (0, 0, 0)
     now_s += 64
     listener.feed((RECORD % "run_start").encode())
