@@ -19,7 +19,7 @@ from orchestrator.nodes.names import expand_all, fold
 from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import plant, refuse_unknown, span
-from orchestrator.simulation.play import Bundle, Simulation, User
+from orchestrator.simulation.play import Rendered, Simulation, User
 from orchestrator.simulation.slurm import SimJob
 from orchestrator.words import duration
 
@@ -160,9 +160,9 @@ def on_cluster(entry: Entry) -> Entry:
 class _World(Simulation):
     """A simulation that keeps what its jobs came to."""
 
-    def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Bundle | None = None) -> None:
+    def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> None:
         waits = (plan.resume_after_s, plan.resume_after_s)
-        bundle, user = bundle or Bundle(plan.entry, plan.nexp), User(plan.resumes, waits)
+        bundle, user = bundle or Rendered(plan.entry, plan.nexp), User(plan.resumes, waits)
         super().__init__(bundle, folder, plan.seed, plan.nodes, user=user, run_seconds=plan.run_s)
         self.plan = plan
         self.ended: dict[str, SimJob] = {}
@@ -179,7 +179,7 @@ class _World(Simulation):
         return super().missing()
 
 
-def rehearse(plan: RehearsalPlan, folder: Path, bundle: Bundle | None = None) -> Rehearsal:
+def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
     """Play a set in `folder`, which is its own. `bundle`: that of the plan's entry, if there is one already."""
     world, stuck = _World(plan, folder, bundle), ""
     try:
