@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 Action = Callable[[], object]
 NEVER = float("inf")
+_MOMENT_S = 0.5
+"""Events that are closer to each other are one moment to whoever waits for an end."""
 START_MS = 1_790_000_000_000
 """Unix milliseconds when a simulation starts: a date is as good as another, but it must be the same each time."""
 
@@ -176,10 +178,20 @@ class Engine:
         return True
 
     def run(self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000) -> None:
+<<<<<<< HEAD
         """Let events happen until `done`. Raises Stuck if there are none left, or at the time `limit_s`, or after so many."""
         first = self.turns
         while not done():
             if not self.turn(limit_s):
+=======
+        """Let events happen until `done`, which is asked after every eighth of them, and before time moves on.
+
+        Raises Stuck if there are none left, or at the time `limit_s`, or after so many.
+        """
+        first, heap = self.turns, self._heap
+        while (self.turns & 7 and heap and heap[0][0] < self.now + _MOMENT_S) or not done():
+            if not self.turn(limit_s) and not done():
+>>>>>>> wip-rehearse
                 raise Stuck(f"nothing happens any more at {self.now:.0f} s")
             if self.turns - first > most_turns:
                 raise Stuck(f"no end after {most_turns} events, at {self.now:.0f} s")

@@ -111,6 +111,14 @@ def test_a_job_that_is_too_short_is_resumed(run: Run) -> None:
     assert "resumed" in run("rehearse", *ENTRY, "--time", "30").out
 
 
+def test_the_user_resumes_when_it_is_said(run: Run) -> None:
+    """Slurm has given up the node after SlurmdTimeout, six minutes; it is back after two hours."""
+    document = rehearsed(run, "--spares", "0", "--fault", "node 2 dies for 2h in run 2", "--resume-after", "10min")
+    at = {moment["text"]: moment["at_s"] for moment in document["timeline"]}
+    died, resumed, started = at["node n2 dies, for 2h"], at["orchestrator resume"], at["job 2 starts on n[1-3]"]
+    assert 600 < resumed - died < 600 + 700 and 7200 < started - died < 7230
+
+
 def test_a_reservation_that_ends_ends_the_job(run: Run) -> None:
     document = rehearsed(run, "--fault", "the reservation ends for 1h at 20 min")
     second = next(moment for moment in document["timeline"] if "job 3 starts" in moment["text"])
