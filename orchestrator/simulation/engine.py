@@ -178,20 +178,10 @@ class Engine:
         return True
 
     def run(self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000) -> None:
-<<<<<<< HEAD
         """Let events happen until `done`. Raises Stuck if there are none left, or at the time `limit_s`, or after so many."""
         first = self.turns
         while not done():
             if not self.turn(limit_s):
-=======
-        """Let events happen until `done`, which is asked after every eighth of them, and before time moves on.
-
-        Raises Stuck if there are none left, or at the time `limit_s`, or after so many.
-        """
-        first, heap = self.turns, self._heap
-        while (self.turns & 7 and heap and heap[0][0] < self.now + _MOMENT_S) or not done():
-            if not self.turn(limit_s) and not done():
->>>>>>> wip-rehearse
                 raise Stuck(f"nothing happens any more at {self.now:.0f} s")
             if self.turns - first > most_turns:
                 raise Stuck(f"no end after {most_turns} events, at {self.now:.0f} s")

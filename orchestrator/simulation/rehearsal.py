@@ -18,11 +18,7 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.nodes.names import expand_all, fold
 from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
-<<<<<<< HEAD
 from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
-=======
-from orchestrator.simulation.faults import plant, refuse_unknown, span
->>>>>>> wip-rehearse
 from orchestrator.simulation.play import Rendered, Simulation, User
 from orchestrator.simulation.slurm import SimJob
 from orchestrator.words import duration
