@@ -152,12 +152,7 @@ class JobRecord(StateFile):
 
 @dataclass(frozen=True)
 class RunRecord(StateFile):
-    """runs/<i>/state.json, and the same of each attempt.
-
-    `lasted_ms`: from its start to its end by a clock that nobody sets; `start_ms` and `end_ms` are Unix milliseconds.
-    """
-
-    SELDOM = ("lasted_ms",)
+    """runs/<i>/state.json, and the same of each attempt."""
 
     NEEDED = ("run", "state")
 
@@ -175,7 +170,6 @@ class RunRecord(StateFile):
     image_digest: str = ""
     start_ms: int = 0
     end_ms: int = 0
-    lasted_ms: int = 0
 
     @property
     def done(self) -> bool:

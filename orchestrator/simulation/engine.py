@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 Action = Callable[[], object]
 NEVER = float("inf")
-_MOMENT_S = 0.5
-"""Events that are closer to each other are one moment to whoever waits for an end."""
 START_MS = 1_790_000_000_000
 """Unix milliseconds when a simulation starts: a date is as good as another, but it must be the same each time."""
 

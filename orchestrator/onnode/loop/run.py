@@ -39,7 +39,6 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         image_digest=group.image, start_ms=job.world.wall_ms(),
     )  # fmt: skip
     job.run, job.attempt = group.at = run, attempt
-    began = job.world.now()
     yield from storage.patiently(job, lambda: storage.begin(job, state))
     job.state = "running"
     group.note("attempt", detail={"run": run, "attempt": attempt, "ranks": ranks, "seed": seed, "port": port})
@@ -65,7 +64,6 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
     facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
     group.note("outcome", detail=as_json(facts, outcome))
-    state = replace(state, lasted_ms=int(1000 * (job.world.now() - began)))
     yield from storage.patiently(job, storage.closing(job, _closed(state, outcome, job.world.wall_ms()), outcome.rank))
     for node in outcome.silent:
         group.note("silent", node)
