@@ -17,7 +17,7 @@ from .. import ledger, records, sharing
 from ..events import number
 from ..files import Files
 from ..layout import Layout
-from ..lease import HeldError, Lease
+from ..lease import HeldError, Lease, remove_unfinished
 from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..seeds import draw_root, largest_root, seed_of
@@ -86,11 +86,12 @@ class Folder:
             self._write(state, path, sync=False)
         self.record_that(_began(state))
 
-    def record_that(self, *said: ledger.Said) -> None:
-        """Put something into the set's ledger. Raises OSError."""
+    def record_that(self, *said: ledger.Said, once: bool = False) -> None:
+        """Put something into the set's ledger; `once`: what is not on record already. Raises OSError."""
+        root, world = self.layout.root, self.world
         cluster = self.lease.me.cluster if self.lease else ""
         try:
-            self.head = ledger.append(self.layout.root, *said, job=self.job_id, cluster=cluster, world=self.world)
+            self.head = ledger.append(root, *said, job=self.job_id, cluster=cluster, once=once, world=world)
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
 
@@ -123,7 +124,7 @@ class Folder:
         if rank is not None:
             self._publish(state.run, state.attempt, rank, _ended(state))
         else:
-            self.record_that(_ended(state))
+            self.record_that(_ended(state), once=True)
         for path in self._states(state):
             self._write(state, path)
 
@@ -141,7 +142,8 @@ class Folder:
             self.check_mine()  # the log may be long
             if self.files.has_name(result):
                 raise FolderError(f"{result} is there already; a published result is never replaced")
-            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))
+            # A job that was killed before the next line has put it on record already.
+            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)
             self._put_in_place(temporary, result)
         finally:
             self.files.remove(temporary)
@@ -217,6 +219,8 @@ class Folder:
                 for name in self.files.names(folder):
                     if name.startswith(".") and ".tmp." in name and not name.startswith(".bundle."):
                         self.files.remove(folder / name)
+        with suppress(OSError):
+            remove_unfinished(layout.loop_lock, self.world)
 
     def _below(self, folder: Path) -> list[Path]:
         """Return the folders in a folder; none if it cannot be listed."""
