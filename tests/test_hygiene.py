@@ -15,7 +15,6 @@ EXCEPTIONS = {
     "preflight/preflight_parts.py": "drives checks up to their own deadline, as the agent does",
     "deep/stand_in/": "programs that stand for torch",
     "faults/": "the campaign: faults at random moments, and how long a set takes to recover",
-    "bundle/test_bundle_ends.py": "stops processes for longer than a limit; moves to the simulated world",
     "onnode/test_agent_tuning.py": "signals at moments spread over half a second",
     "tuning/": "to be rewritten with the host settings",
 }
