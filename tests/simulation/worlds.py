@@ -216,6 +216,10 @@ class Sets:
         self._world.plan = plan
         return self._world
 
+    def forget(self) -> None:
+        """Neither resume nor check the last world."""
+        self._world = None
+
     def close(self) -> None:
         world, self._world = self._world, None
         if world is not None and world.run_set is not None:
