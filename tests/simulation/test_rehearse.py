@@ -15,6 +15,7 @@ from outputs import checked
 from orchestrator.cli import main
 from orchestrator.onnode.records import REHEARSAL
 from orchestrator.simulation import invariants
+from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.faults import parse, sentences
 
 SYSTEM = """kind: system
@@ -109,6 +110,14 @@ def test_a_job_that_is_too_short_is_resumed(run: Run) -> None:
     assert [moment["text"] for moment in commands[:2]] == ["orchestrator submit", "orchestrator resume"]
     assert commands[1]["at_s"] > 7200
     assert "resumed" in run("rehearse", *ENTRY, "--time", "30").out
+
+
+def test_an_end_is_seen_before_time_moves_on() -> None:
+    engine, seen = Engine(1), list[float]()
+    engine.after(10.0, lambda: seen.append(engine.now))
+    engine.after(5000.0, lambda: None)
+    engine.run(lambda: bool(seen))
+    assert engine.now == 10.0
 
 
 def test_the_user_resumes_when_it_is_said(run: Run) -> None:
