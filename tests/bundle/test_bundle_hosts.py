@@ -36,7 +36,7 @@ def test_few_programs_are_needed(bundles: Bundles) -> None:
 
 
 @pytest.mark.skipif(not FAKETIME, reason="no libfaketime: apt-get install faketime")
-@pytest.mark.parametrize("step_s", [86400, -86400])
+@pytest.mark.parametrize("step_s", [-86400])
 def test_a_clock_that_is_set_ends_no_run(bundles: Bundles, step_s: int) -> None:
     clock, python = bundles.folder / "clock", bundles.folder / "python"
     clock.write_text("+0\n")

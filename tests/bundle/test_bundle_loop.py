@@ -1,4 +1,4 @@
-"""Runs and attempts: what counts, what is repeated, what is kept."""
+"""Runs as real processes: what they print, write, leave behind and are given. What counts: tests/simulation/test_sets_runs.py."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.starts import attempt_starts, differences
 
 
-def test_ten_runs(bundles: Bundles) -> None:
-    code, out = bundles.make(system="local_2x2x8").run(NEXP="10")
+def test_three_runs(bundles: Bundles) -> None:
+    code, out = bundles.make(system="local_2x2x8").run(NEXP="3")
     assert code == 0, out
     one = bundles.set
-    assert one.results() == list(range(1, 11))
-    for run in range(1, 11):
+    assert one.results() == [1, 2, 3]
+    for run in (1, 2, 3):
         state = one.run(run)
         assert (state["state"], state["outcome"], state["reason"], state["attempt"]) == ("success", "success", "", 1)
         assert state == one.attempt(run, 1)
@@ -29,7 +29,7 @@ def test_ten_runs(bundles: Bundles) -> None:
         assert os.readlink(one.root / f"results/result_{run}.txt") == f"../runs/{run}/result_{run}.txt"
     assert (one.job["state"], one.job["run"], one.job["nodes"], one.job["reason"]) == (
         "complete",
-        10,
+        3,
         ["local0", "local1"],
         "",
     )
@@ -99,49 +99,11 @@ def test_what_the_set_says_of_itself(bundles: Bundles) -> None:
     }
 
 
-def test_a_node_dies(bundles: Bundles) -> None:
-    die = "case $me in 2.1.0) : >begun; hang ;; 2.1.1) until [[ -e begun ]]; do :; done; exit 9 ;; esac"
-    code, out = bundles.make(die, system="local_2x2x8", nexp=3).run()
-    assert code == 0, out
-    one = bundles.set
-    assert [one.outcomes(run) for run in (1, 2, 3)] == [["success"], ["infrastructure", "success"], ["success"]]
-    died = one.attempt(2, 1)
-    # The other node was ended with it.
-    assert died["exit_codes"] == {"local0": 143, "local1": 9}
-    assert died["reason"] == "no run_stop; node local0 (rank 0) exited 143, node local1 (rank 1) exited 9"
-    assert b"run_start" in one.log(2, 1)
-    assert "run 2 attempt 1 failed: no run_stop" in out
-    assert one.results() == [1, 2, 3]
-    assert one.run(2)["attempt"] == 2
-    assert one.left_behind() == []
-
-
-def test_a_hang_is_ended_at_the_time_limit(bundles: Bundles) -> None:
-    code, out = bundles.make("[[ $me != 1.1.* ]] || hang", system="local_2x2x8", nexp=1).run(RUN_TIMEOUT_S="2")
-    assert code == 0, out
-    one = bundles.set
-    assert one.outcomes(1) == ["infrastructure", "success"]
-    hung = one.attempt(1, 1)
-    assert "no run_stop within 2 s (run time-out)" in hung["reason"]
-    assert hung["end_ms"] - hung["start_ms"] >= 2_000
-    assert one.left_behind() == []
-
-
 def test_a_program_that_does_not_listen_is_killed(bundles: Bundles) -> None:
     deaf = "[[ $me != 1.1.0 ]] || { trap '' TERM; echo hanging; while :; do read -r -t 1 <> <(:); done; }"
     code, out = bundles.make(deaf, nexp=1).run(RUN_TIMEOUT_S="1")
     assert code == 0, out
     assert bundles.set.outcomes(1) == ["infrastructure", "success"]
-    assert bundles.set.left_behind() == []
-
-
-def test_the_others_get_a_while_when_a_node_has_ended(bundles: Bundles) -> None:
-    plan = "[[ $SLURM_NODEID != 1 ]] || hang"
-    code, out = bundles.make(plan, system="local_2x2x8", nexp=1).run(END_GRACE_S="1")
-    assert code == 0, out
-    state = bundles.set.run(1)
-    assert (state["outcome"], state["exit_codes"]) == ("success", {"local0": 0, "local1": 143})
-    assert state["reason"] == "after run_stop: node local1 (rank 1) exited 143"
     assert bundles.set.left_behind() == []
 
 
@@ -153,72 +115,6 @@ def test_a_node_that_does_not_answer_is_not_waited_for(bundles: Bundles) -> None
     assert one.outcomes(1) == ["infrastructure", "success"]
     assert one.attempt(1, 1)["exit_codes"] == {"local0": 143, "local1": -1}
     assert one.left_behind() == []
-
-
-def test_attempts_used_up(bundles: Bundles) -> None:
-    code, out = bundles.make("[[ $ORCH_RUN != 2 ]] || exit 7", nexp=3).run()
-    assert code == 1
-    one = bundles.set
-    assert [one.outcomes(run) for run in (1, 2, 3)] == [["success"], ["infrastructure"] * 2, ["success"]]
-    state = one.run(2)
-    assert (state["state"], state["outcome"], state["attempt"]) == ("failed", "infrastructure", 2)
-    assert one.results() == [1, 3]
-    assert one.job["state"] == "complete"
-    assert f"1 of 3 runs have no result; `orchestrator resume {one.root.name}` tries them again" in out.splitlines()[-1]
-
-
-MISSING = """echo 'Traceback (most recent call last):'; echo "ModuleNotFoundError: No module named 'x'"; exit 1"""
-
-
-def test_what_dies_alike_again_and_again_pauses_the_set(bundles: Bundles) -> None:
-    """Nine more runs would only say the same."""
-    code, out = bundles.make(MISSING, system="local_2x2x8", nexp=10).run()
-    one = bundles.set
-    told = "no run_stop; all 2 nodes: ModuleNotFoundError: No module named 'x'"
-    assert (code, one.job["state"], one.attempts(1), one.attempts(2)) == (1, "paused", [1, 2], [])
-    # The other node may have been ended before it came to its own end.
-    ways = (told, told.replace("all 2 nodes", "local0"), told.replace("all 2 nodes", "local1"))
-    assert one.run(1)["reason"].endswith(tuple(way.removeprefix("no run_stop; ") for way in ways))
-    assert one.job["reason"] == f"2 attempts died alike, soon after their start: {one.run(1)['reason']}"
-    assert [one.run(run)["state"] for run in (1, 2, 10)] == ["failed", "queued", "queued"]
-    bundles.program("")
-    code, out = bundles.again(one)
-    assert code == 0, out
-    assert one.results() == list(range(1, 11))
-
-
-@pytest.mark.parametrize("plan", ["((ORCH_ATTEMPT == 1)) || exit 3; exit 4", "[[ $ORCH_RUN == 1 ]] || exit 3"])
-def test_what_dies_otherwise_or_after_a_result_does_not(bundles: Bundles, plan: str) -> None:
-    code, _ = bundles.make(plan, nexp=3).run()
-    assert (code, bundles.set.job["state"]) == (1, "complete")
-    assert bundles.set.attempts(3) == [1, 2]
-
-
-def test_a_run_that_missed_its_target_is_a_result(bundles: Bundles) -> None:
-    code, out = bundles.make("[[ $ORCH_RUN != 1 ]] || { stop aborted; exit 3; }").run()
-    assert code == 0, out
-    one = bundles.set
-    assert [one.outcomes(run) for run in (1, 2)] == [["not_converged"], ["success"]]
-    assert one.run(1)["state"] == "failed"
-    assert one.run(1)["reason"].startswith("run_stop says aborted")
-    assert one.results() == [1, 2]
-
-
-def test_a_good_run_that_stumbles_afterwards(bundles: Bundles) -> None:
-    code, out = bundles.make("[[ $ORCH_RUN != 1 ]] || { stop success; exit 5; }").run()
-    assert code == 0, out
-    one = bundles.set
-    first = one.run(1)
-    assert (first["state"], first["outcome"], first["attempt"]) == ("success", "success", 1)
-    assert first["reason"].startswith("after run_stop: node ") and first["reason"].endswith("exited 5")
-    assert one.results() == [1, 2]
-
-
-def test_an_exit_code_of_zero_proves_nothing(bundles: Bundles) -> None:
-    code, _ = bundles.make("[[ $me != 1.1.0 ]] || exit 0", nexp=1).run()
-    one = bundles.set
-    assert (code, one.outcomes(1)) == (0, ["infrastructure", "success"])
-    assert one.attempt(1, 1)["reason"] == "no run_stop"
 
 
 def test_the_result_is_the_log_that_has_the_end_of_the_run(bundles: Bundles) -> None:

@@ -88,52 +88,6 @@ def test_a_set_tells_of_itself(bundles: Bundles, server: Server) -> None:
     assert notices(out) == [] and one.left_behind() == []
 
 
-def test_a_score_is_told_as_soon_as_there_is_one(bundles: Bundles, server: Server) -> None:
-    """As of an MLPerf benchmark that needs three runs, one of which may miss its target; and once for all jobs of a set."""
-    bundles.make(
-        "[[ $ORCH_RUN != 1 ]] || { stop aborted; exit 3; }\n[[ $ORCH_RUN != 5 ]] || exit 1",
-        notify={"webhook": "HOOK"},
-        nexp=5,
-    )
-    settings, described = bundles.bundle / "settings.sh", bundles.bundle / "workload.json"
-    settings.write_text(settings.read_text().replace("RULESET=own", "RULESET=6.0.0"))
-    described.write_text(json.dumps({**json.loads(described.read_text()), "runs_required": 3}))
-    code, out = bundles.run(HOOK=server.address)
-    assert code == 1, out
-    assert server.events == ["score", "complete"]
-    assert [(one["converged"], one["missed"]) for one in server.got] == [(2, 1), (3, 1)]
-    assert "1 without reaching the target" in server.got[0]["text"]
-    bundles.program("")
-    code, out = bundles.again(bundles.set, HOOK=server.address)
-    assert code == 0, out
-    assert server.events == ["score", "complete", "complete"]
-
-
-def test_ends_that_are_no_success(bundles: Bundles, server: Server) -> None:
-    """Runs that are given up, and nodes that are not fit."""
-    make = {"notify": {"webhook": "HOOK"}, "limits": {"attempts": 1}, "nexp": 1}
-    assert bundles.make("exit 1", **make).run(HOOK=server.address)[0] == 1
-    assert [(one["event"], one["converged"]) for one in server.got] == [("complete", 0)]
-    code, out = bundles.make(**make, preflight={"free_gb": 1_000_000}).run(HOOK=server.address)
-    assert code == 1 and server.events == ["complete", "failed"], out
-    assert "at least 1000000 needed" in server.got[-1]["reason"] and server.got[-1]["state"] == "failed"
-
-
-def test_a_time_limit_is_told(bundles: Bundles, server: Server) -> None:
-    import signal
-
-    loop = bundles.make("hang", notify={"webhook": "HOOK"}).start(HOOK=server.address)
-    bundles.running(1, 1, "hanging")
-    loop.signal(signal.SIGUSR1)
-    loop.end()
-    assert server.events == ["paused"] and server.got[0]["state"] == "time_limit"
-
-
-def test_only_what_was_asked_for(bundles: Bundles, server: Server) -> None:
-    bundles.make(notify={"webhook": "HOOK", "events": ["paused", "failed"]}).run(HOOK=server.address)
-    assert server.events == []
-
-
 def test_the_address_is_nowhere(bundles: Bundles, server: Server) -> None:
     """Not in a file, not on a command line, not in the environment of a run or a node, not in an error."""
     server.answer = 500

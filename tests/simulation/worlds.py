@@ -9,6 +9,7 @@ After each test all faults end, the set is resumed until it is complete, and eve
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -167,6 +168,11 @@ class World(Simulation):
         outputs = sorted(self.set.root.glob("job_*.out"), key=lambda path: path.stat().st_mtime_ns)
         return "".join(path.read_text() for path in outputs)
 
+    @property
+    def notices(self) -> list[dict[str, Any]]:
+        """The messages that were sent to people, in order."""
+        return [json.loads(order)["message"] for order in self.jobs.notifications]
+
     def most_at_once(self) -> dict[str, int]:
         """Return how many attempts were running at once, at most: on each node, and in "all"."""
         changes: list[tuple[int, int, str]] = []
@@ -211,8 +217,8 @@ class Sets:
         """Return a world whose set has `nexp` runs on `nodes` nodes each. `site`: keys of the site."""
         self.close()
         wide = (nodes + spares) if "side_by_side" not in site else nodes * site["side_by_side"] + spares
-        words = _frozen({"spares": spares, **site})
-        self._world = World(_bundle(self._folder, nodes, nexp, words), self._folder, wide, seed)
+        keys = json.dumps({"spares": spares, **site})
+        self._world = World(_bundle(self._folder, nodes, nexp, keys), self._folder, wide, seed)
         self._world.plan = plan
         return self._world
 
@@ -226,29 +232,13 @@ class Sets:
             world.finish()
 
 
-NESTED = ("limits", "preflight", "network", "notify", "container")
-"""Keys of the site that hold further keys."""
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return tuple((name, _frozen(one)) for name, one in sorted(value.items()))
-    return tuple(value) if isinstance(value, list) else value
-
-
 @cache
-def _bundle(folder: Path, nodes: int, nexp: int, words: tuple[tuple[str, Any], ...]) -> Rendered:
-    """Return the bundle of all worlds with this site: it is rendered once."""
+def _bundle(folder: Path, nodes: int, nexp: int, keys: str) -> Rendered:
+    """Return the bundle of all worlds with these keys of the site: it is rendered once."""
     place = folder / "systems"
     place.mkdir(exist_ok=True)
     (place / f"nodes_{nodes}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
-    own = {name: dict(value) if isinstance(value, tuple) and name in NESTED else value for name, value in words}
-    limits = {"attempts": 2, "run_timeout_minutes": 60, **own.pop("limits", {})}
-    site = Site(
-        scheduler="slurm",
-        partition="batch",
-        log_dir=str(folder / "sets"),
-        limits=limits,
-        **{"container": {"engine": "docker"}, "time_limit": "7-00:00:00", **own},
-    )
+    own = {"container": {"engine": "docker"}, "time_limit": "7-00:00:00", **json.loads(keys)}
+    own["limits"] = {"attempts": 2, "run_timeout_minutes": 60, **own.get("limits", {})}
+    site = Site(scheduler="slurm", partition="batch", log_dir=str(folder / "sets"), **own)
     return Rendered(load_entry(f"nodes_{nodes}", "builtin", site=site, systems_dirs=[place]), nexp)
