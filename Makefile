@@ -3,6 +3,7 @@
 # make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
 # make long      the tests that take minutes of processor each: sets with a real torch, podman under fire; half an hour
 # make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
+# make sim       whole sets with random faults on a virtual clock, checked one by one; SEEDS=N how many (1,000)
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
 # make docs      the documentation site, as plain files in build/docs
 # make pictures  docs/pictures: the demo recorded in a terminal, and its report; needs Chromium
@@ -25,9 +26,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JOBS := 3
+SEEDS := 1000
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo unit test long faults check docs pictures reference zipapp lock lab lab-down clean
+.PHONY: help demo unit test long faults sim check docs pictures reference zipapp lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -47,6 +49,9 @@ faults: $(VENV)/tested
 
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)
+
+sim: $(VENV)/tested
+	$(BIN)/python tests/simulation/campaign.py --seeds $(SEEDS) $(ARGS)
 
 check: $(VENV)/tested
 	PYTHON=$(BIN)/python tools/check

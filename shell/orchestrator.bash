@@ -36,6 +36,7 @@ __orchestrator_options() {
     'report') echo '-o --output --format --all --ruleset --workload --window --site' ;;
     'export') echo '-o --output --format --ruleset --workload --site --json' ;;
     'package') echo '-o --output --submitter --division --status --framework --system --implementation --system-json --ruleset --allow-differences --site --systems-dir --verify --json' ;;
+    'rehearse') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --json' ;;
     'demo') echo '--dir --nexp --json' ;;
     'docs') echo '--json' ;;
     'completion') echo '' ;;
@@ -220,6 +221,23 @@ __orchestrator_takes() {
     'package --ruleset') echo 'any' ;;
     'package --site') echo 'files' ;;
     'package --systems-dir') echo 'files' ;;
+    'rehearse --round') echo 'any' ;;
+    'rehearse --systems-dir') echo 'files' ;;
+    'rehearse --site') echo 'files' ;;
+    'rehearse --nexp') echo 'any' ;;
+    'rehearse --env') echo 'any' ;;
+    'rehearse --spares') echo 'any' ;;
+    'rehearse --side-by-side') echo 'any' ;;
+    'rehearse --exclude') echo 'nodes' ;;
+    'rehearse --sbatch') echo 'any' ;;
+    'rehearse --time') echo 'any' ;;
+    'rehearse --cluster') echo 'any' ;;
+    'rehearse --run-time') echo 'any' ;;
+    'rehearse --fault') echo 'any' ;;
+    'rehearse --faults') echo 'files' ;;
+    'rehearse --seed') echo 'any' ;;
+    'rehearse --resume-after') echo 'any' ;;
+    'rehearse -o'|'rehearse --output') echo 'files' ;;
     'demo --dir') echo 'files' ;;
     'demo --nexp') echo 'any' ;;
   esac
@@ -227,7 +245,7 @@ __orchestrator_takes() {
 
 __orchestrator_positional() {
   case "$1 $2" in
-    'help 0') echo '=init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report export package demo docs completion' ;;
+    'help 0') echo '=init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report export package rehearse demo docs completion' ;;
     'doctor 0') echo 'systems' ;;
     'doctor 1') echo 'workloads' ;;
     'systems 0') echo '=show diff validate new schema' ;;
@@ -264,6 +282,8 @@ __orchestrator_positional() {
     'report 0') echo 'sets' ;;
     'export 0') echo 'sets' ;;
     'package '*) echo 'sets' ;;
+    'rehearse 0') echo 'systems' ;;
+    'rehearse 1') echo 'workloads' ;;
     'docs 0') echo 'pages' ;;
     'completion 0') echo '=bash zsh fish' ;;
   esac
@@ -286,7 +306,7 @@ __orchestrator_words() { # the words of a kind
     =*) printf '%s\n' "${1#=}" ;;
     systems) printf '%s\n' '1xC885A_M8-8xMI350X-OAM-288GB' 'ESC_A8A_MI325X' 'MI300X_01x08x32' 'MI300X_02x08x32' 'MI300X_04x08x32' 'MI300X_08x08x32' 'MI300X_16x08x32' 'MI300X_1x8x1' 'MI300X_1x8x1_Dell' 'MI300X_1x8x1_Krai' 'MI300X_1x8x1_Krai_stack50' 'MI300X_1x8x1_MangoBoost' 'MI300X_1x8x1_Oracle' 'MI300X_2x8x1' 'MI300X_4x8x1' 'MI300X_64x08x16' 'MI325X_08x08x32' 'MI325X_08x08x32_Dell' 'MI325X_1node' 'MI325X_1x8x1' 'MI325X_1x8x1_GigaComputing' 'MI325X_1x8x1_MangoBoost' 'MI325X_1x8x1_MiTAC' 'MI325X_1x8x1_QCT' 'MI325X_1x8x1_Supermicro' 'MI325X_1x8x1_Supermicro_MangoBoost' 'MI325X_2x8x1' 'MI350X_01x08x64' 'MI350X_1x8x1' 'MI350X_1x8x1_MiTAC_SUTA' 'MI350X_1x8x1_MiTAC_SUTB' 'MI350X_2x8x1' 'MI350X_2x8x1_tp1pp1ep1_gbs64' 'MI350X_akash_1x8x1' 'MI350X_akash_4x8x1' 'MI355X_01x08x64' 'MI355X_02x08x64' 'MI355X_04x08x64' 'MI355X_08x08x32' 'MI355X_1x8x1' 'MI355X_1x8x1_Dell' 'MI355X_1x8x1_Dell_XE9785' 'MI355X_1x8x1_GigaComputing' 'MI355X_1x8x1_HPE' 'MI355X_1x8x1_MiTAC' 'MI355X_1x8x1_Oracle' 'MI355X_1x8x1_Supermicro' 'MI355X_2x8x1_tp1pp1ep1_gbs64' 'local_2x2x8' 'tinybox_8xMI300X' ;;
     workloads) printf '%s\n' 'bert' 'builtin' 'flux1' 'gpt_oss_20b' 'llama2_70b_lora' 'llama31_8b' ;;
-    pages) printf '%s\n' 'api' 'architecture' 'commands' 'deep' 'descriptors' 'events' 'exit-codes' 'explain' 'explanation/comparison' 'explanation/how-a-set-runs' 'explanation/statistics' 'explanation/versions' 'explanation/why-a-bundle' 'glossary' 'howto/install' 'howto/own-system' 'howto/own-workload' 'howto/reproduce-flux1' 'howto/reproduce-llama2-70b-lora' 'howto/reproduce-llama31-8b' 'howto/several-people' 'howto/short-time-limits' 'howto/site-file' 'howto/slower-than-published' 'howto/submit-to-mlcommons' 'howto/troubleshooting' 'howto/without-docker' 'images-and-data' 'index' 'ledger' 'network' 'notify' 'package' 'preflight' 'published' 'reference/cli' 'reference/environment' 'reference/json' 'reference/keys' 'reference/runs' 'report' 'scoring' 'set-folder' 'tuning' 'tutorial/first-set' ;;
+    pages) printf '%s\n' 'api' 'architecture' 'commands' 'deep' 'descriptors' 'events' 'exit-codes' 'explain' 'explanation/comparison' 'explanation/how-a-set-runs' 'explanation/statistics' 'explanation/versions' 'explanation/why-a-bundle' 'glossary' 'howto/install' 'howto/own-system' 'howto/own-workload' 'howto/reproduce-flux1' 'howto/reproduce-llama2-70b-lora' 'howto/reproduce-llama31-8b' 'howto/several-people' 'howto/short-time-limits' 'howto/site-file' 'howto/slower-than-published' 'howto/submit-to-mlcommons' 'howto/troubleshooting' 'howto/without-docker' 'images-and-data' 'index' 'ledger' 'network' 'notify' 'package' 'preflight' 'published' 'reference/cli' 'reference/environment' 'reference/json' 'reference/keys' 'reference/runs' 'rehearse' 'report' 'scoring' 'set-folder' 'tuning' 'tutorial/first-set' ;;
     sets)
       top=$(__orchestrator_log_dir "$2")
       [ -n "$top" ] && find "$top" -mindepth 2 -maxdepth 2 -name set.json 2>/dev/null | sed 's|/set.json$||; s|.*/||'
@@ -315,7 +335,7 @@ _orchestrator() {
     n=$((n + 1))
   done
   if [ -z "$command" ]; then
-    COMPREPLY=($(compgen -W "init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report export package demo docs completion help --help --version" -- "$current"))
+    COMPREPLY=($(compgen -W "init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report export package rehearse demo docs completion help --help --version" -- "$current"))
     return
   fi
   case "$previous" in -*) kind=$(__orchestrator_takes "$command" "$previous") ;; esac

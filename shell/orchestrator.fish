@@ -26,7 +26,7 @@ end
 
 set -g __orchestrator_systems 1xC885A_M8-8xMI350X-OAM-288GB ESC_A8A_MI325X MI300X_01x08x32 MI300X_02x08x32 MI300X_04x08x32 MI300X_08x08x32 MI300X_16x08x32 MI300X_1x8x1 MI300X_1x8x1_Dell MI300X_1x8x1_Krai MI300X_1x8x1_Krai_stack50 MI300X_1x8x1_MangoBoost MI300X_1x8x1_Oracle MI300X_2x8x1 MI300X_4x8x1 MI300X_64x08x16 MI325X_08x08x32 MI325X_08x08x32_Dell MI325X_1node MI325X_1x8x1 MI325X_1x8x1_GigaComputing MI325X_1x8x1_MangoBoost MI325X_1x8x1_MiTAC MI325X_1x8x1_QCT MI325X_1x8x1_Supermicro MI325X_1x8x1_Supermicro_MangoBoost MI325X_2x8x1 MI350X_01x08x64 MI350X_1x8x1 MI350X_1x8x1_MiTAC_SUTA MI350X_1x8x1_MiTAC_SUTB MI350X_2x8x1 MI350X_2x8x1_tp1pp1ep1_gbs64 MI350X_akash_1x8x1 MI350X_akash_4x8x1 MI355X_01x08x64 MI355X_02x08x64 MI355X_04x08x64 MI355X_08x08x32 MI355X_1x8x1 MI355X_1x8x1_Dell MI355X_1x8x1_Dell_XE9785 MI355X_1x8x1_GigaComputing MI355X_1x8x1_HPE MI355X_1x8x1_MiTAC MI355X_1x8x1_Oracle MI355X_1x8x1_Supermicro MI355X_2x8x1_tp1pp1ep1_gbs64 local_2x2x8 tinybox_8xMI300X
 set -g __orchestrator_workloads bert builtin flux1 gpt_oss_20b llama2_70b_lora llama31_8b
-set -g __orchestrator_pages api architecture commands deep descriptors events exit-codes explain explanation/comparison explanation/how-a-set-runs explanation/statistics explanation/versions explanation/why-a-bundle glossary howto/install howto/own-system howto/own-workload howto/reproduce-flux1 howto/reproduce-llama2-70b-lora howto/reproduce-llama31-8b howto/several-people howto/short-time-limits howto/site-file howto/slower-than-published howto/submit-to-mlcommons howto/troubleshooting howto/without-docker images-and-data index ledger network notify package preflight published reference/cli reference/environment reference/json reference/keys reference/runs report scoring set-folder tuning tutorial/first-set
+set -g __orchestrator_pages api architecture commands deep descriptors events exit-codes explain explanation/comparison explanation/how-a-set-runs explanation/statistics explanation/versions explanation/why-a-bundle glossary howto/install howto/own-system howto/own-workload howto/reproduce-flux1 howto/reproduce-llama2-70b-lora howto/reproduce-llama31-8b howto/several-people howto/short-time-limits howto/site-file howto/slower-than-published howto/submit-to-mlcommons howto/troubleshooting howto/without-docker images-and-data index ledger network notify package preflight published reference/cli reference/environment reference/json reference/keys reference/runs rehearse report scoring set-folder tuning tutorial/first-set
 
 complete -c orchestrator -f
 complete -c orchestrator -n __fish_use_subcommand -a help -d 'tell more of a command'
@@ -58,10 +58,11 @@ complete -c orchestrator -n __fish_use_subcommand -a compare -d 'sets and publis
 complete -c orchestrator -n __fish_use_subcommand -a report -d 'one self-contained page about a set; also Markdown, CSV and JSON'
 complete -c orchestrator -n __fish_use_subcommand -a export -d 'the runs of finished sets as CSV, Parquet, or in MLflow'
 complete -c orchestrator -n __fish_use_subcommand -a package -d 'the submission tree of one or more sets, checked before it is written'
+complete -c orchestrator -n __fish_use_subcommand -a rehearse -d 'play a set in seconds on a virtual clock, with faults: what happens, how long it takes'
 complete -c orchestrator -n __fish_use_subcommand -a demo -d 'the whole path with no Slurm, Docker, GPU or root'
 complete -c orchestrator -n __fish_use_subcommand -a docs -d 'the documents: guides, reference, explanation'
 complete -c orchestrator -n __fish_use_subcommand -a completion -d 'print the completion for bash, zsh or fish'
-complete -c orchestrator -n '__orchestrator_at help 0' -a 'init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report export package demo docs completion'
+complete -c orchestrator -n '__orchestrator_at help 0' -a 'init doctor systems render preflight submit run status metrics watch explain nodes replay logs cancel resume score check ledger images code prepare published tune compare report export package rehearse demo docs completion'
 complete -c orchestrator -n '__fish_seen_subcommand_from init' -s o -l output -r -F -d 'default: ./site.yaml'
 complete -c orchestrator -n '__fish_seen_subcommand_from init' -l force -d 'replace a file that is there'
 complete -c orchestrator -n '__fish_seen_subcommand_from init' -s y -l yes -d 'ask nothing'
@@ -334,6 +335,26 @@ complete -c orchestrator -n '__fish_seen_subcommand_from package' -l site -r -F 
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l systems-dir -r -F -d 'a folder with descriptors of your own'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l verify -d 'run the official package checker first'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l json -d 'print JSON instead of text'
+complete -c orchestrator -n '__orchestrator_at rehearse 0' -a "$__orchestrator_systems"
+complete -c orchestrator -n '__orchestrator_at rehearse 1' -a "$__orchestrator_workloads"
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l round -x -d 'round, such as 6.0'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l systems-dir -r -F -d 'a folder with descriptors of your own'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l site -r -F -d 'site file'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l nexp -x -d 'number of runs'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l env -x -d 'a variable of the runs'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l spares -x -d 'nodes to ask for beyond those of the system'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l side-by-side -x -d 'runs that go on at once, each on nodes of its own: asks for K times the nodes of the system'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l exclude -x -a '(__orchestrator_nodes)' -d 'nodes not to use, such as node[1-4,7], beside the site'\''s `exclude`'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l sbatch -x -d 'a further option for sbatch in one word (--sbatch=OPTION), beside the site'\''s `sbatch`'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l time -x -d 'the job'\''s time limit, as for sbatch'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l cluster -x -d 'nodes of the cluster'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l run-time -x -d 'how long a usual run takes, such as 95min'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l fault -x -d 'what goes wrong, such as '\''node 3 dies in run 4'\'' or '\''the reservation ends at 8h'\'''
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l faults -r -F -d 'file with one such sentence per line'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l seed -x -d 'seed of all that is random'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l resume-after -x -d 'how long after the end of a job with missing runs the set is resumed, such as 2h'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -s o -l output -r -F -d 'keep the set'\''s folder as DIR, for status, nodes, explain, score, report'
+complete -c orchestrator -n '__fish_seen_subcommand_from rehearse' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__fish_seen_subcommand_from demo' -l dir -r -F -d 'where its sets go'
 complete -c orchestrator -n '__fish_seen_subcommand_from demo' -l nexp -x -d 'number of runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from demo' -l json -d 'print JSON instead of text'

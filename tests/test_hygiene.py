@@ -16,7 +16,6 @@ EXCEPTIONS = {
     "deep/stand_in/": "programs that stand for torch",
     "simulation/campaign.py": "a program: how many sets it plays in a second",
     "faults/": "the campaign: faults at random moments, and how long a set takes to recover",
-    "bundle/test_bundle_ends.py": "stops processes for longer than a limit; moves to the simulated world",
     "onnode/test_agent_tuning.py": "signals at moments spread over half a second",
     "tuning/": "to be rewritten with the host settings",
 }

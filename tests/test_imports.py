@@ -133,6 +133,7 @@ def test_the_index_is_what_the_commands_say_of_themselves() -> None:
         "compare",
         "package",
         "demo",
+        "rehearse",
         "replay",
         "doctor",
         "ledger",

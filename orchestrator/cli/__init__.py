@@ -50,6 +50,7 @@ COMMANDS: dict[str, str] = {
     "report": "one self-contained page about a set; also Markdown, CSV and JSON",
     "export": "the runs of finished sets as CSV, Parquet, or in MLflow",
     "package": "the submission tree of one or more sets, checked before it is written",
+    "rehearse": "play a set in seconds on a virtual clock, with faults: what happens, how long it takes",
     "demo": "the whole path with no Slurm, Docker, GPU or root",
     "docs": "the documents: guides, reference, explanation",
     "completion": "print the completion for bash, zsh or fish",

@@ -103,14 +103,26 @@ def own_set(args: Namespace) -> RunSet:
         if args.others:
             raise UsageError("--others goes with the name of a set")
         site = find_site(args.site)
-        return open_set(find_set("", log_dir_of(site) if site else None, owner=os.getuid()))
-    run_set = chosen_set(args)
+        return _real(open_set(find_set("", log_dir_of(site) if site else None, owner=os.getuid())))
+    run_set = _real(chosen_set(args))
     if not args.others and (why := foreign(run_set.layout)):
         from orchestrator.errors import SetError
 
         raise SetError(
             f"set {run_set.name} is not yours alone: {why}",
             hint=f"what is in its bundle runs as you; look at it, then add --others: {run_set.layout.bundle}",
+        )
+    return run_set
+
+
+def _real(run_set: RunSet) -> RunSet:
+    """Return a set that has jobs. Raises SetError for a rehearsal."""
+    if run_set.record.rehearsed:
+        from orchestrator.errors import SetError
+
+        raise SetError(
+            f"set {run_set.name} is a rehearsal: it has no job, and its runs are not resumed",
+            hint=f"a real set: orchestrator submit {run_set.record.system} {run_set.record.workload}",
         )
     return run_set
 

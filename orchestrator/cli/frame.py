@@ -87,7 +87,8 @@ def _facts(one: SetPicture, screen: Screen) -> list[tuple[str, str]]:
     from orchestrator.nodes.names import fold
 
     record, nexp = one.record, len(one.runs)
-    pairs = [("state", f"{screen.sign(one.state)}: {one.reason or STATES[one.state]}")]
+    pairs = [("rehearsal", "no training ran; all times are simulated")] if one.rehearsed else []
+    pairs += [("state", f"{screen.sign(one.state)}: {one.reason or STATES[one.state]}")]
     if nexp:
         failed = f", {one.failed} failed" if one.failed else ""
         pairs.append(("runs", f"{bar(one.done / nexp, screen)} {one.done} of {nexp} done{failed}"))

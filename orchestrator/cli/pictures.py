@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
     from orchestrator.published import PublishedResult
+    from orchestrator.simulation.rehearsal import Moment
 
 SETS = TextTable(
     "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "LEFT", "SCORE SO FAR", "JOB", "REASON",
@@ -25,6 +26,14 @@ RUNS = TextTable(
     below=("REASON",),
     leave=("SEED", "SHUT-DOWN", "START-UP", "ATTEMPTS"),
 )  # fmt: skip
+
+TIMELINE = TextTable("TIME", "WHO", "WHAT HAPPENS", right=("TIME",), states=())
+
+
+def moment_row(moment: Moment) -> list[str]:
+    """Return a row of TIMELINE: `5:33:20`, who says it or does it, what happens."""
+    minutes, second = divmod(int(moment.at_s), 60)
+    return [f"{minutes // 60}:{minutes % 60:02}:{second:02}", moment.kind, moment.text]
 
 
 def set_row(one: SetPicture) -> list[str]:
@@ -123,7 +132,7 @@ def run_row(run: RunPicture) -> list[str]:
 def headline(one: SetPicture) -> str:
     """The picture of one set in one line."""
     nexp = one.record.nexp if one.record else 0
-    parts = [one.state, f"{one.done}/{nexp} done"]
+    parts = [*(["rehearsal"] if one.rehearsed else []), one.state, f"{one.done}/{nexp} done"]
     parts += [f"{one.failed} failed"] if one.failed else []
     parts += [one.pulling] if one.pulling else []
     parts += [now_text(one)] if one.current else []
@@ -143,7 +152,8 @@ def describe(one: SetPicture) -> list[tuple[str, str]]:
     from orchestrator.nodes.names import fold
 
     record = one.record
-    pairs = [("set", str(one.root)), ("state", f"{one.state}: {one.reason or STATES[one.state]}")]
+    pairs = [("rehearsal", "no training ran; all times are simulated")] if one.rehearsed else []
+    pairs += [("set", str(one.root)), ("state", f"{one.state}: {one.reason or STATES[one.state]}")]
     if record is not None:
         bound = "<=" if record.target_is_upper_bound else ">="
         target = "" if record.target is None else f", {record.metric} {bound} {record.target:g}"

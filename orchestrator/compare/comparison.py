@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.compare.sides import Side
 from orchestrator.errors import UsageError
 from orchestrator.mllog.own import OWN
+from orchestrator.mllog.source import REHEARSED
 from orchestrator.mllog.trimmed import METHOD, Interval, interval, runs_to_settle
 
 NEAR = 0.01
@@ -88,6 +89,7 @@ def _side(side: Side) -> dict[str, Any]:
         "samples_to_converge": side.samples,
         "runs": side.runs,
         "problem": side.problem,
+        "rehearsal": side.rehearsed,
     }
 
 
@@ -152,7 +154,8 @@ def differences(a: Side, b: Side) -> list[SideDifference]:
 
 
 def _notes(a: Side, b: Side) -> list[str]:
-    notes = [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
+    notes = [f"{side.name} is a {REHEARSED}" for side in (a, b) if side.rehearsed]
+    notes += [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
     if own := [side for side in (a, b) if side.ruleset == OWN]:
         notes += _own_notes(a, b, own)
     elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:

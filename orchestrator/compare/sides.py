@@ -58,6 +58,8 @@ class Side:
     """The target in words, of a workload that is scored by its own rules."""
     problem: str = ""
     """Why there is no valid score."""
+    rehearsed: bool = False
+    """No training ran: it was made by a simulation."""
     environment: dict[str, str] = field(default_factory=dict)
     tunables: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
@@ -103,6 +105,7 @@ def _folder(directory: str, ruleset: str) -> Side:
         minutes=tuple(run.minutes * scale_of(score) for run in _in_window(score) if run.use != "bad" and run.minutes),
         goal=score.own.goal if score.own else "",
         problem="" if score.valid else "; ".join(score.reasons),
+        rehearsed=score.rehearsed,
         settings=_logged(log) if log else {},
     )
     if source.is_set:

@@ -9,6 +9,7 @@ from orchestrator.evidence.picture import RunPicture, SetPicture
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import STATES
 from orchestrator.onnode.events import clean
+from orchestrator.onnode.records import REHEARSAL
 
 FAILURES = ("not_converged", "infrastructure", "interrupted")
 """Outcomes of attempts that are no success."""
@@ -68,7 +69,8 @@ def families(sets: Iterable[tuple[SetEvidence, SetPicture]], now_s: float) -> li
         if one.record is None:
             found["sets"].add(1, state=one.state, system="", workload="")
         else:
-            _add_set(found, files, one, {"system": one.record.system, "workload": one.record.workload})
+            labels = {"system": one.record.system, "workload": one.record.workload}
+            _add_set(found, files, one, labels | ({REHEARSAL: "true"} if one.record.rehearsed else {}))
     return list(found.values())
 
 

@@ -96,6 +96,11 @@ class SetPicture:
     """While a job starts: how many nodes have the image, and how far those are that pull it."""
 
     @property
+    def rehearsed(self) -> bool:
+        """Whether nothing of the set ran: it was played in a simulation."""
+        return self.record is not None and self.record.rehearsed
+
+    @property
     def live(self) -> bool:
         return self.state in LIVE
 
@@ -129,6 +134,8 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
     names, ids = [], []
     for files in sets:
         if files.settled or files.record is None or files.record.scheduler != scheduler.name:
+            continue
+        if files.record.rehearsed:  # its jobs have the numbers of other people's jobs
             continue
         if files.submission is not None:
             names.append(files.record.job_name)
@@ -303,6 +310,7 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "set_aside": [asdict(aside) for aside in one.set_aside],
         "warnings": list(one.warnings),
         "pulling": one.pulling,
+        "rehearsal": one.rehearsed,
     }
 
 

@@ -83,6 +83,8 @@ def judge(files: SetEvidence, jobs: dict[str, Job] | None) -> tuple[str, str, Jo
     known, own, asked = _job(files, jobs), files.job, files.submission
     if not files.settled and files.copy_of:
         return "lost", f"this is a copy of {files.copy_of}, and its jobs work on that", None
+    if not files.settled and files.record is not None and files.record.rehearsed:
+        return "lost", "the rehearsal ended, and its job had not closed the set", None
     if files.awaited and asked is not None:
         state, reason = _judge_awaited(files, asked, known, answered=jobs is not None)
         return state, reason + (_last_words(files, asked.job_id) if state == "lost" else ""), known

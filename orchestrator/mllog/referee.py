@@ -12,6 +12,7 @@ from orchestrator.mllog.own import NO_RULES, OWN, OwnReading, OwnRules, check_ow
 from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
+from orchestrator.mllog.source import REHEARSAL, REHEARSED
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -59,6 +60,9 @@ def score_run(run: RunFile, log: Log, round_rules: Rules | OwnRules) -> RunScore
         compliant=compliance.compliant,
         fatal=compliance.fatal,
         org=log.org,
+        rehearsed=bool(
+            announced and isinstance(announced.metadata, dict) and announced.metadata.get("file") == REHEARSAL
+        ),
     )
 
 
@@ -90,6 +94,7 @@ def score_runs(
         unscored=list(source.unscored) if source else [],
         pending=list(source.pending) if source else [],
         own=own,
+        rehearsed=any(run.rehearsed for run in runs) or (source is not None and source.rehearsed),
     )
     if runs and score.division == "closed":
         score = score.replace(rcp=rcp_test(score))
@@ -201,7 +206,7 @@ def _rcp_reason(result: RcpResult) -> str:
 
 
 def _notes(score: Score) -> list[str]:
-    notes = []
+    notes = [REHEARSED] if score.rehearsed else []
     if score.own:
         notes.append(NO_RULES)
         if score.own.target is None:

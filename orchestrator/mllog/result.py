@@ -69,6 +69,8 @@ class RunScore(Frozen):
     fatal: bool
     org: Any = None
     """`submission_org`."""
+    rehearsed: bool = False
+    """No training ran: the log was made by a simulation."""
     use: str = ""
     """What became of the run: `counted`, `fastest`, `slowest` (dropped), `bad` (takes the place of the slowest),
     `outside` (of the median window)."""
@@ -119,6 +121,8 @@ class Score(Frozen):
     notes: tuple[str, ...] = ()
     forecast: dict[str, Any] | None = None
     window: dict[str, Any] | None = None
+    rehearsed: bool = False
+    """No training ran: the set, or one of its logs, was made by a simulation."""
     why: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -167,6 +171,11 @@ class Score(Frozen):
 
     @property
     def verdict(self) -> str:
+        """The result in one line. Of a rehearsal it says so first."""
+        return f"rehearsal, no training ran: {self._verdict}" if self.rehearsed else self._verdict
+
+    @property
+    def _verdict(self) -> str:
         if self.valid:
             what = "valid score by the workload's own rules, not an MLPerf score" if self.own else "valid score"
             return f"{what}: {train_time(self.minutes, 2)}"
@@ -195,6 +204,7 @@ class Score(Frozen):
             "differences": [finding.to_json() for finding in self.differences],
             "valid": self.valid,
             "verdict": self.verdict,
+            "rehearsal": self.rehearsed,
             "reasons": self.reasons,
             "notes": self.notes,
             "unscored_attempts": self.unscored,

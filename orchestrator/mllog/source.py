@@ -12,6 +12,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+REHEARSAL = "rehearsal"
+"""`created_by` of a set that was played in a simulation, and `metadata.file` of the records in its logs."""
+REHEARSED = "rehearsal: no training ran; all times are simulated"
+
 
 class RunFile:
     """One log that counts as a run. `name` is what messages call it.
@@ -51,6 +55,11 @@ class Source:
     @property
     def is_set(self) -> bool:
         return bool(self.described)
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether nothing of the set ran: it was played in a simulation."""
+        return self.described.get("created_by") == REHEARSAL
 
     @property
     def workload(self) -> dict[str, Any]:

@@ -96,6 +96,7 @@ def check_text(score: Score) -> str:
     rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
     what = f"{score.directory}: {score.benchmark}, {rules}"
     differing = f", {len(score.differences)} values are not as described" if score.differences else ""
+    what = f"rehearsal: {what}" if score.rehearsed else what
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
     summary = f"{what}: {len(score.runs)} files, {bad_runs}, {seeds}{differing}"
     return "\n".join(map(cell, (*findings, summary)))

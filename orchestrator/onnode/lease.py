@@ -64,6 +64,17 @@ def server_now(folder: Path, world: World = THIS) -> float:
         world.files.remove(probe)
 
 
+def remove_unfinished(path: Path, world: World = THIS) -> None:
+    """Remove the files that killed processes left next to the lease `path` while they took one. Its holder calls this."""
+    held = world.files.state(path)
+    for name in world.files.names(path.parent) if held else ():
+        if name.startswith(".clock.") or (name.startswith(".") and (".lock.new." in name or ".lock.of-" in name)):
+            state = world.files.state(path.parent / name)
+            # The holder's beats keep its file young; whoever takes a lease now needs its file for a moment.
+            if held and state and held.mtime - state.mtime > STALE_S:
+                world.files.remove(path.parent / name)
+
+
 def look(
     path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S, world: World = THIS
 ) -> tuple[Holder, HolderVerdict] | None:

@@ -127,12 +127,15 @@ def declared(entries: list[LedgerRecord]) -> SetRecord | None:
 
 
 def original(root: Path, entries: list[LedgerRecord]) -> str:
-    """Return where the set is that this one is a copy of; "" when it is where it was declared, or was moved.
+    """Return where the set is that this one is a copy of; "" when it is where it was declared, was moved, or is a rehearsal.
 
     Both its path and its inode are others, and what was declared is still there, or its storage is not in sight.
     """
     found = next((one.data.get("place") for one in entries if one.kind == "declare"), None)
     if not isinstance(found, dict) or not isinstance(found.get("path"), str):
+        return ""
+    record = declared(entries)
+    if record is not None and record.rehearsed:
         return ""
     path = found["path"]
     try:

@@ -19,6 +19,8 @@ from .files import HERE, Files, PathLike
 from .regular import parse
 
 SCHEMA = 1
+REHEARSAL = "rehearsal"
+"""`created_by` of a set that was played in a simulation: nothing of it ran."""
 LIMIT = 1 << 53
 """Numbers from here on are damage: no time, count or exit status is as large."""
 
@@ -76,6 +78,11 @@ class SetRecord(StateFile):
     target_is_upper_bound: bool = False
     bundle_sha256: str = ""
     pass_env: list[str] = field(default_factory=list)
+
+    @property
+    def rehearsed(self) -> bool:
+        """Whether nothing of the set ran: it was played in a simulation."""
+        return self.created_by == REHEARSAL
 
 
 @dataclass(frozen=True)

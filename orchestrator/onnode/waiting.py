@@ -218,7 +218,10 @@ class Lines:
 
 
 class Partner:
-    """A process with a session of its own that we talk with: `hear` gets each of its lines. Raises OSError if it cannot start."""
+    """A process with a session of its own that we talk with: `hear` gets each of its lines. Raises OSError if it cannot start.
+
+    `held`: descriptors that it inherits and keeps open.
+    """
 
     def __init__(
         self,
@@ -229,10 +232,18 @@ class Partner:
         *,
         errors: int | IO[bytes],
         environment: Mapping[str, str] | None = None,
+        held: Sequence[int] = (),
     ) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=errors, env=environment, start_new_session=True
+            argv,
+            bufsize=0,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
+            pass_fds=held,
         )
         self.input: IO[bytes] = self.process.stdin  # type: ignore[assignment]
         waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)  # type: ignore[union-attr]

@@ -186,7 +186,7 @@ def _package(entry: Entry) -> Files:
     from orchestrator import onnode
 
     none = entry.container.engine == "none"
-    unused = ["agent/container.py", "agent/pull.py"] if none else ["agent/warden.py"]
+    unused = ["agent/container.py", "agent/pull.py", "agent/remover.py"] if none else ["agent/warden.py"]
     unused += [] if entry.site.preflight.deep else ["deep/"]
     folder = Path(onnode.__path__[0])
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]

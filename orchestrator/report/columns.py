@@ -91,6 +91,7 @@ COLUMNS = (
     Column("score_minutes", float, "score of the whole set, the same in all its rows; minutes; empty without one",
            lambda report, _: report.score.minutes),
     Column("valid", bool, "the set has a valid score", lambda report, _: report.score.valid),
+    Column("rehearsal", bool, "no training ran: the set was played in a simulation", lambda report, _: report.score.rehearsed),
 )  # fmt: skip
 """In the order of a file. docs/reference/runs.md is made from them."""
 

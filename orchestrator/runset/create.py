@@ -10,7 +10,7 @@ from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode import ledger
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import SetRecord, write
+from orchestrator.onnode.records import REHEARSAL, SetRecord, write
 from orchestrator.onnode.seeds import draw_root
 from orchestrator.onnode.sharing import give, show, umask_for
 from orchestrator.onnode.world import THIS, World, stamp
@@ -31,9 +31,13 @@ def new_set_id(system: str, workload: str, world: World = THIS) -> str:
     return f"{system}-{workload}-{stamp(world.wall_ms(), '%Y%m%d-%H%M%S', utc=True)}-{world.token(2)}"
 
 
-def describe(entry: Entry, *, nexp: int, bundle_sha256: str, world: World = THIS) -> SetRecord:
-    """The record of a new set of `nexp` runs of `entry`, made now."""
+def describe(
+    entry: Entry, *, nexp: int, bundle_sha256: str, created_by: str = "controller", world: World = THIS
+) -> SetRecord:
+    """Return the record of a new set of `nexp` runs of `entry`, made now. The name of a rehearsed set says so."""
     set_id = new_set_id(entry.system, entry.workload, world)
+    if created_by == REHEARSAL:
+        set_id = f"{REHEARSAL}-{set_id}"
     return SetRecord(
         set_id=set_id,
         system=entry.system,
@@ -44,7 +48,7 @@ def describe(entry: Entry, *, nexp: int, bundle_sha256: str, world: World = THIS
         nexp=nexp,
         root_seed=draw_root(nexp, world),
         created_ms=world.wall_ms(),
-        created_by="controller",
+        created_by=created_by,
         job_name=f"orch-{set_id}",
         scheduler=entry.site.scheduler,
         nodes=entry.nodes,

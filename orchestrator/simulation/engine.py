@@ -176,13 +176,10 @@ class Engine:
         return True
 
     def run(self, done: Callable[[], bool], limit_s: float = NEVER, most_turns: int = 10_000_000) -> None:
-        """Let events happen until `done`, which is asked after every eighth of them.
-
-        Raises Stuck if there are none left, or at the time `limit_s`, or after so many.
-        """
+        """Let events happen until `done`. Raises Stuck if there are none left, or at the time `limit_s`, or after so many."""
         first = self.turns
-        while (self.turns & 7 and self._heap) or not done():
-            if not self.turn(limit_s) and not done():
+        while not done():
+            if not self.turn(limit_s):
                 raise Stuck(f"nothing happens any more at {self.now:.0f} s")
             if self.turns - first > most_turns:
                 raise Stuck(f"no end after {most_turns} events, at {self.now:.0f} s")

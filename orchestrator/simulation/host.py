@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.nodes.names import fold
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.policy.lease import Holder
@@ -385,6 +386,7 @@ class SimHost(Surroundings, host.BatchHost):
         self._loop.signal(signal.SIGTERM)
 
     def log(self, text: str) -> None:
+        self._jobs.log.append((self.engine.now, self._job.id, text))
         line = f"{stamp(self.wall_ms(), '%Y-%m-%dT%H:%M:%S+0000', utc=True)} orchestrator: {text}\n"
         with suppress(OSError):
             self.files.append(self._job.output.replace("%j", self._job.id), line.encode("utf-8", "backslashreplace"))
@@ -403,6 +405,8 @@ class Jobs:
     pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
     notifications: list[bytes] = field(default_factory=list)
+    log: list[tuple[float, str, str]] = field(default_factory=list)
+    """What the loops logged: virtual time, job, text. A start of a job is `starts on` with its nodes."""
     failures: list[BaseException] = field(default_factory=list)
     """Exceptions that a loop did not expect."""
     cluster: Cluster = field(init=False)
@@ -411,6 +415,7 @@ class Jobs:
         """Start the batch script of a job on its first node."""
         machine = self.machines[job.nodes[0]]
         process = self.engine.process(f"loop of job {job.id}", machine.name)
+        self.log.append((self.engine.now, job.id, f"starts on {fold(job.nodes)}"))
 
         def ended(status: int) -> None:
             if loop.failure is not None:

@@ -14,7 +14,7 @@ from orchestrator.errors import OrchestratorError, SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.onnode import settings as settings_file
 from orchestrator.onnode.files import Files
-from orchestrator.onnode.records import SetRecord
+from orchestrator.onnode.records import REHEARSAL, SetRecord
 from orchestrator.onnode.settings import Settings
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.cancel import cancel
@@ -31,7 +31,6 @@ from orchestrator.simulation.training import Script, Trainings, facts_of
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
-    from orchestrator.simulation.faults import Fault
 
 LOGIN = "login"
 
@@ -133,11 +132,12 @@ class Simulation:
             self._part,
             pace or NodePace(),
         )
-        self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs)
+        partition = (bundle.entry.site.partition or "batch").split(",")[0]
+        self.cluster = self.jobs.cluster = Cluster(self.engine, list(nodes), self.jobs, partition=partition)
         self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
         self.misses: set[int] = set()
         """Runs that do not reach their target."""
-        self.happened: list[tuple[float, Fault]] = []
+        self.happened: list[tuple[float, object]] = []
         """The faults so far, with their virtual time in seconds."""
         self.overlaps: list[str] = []
         """Attempts that two jobs started."""
@@ -202,7 +202,9 @@ class Simulation:
     def _submit(self, desk: Desk) -> None:
         bundle = self.bundle
         if self.run_set is None:
-            record = describe(bundle.entry, nexp=bundle.nexp, bundle_sha256=bundle.sha256, world=desk)
+            record = describe(
+                bundle.entry, nexp=bundle.nexp, bundle_sha256=bundle.sha256, created_by=REHEARSAL, world=desk
+            )
             self.run_set = RunSet(create(record, bundle.files, self.log_dir, world=desk), record)
         submit(self.run_set, Slurm(desk, desk.answer), world=desk)
 

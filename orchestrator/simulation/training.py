@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from orchestrator.mllog.source import REHEARSAL
 from orchestrator.simulation.pace import Samples, Seconds, samples_of, seconds_of
 from orchestrator.simulation.training_facts import Behaviour, TrainingFacts, Value, facts_of
 
@@ -23,7 +24,7 @@ __all__ = ["FILE", "MARK", "Script", "TrainingFacts", "Trainings", "facts_of", "
 
 MARK = b"orchestrator: rehearsal"
 """How the first line of every script begins."""
-FILE = "rehearsal"
+FILE = REHEARSAL
 """`metadata.file` of every record of a script."""
 NEVER = float("inf")
 _STARTUP_SPREAD = 0.03

@@ -88,6 +88,8 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
         chosen.problems = [f"{directory}: {own}, and a submission holds results of MLPerf benchmarks only"]
     else:
         chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
+    if score.rehearsed:
+        chosen.problems.insert(0, f"{directory}: this is a rehearsal: no training ran, and there is nothing to submit")
     return chosen
 
 

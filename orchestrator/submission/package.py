@@ -74,6 +74,8 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
 
 
 def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
+    if any(": this is a rehearsal: " in problem for problem in problems):
+        return "orchestrator run SYSTEM WORKLOAD makes a set of real runs"
     if any(f" {DIFFERS}: " in problem or " submission_org " in problem for problem in problems):
         return "look at each; --allow-differences hands the logs in as they are, with the differences in runs.json"
     if any("systems/" in problem and "nothing is known" in problem for problem in problems):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from policy_parts import settings
 
-from orchestrator.onnode import records
+from orchestrator.onnode import ledger, records
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
 from orchestrator.onnode.loop.host import BatchHost
@@ -160,6 +160,8 @@ def test_a_result_that_was_removed_is_published_again(folder: Folder) -> None:
     folder.layout.result(1).unlink()
     assert successor(folder).missing() == [2]
     assert folder.layout.result(1).read_bytes() == result
+    kinds = [entry.kind for entry in ledger.read(folder.layout.root)[0]]
+    assert kinds.count("result") == 1, "it is on record already; a second record counts as inserted"
 
 
 def test_a_run_whose_result_and_logs_are_lost_is_run_again(folder: Folder) -> None:
@@ -237,6 +239,18 @@ def test_what_killed_writers_left_unfinished_is_removed(folder: Folder, ended: s
         job(folder.layout.root).settle()
     assert [path for path in left if path.exists()] == []
     assert (folder.layout.root / "nodes/n1/.hidden").exists()
+
+
+def test_what_killed_takers_of_a_lease_left_is_removed_once_nobody_can_be_taking_it(folder: Folder) -> None:
+    names = ("..ledger.lock.new.8f", ".loop.lock.new.8f", ".loop.lock.of-8f", ".clock.8f")
+    for name in (*names, ".hidden"):
+        (folder.layout.root / name).write_text("half")
+    folder._sweep()
+    assert all((folder.layout.root / name).exists() for name in names)
+    for name in (*names, ".hidden"):
+        os.utime(folder.layout.root / name, (1, 1))
+    folder.let_go()
+    assert [path.name for path in folder.layout.root.glob(".*")] == [".hidden"]
 
 
 def test_a_job_that_lost_the_set_removes_nothing(folder: Folder) -> None:

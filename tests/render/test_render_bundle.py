@@ -292,7 +292,8 @@ def test_lib_is_without_what_its_bundle_cannot_use() -> None:
     plain, deep, on_host = lib(), lib(preflight={"deep": True}), lib(container={"engine": "none"})
     assert deep - plain >= {"deep/loop.py", "deep/measure/__main__.py"} and plain < deep
     assert all(name.startswith("deep/") for name in deep - plain)
-    assert (plain - on_host, on_host - plain) == ({"agent/container.py", "agent/pull.py"}, {"agent/warden.py"})
+    in_containers = {"agent/container.py", "agent/pull.py", "agent/remover.py"}
+    assert (plain - on_host, on_host - plain) == (in_containers, {"agent/warden.py"})
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,12 @@ def faults_kind(text: str) -> str:
 
 
 def _clean(_: int) -> None:
-    shutil.rmtree(memory() / f"orchestrator-sim-{os.getpid()}", ignore_errors=True)
+    remove(memory() / f"orchestrator-sim-{os.getpid()}")
+
+
+def remove(place: Path) -> None:
+    """Remove the folder of sets that were played."""
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _report(trial: Trial) -> None:

@@ -9,9 +9,9 @@ After each test all faults end, the set is resumed until it is complete, and eve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ from orchestrator.simulation.slurm import SimJob
 
 RUN_S = 600.0
 LIMIT_S = 30 * 86400.0
+PATIENCE_S = 120.0
+"""After a job was killed nobody knows for so long whether it is still at work."""
 SYSTEM = """kind: system
 name: nodes_%d
 accelerator: cpu
@@ -114,8 +116,9 @@ class World(Simulation):
         self.jobs.signal(self.last_job, number, batch_only=True)
 
     def kill_job(self) -> None:
-        """SIGKILL to the loop and to all that it started, and Slurm ends the job."""
+        """SIGKILL to the loop and to all that it started; return when its lease has run out."""
         self.jobs.kill(self.last_job)
+        self.wait(PATIENCE_S)
 
     # ---- to its end ----
 
@@ -131,6 +134,7 @@ class World(Simulation):
     def end(self) -> int:
         """Wait until no job of the set is left; return the exit status of the last one."""
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
+        assert not self.done[-1].error, self.done[-1]
         return self.last_job.exit_code[0]
 
     def play(self) -> int:  # type: ignore[override]
@@ -163,15 +167,18 @@ class World(Simulation):
         outputs = sorted(self.set.root.glob("job_*.out"), key=lambda path: path.stat().st_mtime_ns)
         return "".join(path.read_text() for path in outputs)
 
-    def node_is_busy_with_one_run(self) -> bool:
-        """Return whether no node ever had two parts of trainings at once: each began after the last one's end."""
-        attempts = {me[:2] for _, me in self.ran}
-        spans: dict[str, list[tuple[int, int]]] = {}
-        for run, attempt in attempts:
+    def most_at_once(self) -> dict[str, int]:
+        """Return how many attempts were running at once, at most: on each node, and in "all"."""
+        changes: list[tuple[int, int, str]] = []
+        for run, attempt in {me[:2] for _, me in self.ran}:
             state = self.set.attempt(run, attempt)
-            for node in state["nodes"]:
-                spans.setdefault(node, []).append((state["start_ms"], state["end_ms"]))
-        return all(first[1] <= second[0] for one in spans.values() for first, second in pairwise(sorted(one)))
+            for name in ("all", *state["nodes"]):
+                changes += [(state["start_ms"], 1, name), (state["end_ms"], -1, name)]
+        now, most = Counter[str](), Counter[str]()
+        for _, change, name in sorted(changes):
+            now[name] += change
+            most[name] = max(most[name], now[name])
+        return dict(most)
 
     def finish(self) -> None:
         """End all faults, resume the set until it is complete, and check every invariant."""
@@ -182,10 +189,10 @@ class World(Simulation):
                 self.jobs.power_on(name)
                 self.cluster.node_up(name, rebooted=True)
             machine.failing, machine.refuses, machine.broken_container, machine.slow = {}, "", "", 1.0
-        self.end()
+        self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):
             if self.missing():
-                self.play()
+                self.wait(PATIENCE_S).play()
         self.settle()
         found = list(violations(self))
         assert found == [], "\n".join(found)
@@ -208,6 +215,10 @@ class Sets:
         self._world = World(_bundle(self._folder, nodes, nexp, words), self._folder, wide, seed)
         self._world.plan = plan
         return self._world
+
+    def forget(self) -> None:
+        """Neither resume nor check the last world."""
+        self._world = None
 
     def close(self) -> None:
         world, self._world = self._world, None

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from ..settings import Settings, folders, rehearsed, shared_folders
 from ..waiting import Failed, Partner, Waiting, failing
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal
+from .remover import Remover
 from .run import Place
 
 _END_S = 5
@@ -162,6 +163,15 @@ def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]
     return [*argv, *words]
 
 
+def remove_earlier(node: Node, waiting: Waiting) -> None:
+    """Remove the containers of this job that an earlier agent of this node left: it was killed."""
+    labels = {"job": node.job_id, "node": node.name}
+    filters = [word for label, value in labels.items() for word in ("--filter", f"label=orchestrator.{label}={value}")]
+    listing = [*node.settings.engine_command, "ps", "--all", "--quiet", *filters]
+    for container in waiting.call(listing, _REMOVE_S)[1].decode("utf-8", "replace").split():
+        remove(node, container, waiting)
+
+
 def remove(node: Node, name: str, waiting: Waiting) -> None:
     """Remove a container by force, if there is one of that name."""
     for words in removal(node, name):
@@ -213,7 +223,12 @@ class NodeContainer(Place):
         words = ["-c", _SHELL % (tell_host, CONTAINER_NETWORK), "container", " ".join(used), inside]
         argv = run_argv(node, name, [*_volumes(node), *(bind(*one) for one in more)], words)
         with node.open_log() as errors, failing("engine", argv[0]):
-            self._client = Partner(waiting, argv, self._said, errors=errors)
+            self._remover = Remover(node, name)
+            try:
+                self._client = Partner(waiting, argv, self._said, errors=errors, held=[self._remover.held])
+            except OSError:
+                self._remover.end()
+                raise
 
     @property
     def gone(self) -> bool:
@@ -268,6 +283,7 @@ class NodeContainer(Place):
     def _await_end(self) -> None:
         self._waiting.wait(lambda: self.gone, max(self._end_s - time.monotonic(), 0))
         if self._client.process.poll() == 0:
+            self._remover.end()
             return
         if not self.gone:
             self._client.process.kill()
@@ -276,3 +292,6 @@ class NodeContainer(Place):
         for tries in range(1 if self._up else 3):
             self._waiting.wait(lambda: False, 0.3 if tries else 0)
             remove(self._node, self._name, self._waiting)
+        status = self._client.process.poll()
+        was_killed = status is None or status < 0
+        self._remover.leave() if was_killed and not self._up else self._remover.end()

@@ -199,7 +199,11 @@ class Hold:
         # What a killed attempt could not keep itself must not fall to the next one.
         keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
         with failing("storage", f"cannot make {node.channel}"):
-            open_channel(node)
+            was_killed = open_channel(node)
+        if was_killed and self.has_engine:
+            from .container import remove_earlier
+
+            remove_earlier(node, self.waiting)
         with failing("storage", f"cannot make {node.results}"):
             _own(node.results)
             # The container's root is nobody on many file servers (root_squash); only this user can take things away.

@@ -36,14 +36,18 @@ _DAY_S = 86400
 # ---- the folder of a node --------------------------------------------------------------------------------------------
 
 
-def open_channel(node: Node) -> None:
-    """Make the node's channel with `hold_pid` in it: this process, and its start. Raises OSError."""
+def open_channel(node: Node) -> bool:
+    """Make the node's channel with `hold_pid` in it: this process, and its start.
+
+    Return whether an earlier agent of this job left it: it was killed, and may have left its container. Raises OSError.
+    """
     for folder in _abandoned(node)[0]:  # by holders that were killed: the next one on this host removes them
         try:
             remove_folder(folder)
         except OSError as error:
             node.log(f"{folder} of an ended job stays: {error.strerror}")
-    if os.path.lexists(node.channel):
+    was_killed = os.path.lexists(node.channel)
+    if was_killed:
         remove_folder(node.channel, held=True)
     os.mkdir(node.channel, 0o700)
     me = f"{os.getpid()} {process_start(os.getpid())}\n"
@@ -53,6 +57,7 @@ def open_channel(node: Node) -> None:
         with suppress(OSError):
             os.rmdir(node.channel)
         raise
+    return was_killed
 
 
 def close_channel(node: Node) -> None:

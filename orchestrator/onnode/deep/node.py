@@ -60,24 +60,32 @@ def _environment(node: Node) -> bytes:
 
 def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     """Run the container while the loop listens."""
-    name, log = "", node.folder / "deep.log"
+    name, log, remover = "", node.folder / "deep.log", None
     argv, environment = ["bash", "-c", START, str(folder)], host_environment()
     if node.settings.engine != "none":
         from ..agent import container
+        from ..agent.remover import Remover
 
         state = container.look_for_image(node, waiting)
         if state.problem:
             raise Failed(state.kind, state.problem)
         name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
         argv = container.run_argv(node, name, [container.bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"])
+        remover = Remover(node, name)
+    held = [remover.held] if remover else []
     with open(log, "wb") as errors:
-        partner = Partner(waiting, argv, lambda line: _say(node, line), errors=errors, environment=environment)
+        partner = Partner(
+            waiting, argv, lambda line: _say(node, line), errors=errors, environment=environment, held=held
+        )
     over: list[bool] = []
     waiting.watch_lines(0, lambda line: _ask(node, partner, line), lambda: over.append(True))
     try:
         waiting.wait(lambda: over or partner.process.poll() is not None)
     finally:
         status = _end(node, waiting, partner, name)
+        if remover:
+            # Killed, the client may have left a container that the engine is still making.
+            remover.leave() if status > 128 else remover.end()
     if status and not over:
         last = log.read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-2:]
         raise Failed("container", f"the measurement ended (status {status}): {' '.join(last)}")

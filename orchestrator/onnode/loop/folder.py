@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,9 +17,8 @@ from .. import ledger, records, sharing
 from ..events import number
 from ..files import Files
 from ..layout import Layout
-from ..lease import HeldError, Lease, server_now
+from ..lease import HeldError, Lease, remove_unfinished
 from ..mllog_tail import last_status
-from ..policy.lease import STALE_S
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..seeds import draw_root, largest_root, seed_of
 from ..settings import Settings
@@ -30,7 +28,6 @@ from .host import BatchHost
 from .nodes import Flow, Nodes
 
 NO_ROOM = "disk full, quota, or the folder is gone"
-_OF_LOCKS = re.compile(r"\.(?:clock\.|.*\.lock\.(?:new\.|of-))")
 
 
 class FolderError(Exception):
@@ -89,11 +86,12 @@ class Folder:
             self._write(state, path, sync=False)
         self.record_that(_began(state))
 
-    def record_that(self, *said: ledger.Said) -> None:
-        """Put something into the set's ledger. Raises OSError."""
+    def record_that(self, *said: ledger.Said, once: bool = False) -> None:
+        """Put something into the set's ledger; `once`: what is not on record already. Raises OSError."""
+        root, world = self.layout.root, self.world
         cluster = self.lease.me.cluster if self.lease else ""
         try:
-            self.head = ledger.append(self.layout.root, *said, job=self.job_id, cluster=cluster, world=self.world)
+            self.head = ledger.append(root, *said, job=self.job_id, cluster=cluster, once=once, world=world)
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
 
@@ -126,7 +124,7 @@ class Folder:
         if rank is not None:
             self._publish(state.run, state.attempt, rank, _ended(state))
         else:
-            self.record_that(_ended(state))
+            self.record_that(_ended(state), once=True)
         for path in self._states(state):
             self._write(state, path)
 
@@ -144,7 +142,8 @@ class Folder:
             self.check_mine()  # the log may be long
             if self.files.has_name(result):
                 raise FolderError(f"{result} is there already; a published result is never replaced")
-            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))
+            # A job that was killed before the next line has put it on record already.
+            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)
             self._put_in_place(temporary, result)
         finally:
             self.files.remove(temporary)
@@ -221,17 +220,7 @@ class Folder:
                     if name.startswith(".") and ".tmp." in name and not name.startswith(".bundle."):
                         self.files.remove(folder / name)
         with suppress(OSError):
-            self._sweep_locks()
-
-    def _sweep_locks(self) -> None:
-        """Remove from the set's folder the files of processes that were killed while they took a lock. Raises OSError."""
-        root, now = self.layout.root, 0.0
-        for name in self.files.names(root):
-            if _OF_LOCKS.match(name):
-                now = now or server_now(root, self.world)
-                state = self.files.state(root / name)
-                if state is not None and now - state.mtime > STALE_S:  # whoever is alive needs it for milliseconds
-                    self.files.remove(root / name)
+            remove_unfinished(layout.loop_lock, self.world)
 
     def _below(self, folder: Path) -> list[Path]:
         """Return the folders in a folder; none if it cannot be listed."""

@@ -302,6 +302,8 @@ class Group:
         if deep and not (yield from self._measure([node for node in nodes if node not in self.standing.failed])):
             return False
         if self._use(nodes, first=first, tell=True):
+            if self.standing.failed:
+                self._set_failed_aside()
             return True
         self.problem = self._tell_failed(nodes)
         return False

@@ -11,7 +11,11 @@ def too_late(job: SetWork, group: Group, left: int) -> str:
     """Return why none of the `left` runs is begun any more, "" where one can end in time; the decision is on record.
 
     How long a run takes is not known before it has ended: only one that is longer than the shortest so far is certain not to fit.
+    The first run of a job is always begun: a clock that stepped, or a loop that stood still, may have made the only time that
+    is known far too long, and then no job would ever begin another run.
     """
+    if not job.run:
+        return ""
     records = [job.folder.run_state(run) for run in range(1, job.folder.record.nexp + 1)]
     took = [(one.end_ms - one.start_ms) / 1000 for one in records if one is not None and one.done and one.start_ms]
     left_s, needs_s = job.scheduler.seconds_left() if took else None, min(took, default=0)

@@ -1,0 +1,55 @@
+"""A small process next to a container, which removes it if the agent and the engine's client are both killed.
+
+An engine removes a container by itself only after it ran. A client that is killed between the requests `create` and `start` leaves
+one that never runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+
+from .node import Node, removal
+
+# Its input ends when both are gone. A busy engine may still be making the container then. Signals to the job are for the agent.
+_SCRIPT = """
+trap '' TERM INT HUP
+read -r word && exit
+for pause in 0 1 2 4 8 16 32; do
+  sleep "$pause"
+  %s
+  [ -z "$(%s)" ] || exit  # engines print what they removed
+done
+"""
+
+
+class Remover:
+    """`held` is a descriptor for the client: as long as it or the agent has it open, nothing is removed. Raises OSError."""
+
+    def __init__(self, node: Node, container: str) -> None:
+        *before, remove = map(shlex.join, removal(node, container))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ORCH_")}
+        read, self.held = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                ["sh", "-c", _SCRIPT % ("; ".join(before) or ":", remove), "orchestrator-remover"],
+                stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, cwd="/", env=environment,
+            )  # fmt: skip
+        except OSError:
+            os.close(self.held)
+            raise
+        finally:
+            os.close(read)
+
+    def end(self) -> None:
+        """End it: the container is gone."""
+        with contextlib.suppress(OSError):  # somebody killed it
+            os.write(self.held, b"\n")
+        self.leave()
+
+    def leave(self) -> None:
+        """Let it remove the container when the client is gone, too."""
+        os.close(self.held)

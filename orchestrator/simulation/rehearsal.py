@@ -1,0 +1,291 @@
+"""A set that somebody is about to run, played on the virtual clock: what happens, when, and how long it takes.
+
+plan = make_plan(entry, nexp=10, faults=[parse("node 3 dies in run 4")])
+rehearsal = rehearse(plan, folder)
+rehearsal.timeline ; rehearsal.ended_s ; rehearsal.root
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.nodes.names import expand_all, fold
+from orchestrator.runset.allocation import without
+from orchestrator.simulation.engine import Stuck
+from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
+from orchestrator.simulation.play import Rendered, Simulation, User
+from orchestrator.simulation.slurm import SimJob
+from orchestrator.words import duration
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+
+MOST_NODES = 10_000
+MOST_RESUMES = 20
+RESUME_S = 1800.0
+LONGEST_S = 365 * 86400.0
+"""A rehearsal ends here, whatever is missing."""
+_RANK = re.compile(r"node (\S+) \(rank \d+\) ([^;,]+)")
+
+
+@dataclass(frozen=True)
+class RehearsalPlan:
+    """What to play. `nodes` are the names of the cluster's nodes; times in seconds."""
+
+    entry: Entry
+    nexp: int
+    nodes: tuple[str, ...]
+    faults: tuple[Fault, ...] = ()
+    seed: int = 1
+    resume_after_s: float = RESUME_S
+    resumes: int = MOST_RESUMES
+    run_s: float | None = None
+    """How long a usual run takes, if not as published."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that happened, `at_s` seconds after the submission."""
+
+    at_s: float
+    kind: str
+    """`user`, `slurm`, `fault`, `loop` or `run`"""
+    text: str
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A set that was played. `ended_s` is when it was complete, or given up, in seconds after the submission."""
+
+    plan: RehearsalPlan
+    root: Path
+    set_id: str
+    source: str
+    """Where the length of the runs comes from."""
+    timeline: tuple[Moment, ...]
+    ended_s: float
+    resumes: int
+    missing: tuple[int, ...]
+    """Runs without a result."""
+    unused: tuple[Fault, ...]
+    """Faults whose time never came."""
+    stuck: str = ""
+    """Why it was given up before the user did; "" if it was not."""
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing
+
+    @property
+    def summary(self) -> str:
+        """How it ended, in a sentence."""
+        resumed = {0: "without `resume`", 1: "after 1 `resume`"}.get(self.resumes, f"after {self.resumes} resumes")
+        if self.complete:
+            return f"complete after {duration(self.ended_s)}, {resumed}"
+        left = f"{len(self.missing)} of {self.plan.nexp} runs have no result"
+        return (
+            f"not complete after {duration(self.ended_s)}, {resumed}: {left}{f' ({self.stuck})' if self.stuck else ''}"
+        )
+
+
+# ---- what is played ----
+
+
+def make_plan(
+    entry: Entry,
+    nexp: int | None = None,
+    *,
+    cluster: int | None = None,
+    faults: Sequence[Fault] = (),
+    seed: int = 1,
+    resume_after_s: float = RESUME_S,
+    run_s: float | None = None,
+) -> RehearsalPlan:
+    """Return the plan of a set of `entry` on a cluster of `cluster` nodes (default: as many as its job asks for).
+
+    Raises UsageError for a cluster that is too small, and for faults of nodes and runs that there are not.
+    """
+    names = cluster_nodes(entry, cluster)
+    nexp = nexp or entry.runs_required
+    for fault in faults:
+        refuse_unknown(fault, len(names), nexp)
+    return RehearsalPlan(on_cluster(entry), nexp, tuple(names), tuple(faults), seed, resume_after_s, run_s=run_s)
+
+
+def job_nodes(entry: Entry) -> int:
+    """Return how many nodes the job asks for."""
+    return entry.nodes * entry.site.side_by_side + entry.site.spares
+
+
+def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
+    """Return the names of the nodes of the rehearsed cluster: the site's, if it names enough of them, else n1, n2 ...
+
+    Raises UsageError for fewer nodes than the job needs.
+    """
+    needed = job_nodes(entry)
+    count = count or needed
+    if count < needed:
+        raise UsageError(f"a cluster of {count} nodes is too small: the job asks for {needed}")
+    if count > MOST_NODES:
+        raise UsageError(f"a rehearsed cluster has at most {MOST_NODES} nodes, and {count} are asked for")
+    named = without(entry.site.nodelist, expand_all(entry.site.exclude))
+    return named[:count] if len(named) >= count else [f"n{number}" for number in range(1, count + 1)]
+
+
+def on_cluster(entry: Entry) -> Entry:
+    """Return `entry` as it is for the rehearsed cluster: one partition under Slurm, with its own nodes."""
+    changed: dict[str, object] = {
+        "scheduler": "slurm",
+        "account": None,
+        "qos": None,
+        "reservation": None,
+        "constraint": None,
+        "nodelist": [],
+        "exclude": [],
+        "sbatch": [],
+    }
+    return replace(entry, site=entry.site.model_copy(update=changed))
+
+
+# ---- playing it ----
+
+
+class _World(Simulation):
+    """A simulation that keeps what its jobs came to."""
+
+    def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> None:
+        waits = (plan.resume_after_s, plan.resume_after_s)
+        bundle, user = bundle or Rendered(plan.entry, plan.nexp), User(plan.resumes, waits)
+        super().__init__(bundle, folder, plan.seed, plan.nodes, user=user, run_seconds=plan.run_s)
+        self.plan = plan
+        self.ended: dict[str, SimJob] = {}
+        for fault in plan.faults:
+            plant(self, fault)
+
+    @property
+    def resumes(self) -> int:
+        return self._resumed
+
+    def missing(self) -> list[int]:
+        """Return the runs without a result, and note what Slurm knows of the jobs: it forgets them after a while."""
+        self.ended.update({job.id: job for job in self.cluster.jobs.values() if not job.other})
+        return super().missing()
+
+
+def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
+    """Play a set in `folder`, which is its own. `bundle`: that of the plan's entry, if there is one already."""
+    world, stuck = _World(plan, folder, bundle), ""
+    try:
+        world.play(LONGEST_S)
+        world.settle()
+    except Stuck as error:
+        stuck = str(error)
+    for failure in world.jobs.failures:
+        raise failure
+    if world.run_set is None:
+        raise UsageError(f"no set was made: {world.done[0].error}")
+    missing = tuple(world.missing())
+    happened = [fault for _, fault in world.happened]
+    return Rehearsal(
+        plan,
+        world.run_set.layout.root,
+        world.run_set.name,
+        world.trainings.source,
+        tuple(sorted(_timeline(world), key=lambda moment: moment.at_s)),
+        _ended_s(world),
+        world.resumes,
+        missing,
+        tuple(fault for fault in plan.faults if fault not in happened),
+        stuck,
+    )
+
+
+def _ended_s(world: _World) -> float:
+    """Return when the last job was over, the last command without one."""
+    ends = [_at_s(world, job.end_ms) for job in world.ended.values() if job.end_ms]
+    return max(ends) if ends else world.done[-1].at
+
+
+# ---- the time line ----
+
+
+def _timeline(world: _World) -> Iterator[Moment]:
+    """Yield what happened; of one moment in the order in which it came about."""
+    yield from _commands(world)
+    for at, fault in world.happened:
+        if isinstance(fault, Fault):
+            yield Moment(at, "fault", fault_text(fault, world.plan.nodes))
+    yield from _jobs(world)
+    yield from _runs(world)
+
+
+def _commands(world: _World) -> Iterator[Moment]:
+    for done in world.done:
+        failed = f": {done.error.splitlines()[0]}" if done.error else ": killed" if done.killed else ""
+        yield Moment(done.at, "user", _bare(world, f"orchestrator {done.name}{failed}"))
+
+
+def fault_text(fault: Fault, nodes: Sequence[str]) -> str:
+    """Return what happens, with the names of nodes: `node n3 dies, for 2h`."""
+    text = re.sub(r"\bnode (\d+)\b", lambda match: f"node {nodes[(int(match[1]) - 1) % len(nodes)]}", fault.event)
+    return f"{text}, for {span(fault.for_s)}" if fault.for_s else text
+
+
+def _jobs(world: _World) -> Iterator[Moment]:
+    for at, job, text in world.jobs.log:
+        if text.startswith("starts on "):
+            yield Moment(at, "slurm", f"job {job} {text}")
+        elif text := _loop_text(world, text):
+            yield Moment(at, "loop", text)
+    for one in world.ended.values():
+        if one.end_ms and one.state not in ("COMPLETED", "FAILED"):
+            yield Moment(_at_s(world, one.end_ms), "slurm", f"job {one.id} is ended by Slurm: {one.state}")
+
+
+def _at_s(world: _World, ms: int) -> float:
+    return (ms - world.engine.start_ms) / 1000
+
+
+def _loop_text(world: _World, text: str) -> str:
+    """Return a line of the loop as it stands in the time line; "" for what other lines say."""
+    if text.startswith(("ranks, in the order", f"set {world.folder}")):
+        return ""
+    if match := re.fullmatch(r"nodes (.*); waiting: (.*)", text):
+        return f"runs use {fold(match[1].split())}; waiting: {fold(match[2].split()) or 'none'}"
+    return _bare(world, folded_ranks(text))
+
+
+def folded_ranks(text: str) -> str:
+    """Return a reason with nodes of the same fate named together: `node n[1-7] exited 143`."""
+    found = _RANK.findall(text)
+    if len(found) < 2:
+        return text
+    fates: dict[str, list[str]] = {}
+    for node, fate in found:
+        fates.setdefault(fate, []).append(node)
+    said = ", ".join(f"node{'s' * (len(nodes) > 1)} {fold(nodes)} {fate}" for fate, nodes in fates.items())
+    start, end = _RANK.search(text), list(_RANK.finditer(text))[-1]
+    return text[: start.start() if start else 0] + said + text[end.end() :]
+
+
+def _bare(world: _World, text: str) -> str:
+    """Return a text without the folder in which the set was played."""
+    return text.replace(f"{world.log_dir}/", "")
+
+
+def _runs(world: _World) -> Iterator[Moment]:
+    """Yield the ends of attempts that have a result. The loop says itself when one fails."""
+    evidence = SetEvidence(world.run_set.layout.root) if world.run_set else None
+    for run, attempt in evidence.tried if evidence else ():
+        record = evidence.attempt(run, attempt) if evidence else None
+        if record is not None and record.done:
+            took = duration((record.end_ms - record.start_ms) / 1000)
+            what = "has converged" if record.state == "success" else "has not reached its target"
+            again = f" (attempt {attempt})" if attempt > 1 else ""
+            yield Moment(_at_s(world, record.end_ms), "run", f"run {run}{again} {what} after {took}")

@@ -1,0 +1,51 @@
+"""Sets with random faults in the simulated world: no invariant is broken, and the same seed gives the same set."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import campaign
+import pytest
+
+PARTS, SEEDS = 20, 50
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_invariant_is_broken(part: int, tmp_path: Path) -> None:
+    place = campaign.memory() / f"{tmp_path.name}-{part}"
+    try:
+        for seed in range(1 + SEEDS * part, 1 + SEEDS * (part + 1)):
+            trial = campaign.play(seed, place=place)
+            assert trial.found == [], f"python tests/simulation/campaign.py --seed {seed}"
+    finally:
+        campaign.remove(place)
+
+
+def tree(place: Path) -> dict[str, str]:
+    """Return the hash of every file in a set's folder."""
+    return {
+        str(path.relative_to(place)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(place.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 17, 204])
+def test_the_same_seed_gives_the_same_files(seed: int, tmp_path: Path) -> None:
+    first = campaign.play(seed, place=tmp_path)
+    before = tree(tmp_path / "sets")
+    assert first.found == [] and before
+    again = campaign.play(seed, place=tmp_path)
+    assert (again.turns, again.virtual_s) == (first.turns, first.virtual_s)
+    assert tree(tmp_path / "sets") == before
+
+
+def test_a_broken_invariant_is_found_and_shrunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that publishes nothing: the campaign says so, with no fault at all."""
+    from orchestrator.onnode.loop.folder import Folder
+
+    monkeypatch.setattr(Folder, "link", lambda *_: None)
+    trial = campaign.play(3, place=tmp_path)
+    assert any("result" in text for text in trial.found)
+    assert campaign.shrink(trial).faults == []

@@ -1,0 +1,178 @@
+"""Ends that nobody planned: signals, killed loops, pre-emption, jobs that Slurm starts again; and what is resumed."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from worlds import Ends, Me, Sets, World, exits, hangs
+
+from orchestrator.evidence.ledger import verify
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.state import judge
+from orchestrator.onnode import ledger
+from orchestrator.simulation.engine import NEVER
+
+
+def hangs_in_run_2(me: Me) -> Ends | None:
+    return hangs() if me[:2] == (2, 1) else None
+
+
+def complete_after(world: World, outcomes: list[list[str]]) -> None:
+    """Resuming gives a complete set with every attempt on record."""
+    assert world.play() == 0
+    one, runs = world.set, range(1, len(outcomes) + 1)
+    assert [one.outcomes(run) for run in runs] == outcomes
+    assert one.results() == list(runs)
+    assert one.job["state"] == "complete"
+    seeds = [one.attempt(run, attempt)["seed"] for run in runs for attempt in one.attempts(run)]
+    assert len(seeds) == len(set(seeds))
+    assert one.temporary() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "state"), [(signal.SIGTERM, "cancelled"), (signal.SIGINT, "cancelled"), (signal.SIGUSR1, "time_limit")]
+)
+def test_a_signal_in_a_run(sets: Sets, number: int, state: str) -> None:
+    world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
+    one = world.set
+    before = (one.root / "runs/1/result_1.txt").read_bytes()
+    world.signal(number)
+    assert world.end() == 1
+    assert f"`orchestrator resume {one.root.name}` goes on" in world.out
+    assert (one.job["state"], one.job["ended_ms"] > 0, one.job["run"], one.job["attempt"]) == (state, True, 2, 1)
+    stopped = one.run(2)
+    assert (stopped["state"], stopped["outcome"], stopped["end_ms"] > 0) == ("failed", "interrupted", True)
+    assert stopped == one.attempt(2, 1)
+    assert stopped["reason"] == one.job["reason"] != ""
+    assert one.run(3)["state"] == "queued"
+    assert one.temporary() == []
+    complete_after(world, [["success"], ["interrupted", "success"], ["success"]])
+    assert (one.root / "runs/1/result_1.txt").read_bytes() == before
+    assert len(one.jobs()) == 2
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_signal_at_any_moment_is_not_lost(sets: Sets, part: int) -> None:
+    """From the first second to the end of the first run, and around each moment at which the loop decides."""
+    moments = [0.5 + 0.7 * k for k in range(24)] + [575.0 + 4.1 * k for k in range(12)]
+    for moment in moments[part::2]:
+        world = sets.make(nodes=1, nexp=2).start().wait(moment)
+        if not world.jobs.loops or world.last_job.state != "RUNNING":
+            continue
+        world.signal(signal.SIGTERM)
+        world.end()
+        assert world.engine.now < moment + 60.0
+        if world.set.root.joinpath("jobs").exists():
+            assert world.set.job["state"] == "cancelled"
+        finished = world.set.results() if (world.set.root / "results").exists() else []
+        assert world.play() == 0
+        for run in (1, 2):
+            assert world.set.outcomes(run) in (["success"], ["interrupted", "success"])
+        assert all(world.set.outcomes(run) == ["success"] for run in finished)
+
+
+def test_a_signal_again_and_again(sets: Sets) -> None:
+    world = sets.make(nexp=1).start().running(1)
+    world.fault("the training hangs and ignores TERM")
+    for _ in range(3):
+        world.signal(signal.SIGTERM)
+    # The program ignores TERM: it is killed after its time to tidy up.
+    assert world.end() == 1
+    assert (world.set.job["state"], world.set.outcomes(1)) == ("cancelled", ["interrupted"])
+
+
+def test_a_run_that_ended_well_while_the_set_was_cancelled(sets: Sets) -> None:
+    world = sets.make(lambda me: hangs(after=NEVER), nodes=1).start()
+    world.play_until(lambda: b"run_stop" in b"".join(path.read_bytes() for path in world.log_dir.rglob("node_0.log")))
+    world.signal(signal.SIGTERM)
+    assert world.end() == 1
+    one = world.set
+    assert one.outcomes(1) == ["success"] and one.results() == [1]
+    assert (one.job["state"], one.run(2)["state"]) == ("cancelled", "queued")
+
+
+def test_everything_is_killed(sets: Sets) -> None:
+    world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
+    world.kill_job()
+    one = world.set
+    assert (one.run(2)["state"], one.job["state"], one.job["ended_ms"]) == ("running", "running", 0)
+    complete_after(world, [["success"], ["interrupted", "success"], ["success"]])
+    first = one.jobs()[0]
+    assert (first["state"], first["ended_ms"] > 0) == ("failed", True)
+    settled = one.attempt(2, 1)
+    assert (settled["state"], settled["end_ms"] > 0) == ("failed", True)
+    assert settled["reason"] == f"job {first['job_id']} ended without closing this attempt"
+
+
+@pytest.mark.parametrize(("step", "stride"), [(2, 45), (24, 45), pytest.param(1, 1, marks=pytest.mark.long)])
+def test_the_loop_is_killed_in_front_of_any_step(sets: Sets, step: int, stride: int) -> None:
+    """Each call of the world is a step: no finished run is lost, and a run is repeated only if it had not ended."""
+    while True:
+        world = sets.make(nodes=1, nexp=2).start()
+        world.play_until(lambda world=world: bool(world.jobs.loops))
+        loop = next(iter(world.jobs.loops.values())).process
+        loop.dies_at = loop.steps + step
+        if world.end() == 0:
+            break  # it has fewer steps
+        if not world.missing():
+            sets.forget()  # nothing is resumed that would remove the lock
+            break
+        logs = {run: world.set.root / f"runs/{run}/attempt_1/node_0.log" for run in (1, 2)}
+        done = [run for run, log in logs.items() if log.exists() and b"run_stop" in log.read_bytes()]
+        done = [run for run in done if logs[run].with_suffix(".json").exists()]
+        world.wait(120.0)
+        assert world.play() == 0
+        for run in (1, 2):
+            assert world.set.outcomes(run) in (["success"], ["interrupted", "success"])
+        assert all(world.set.outcomes(run) == ["success"] for run in done)
+        step += stride
+    assert step > 500
+
+
+def test_a_loop_that_was_stopped_for_a_while_blames_nobody(sets: Sets) -> None:
+    world = sets.make(spares=1, nexp=1)
+    world.fault("the loop is stopped for 500 s in run 1 after 30 s")
+    assert world.play() == 0
+    assert world.set.outcomes(1) == ["success"] and world.set.excluded() == []
+
+
+def test_used_up_attempts_are_tried_again_by_the_next_job(sets: Sets) -> None:
+    world = sets.make(lambda me: exits(1, after=400.0) if me.attempt <= 2 else None, nodes=1, nexp=1)
+    assert world.play() == 1
+    assert world.set.outcomes(1) == ["infrastructure", "infrastructure"]
+    complete_after(world, [["infrastructure", "infrastructure", "success"]])
+
+
+# ---- Slurm
+
+
+def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Sets) -> None:
+    world = sets.make(nexp=3).start().running(2)
+    world.last_job.requeue = True
+    one = world.set
+    result = (one.root / "runs/1/result_1.txt").read_bytes()
+    world.fault("node 1 dies for 10 min")  # the batch host
+    assert world.end() == 0
+    assert "taking over from job 1 on n1, which is gone" in world.out
+    assert [one.outcomes(run) for run in (1, 2, 3)] == [["success"], ["interrupted", "success"], ["success"]]
+    assert (one.root / "runs/1/result_1.txt").read_bytes() == result and one.results() == [1, 2, 3]
+    assert [job["state"] for job in one.jobs()] == ["complete"]
+    assert [entry.data["restart"] for entry in ledger.read(one.root)[0] if entry.kind == "job"] == [0, 1]
+    assert [str(problem) for problem in verify(one.root).problems] == []
+    assert [path.name for path in one.root.glob("events-*")] == ["events-1.tsv"]
+    assert len(one.events("begin")) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"), [("the job is pre-empted", "paused"), ("the job is cancelled", "cancelled")]
+)
+def test_a_job_that_is_pre_empted_says_so(sets: Sets, fault: str, state: str) -> None:
+    world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
+    world.fault(fault)
+    world.end()
+    one = world.set
+    assert one.job["state"] == state and ("pre-empted" in one.job["reason"]) == (state == "paused")
+    assert one.outcomes(2) == ["interrupted"]
+    assert judge(SetEvidence(one.root), {})[0] == state
+    assert len(one.events("ending")) == 1
