@@ -197,8 +197,8 @@ def test_a_dense_log_skips_statistics_but_not_the_damaged_ones(tmp_path: Path) -
         lambda line: line.replace(b"0.", b".", 1).replace(b"1.", b".", 1),
         lambda line: line.replace(b'"lineno": 7', b'"lineno": +7'),
     ]
-    for _ in range(25):
-        at, change = chance.randrange(600, 1200), chance.choice(changes)
+    for change in changes:
+        at = chance.randrange(600, 1200)
         changed = change(lines[at])
         log = read(tmp_path, b"\n".join([*lines[:at], changed, *lines[at + 1 :]]) + b"\r\n")
         _records, damaged, crashes = referee_lines(tmp_path / "result_0.txt")
