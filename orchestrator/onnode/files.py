@@ -19,7 +19,7 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _ROOM = bytes(1 << 16)
 
 
@@ -89,7 +89,7 @@ class Files:
         try:
             about = os.stat(path)
         except OSError as error:
-            if error.errno not in _MISSING:
+            if error.errno not in MISSING:
                 raise
             return None
         return FileState(about.st_size, about.st_mtime, about.st_ino, (about.st_mode & 0o170000) == 0o040000)

@@ -33,7 +33,6 @@ Paths outside the server's folder have no faults.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 
 from orchestrator.onnode.files import Appender, PathLike
@@ -366,7 +365,7 @@ class SimFiles(SimReader):
     def copy_tree(self, source: PathLike, target: PathLike) -> None:
         problems = self._copied(os.fspath(source), os.fspath(target))
         if problems:
-            raise shutil.Error(problems)
+            raise OSError(0, str(problems[0][-1]), os.fspath(target))  # as the real one does
 
     def _copied(self, source: str, target: str) -> list[tuple[str, str, str]]:
         """Copy a folder; return the failures as shutil.copytree does: (source, target, reason)."""

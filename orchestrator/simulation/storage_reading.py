@@ -7,7 +7,7 @@ import io
 import os
 from typing import BinaryIO, cast
 
-from orchestrator.onnode.files import Files, FileState, PathLike
+from orchestrator.onnode.files import MISSING, Files, FileState, PathLike
 from orchestrator.onnode.regular import MAX_BYTES, open_regular, read_bytes
 from orchestrator.simulation.engine import SimProcess
 from orchestrator.simulation.storage_faults import Kind, fail
@@ -107,7 +107,9 @@ class SimReader(Files):
         try:
             self.enter(path, "read")
             about = os.stat(path) if self.server.plain else self._about(path)
-        except FileNotFoundError:
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise
             return None
         inode, is_folder = self.server.inode(about), (about.st_mode & 0o170000) == 0o040000
         return FileState(_FOLDER_BYTES if is_folder else about.st_size, about.st_mtime, inode, is_folder)
@@ -125,12 +127,7 @@ class SimReader(Files):
         return found
 
     def exists(self, path: PathLike) -> bool:
-        try:
-            self.enter(path, "read")
-        except OSError:
-            return False
-        view = self.view
-        return os.path.exists(path) if view is None else view.look(path).about is not None
+        return self.state(path) is not None
 
     def has_name(self, path: PathLike) -> bool:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from bundle_parts import Bundles
+from sites import write_system
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.starts import attempt_starts, differences
@@ -156,13 +157,7 @@ def test_seeds_and_ports(bundles: Bundles) -> None:
 
 
 def test_a_time_stamp_of_the_environment_is_no_difference_between_jobs(bundles: Bundles) -> None:
-    variables = 'env: {EXP_NAME: {unique: "exp-"}, LR: "0.1"}'
-    system = (
-        (bundles.folder / "systems/one_node.yaml")
-        .read_text()
-        .replace("global_batch: 8", f"global_batch: 8, {variables}")
-    )
-    (bundles.folder / "systems/one_node.yaml").write_text(system)
+    write_system(bundles.folder / "systems", env={"EXP_NAME": {"unique": "exp-"}, "LR": "0.1"})
     bundles.make('echo "experiment $EXP_NAME"; [[ $me != 1.1.* ]] || exit 3', nexp=1)
     assert bundles.run(MAX_ATTEMPTS="1")[0] == 1
     one = bundles.set

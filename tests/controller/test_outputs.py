@@ -70,6 +70,7 @@ CALLS = {
     "package LOGS -o DIR/tree --submitter AMD": "error",
     "docs": "docs",
     "docs exit-codes": "page",
+    f"rehearse {WHAT} --nexp 1": "rehearsal",
     "nonsense": "error",
 }
 NOT_RUN = {

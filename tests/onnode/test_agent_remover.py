@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_parts import Agent, Bench, processes_in, until
+from agent_parts import Agent, Bench
+from processes import processes_of
+from until import until
 
 Engine = Callable[[dict[str, str]], Bench]
 
@@ -69,7 +71,7 @@ def removed(bench: Bench) -> list[str]:
 
 
 def removers(bench: Bench) -> list[int]:
-    found = processes_in(bench.folder.parent / "bin")
+    found = processes_of(bench.folder.parent / "bin")
     return [pid for pid, words in found.items() if "orchestrator-remover" in words]
 
 
@@ -105,7 +107,7 @@ def test_a_container_that_outlives_both_is_removed(engine: Engine) -> None:
     agent.hear("ready")
     [remover] = removers(bench)
     os.kill(remover, signal.SIGTERM)
-    clients = [pid for pid, words in processes_in(bench.folder.parent / "bin").items() if "docker run" in words]
+    clients = [pid for pid, words in processes_of(bench.folder.parent / "bin").items() if "docker run" in words]
     assert len(clients) == 1 and containers(bench)
     for pid in (agent.process.pid, *clients):
         os.kill(pid, signal.SIGKILL)
