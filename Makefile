@@ -51,7 +51,7 @@ unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)
 
 sim: $(VENV)/tested
-	$(BIN)/python tests/simulation/campaign.py --seeds $(SEEDS) $(ARGS)
+	$(BIN)/python tests/simulation/seeded_sets.py --seeds $(SEEDS) $(ARGS)
 
 check: $(VENV)/tested
 	PYTHON=$(BIN)/python tools/check

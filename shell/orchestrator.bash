@@ -36,7 +36,7 @@ __orchestrator_options() {
     'report') echo '-o --output --format --all --ruleset --workload --window --site' ;;
     'export') echo '-o --output --format --ruleset --workload --site --json' ;;
     'package') echo '-o --output --submitter --division --status --framework --system --implementation --system-json --ruleset --allow-differences --site --systems-dir --verify --json' ;;
-    'rehearse') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --json' ;;
+    'rehearse') echo '--round --systems-dir --site --nexp --env --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --node-mtbf --trials --node-repair --within --json' ;;
     'demo') echo '--dir --nexp --json' ;;
     'docs') echo '--json' ;;
     'completion') echo '' ;;
@@ -238,6 +238,10 @@ __orchestrator_takes() {
     'rehearse --seed') echo 'any' ;;
     'rehearse --resume-after') echo 'any' ;;
     'rehearse -o'|'rehearse --output') echo 'files' ;;
+    'rehearse --node-mtbf') echo 'any' ;;
+    'rehearse --trials') echo 'any' ;;
+    'rehearse --node-repair') echo 'any' ;;
+    'rehearse --within') echo 'any' ;;
     'demo --dir') echo 'files' ;;
     'demo --nexp') echo 'any' ;;
   esac

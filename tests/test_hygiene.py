@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ EXCEPTIONS = {
     "onnode/test_loop_": "the same; they move to the simulated world",
     "preflight/preflight_parts.py": "drives checks up to their own deadline, as the agent does",
     "deep/stand_in/": "programs that stand for torch",
-    "simulation/campaign.py": "a program: how many sets it plays in a second",
+    "simulation/seeded_sets.py": "a program: how many sets it plays in a second",
     "faults/": "the campaign: faults at random moments, and how long a set takes to recover",
     "onnode/test_agent_tuning.py": "signals at moments spread over half a second",
     "tuning/": "to be rewritten with the host settings",
@@ -74,6 +75,12 @@ def test_tests_wait_by_one_helper_and_measure_no_time() -> None:
                 found.append(f"tests/{name}:{line}: {what}")
     assert not found, "\n".join(found)
     assert needed == set(EXCEPTIONS), "exceptions that nothing needs any more"
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """pytest puts every folder of tests on the path: which of two came first depended on the order of the tests."""
+    names = Counter(path.name for path in HERE.rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def test_what_the_rules_find() -> None:

@@ -1,4 +1,4 @@
-"""Write docs/pictures/: a recording of the demo in a terminal, and its report. `make pictures`; needs Chromium.
+"""Write docs/pictures/: a recording of the demo in a terminal, its report, and a rehearsal. `make pictures`; needs Chromium.
 
 The demo is really run, in a terminal of 90 x 26: what it draws is kept frame by frame, and one SVG file shows the frames in turn,
 with neither script nor font of its own. The last frame stands where nothing moves: on paper, or for who wants less motion.
@@ -10,6 +10,7 @@ import fcntl
 import os
 import pty
 import re
+import shlex
 import struct
 import sys
 import tempfile
@@ -95,11 +96,11 @@ def line(text: str, row: int, console: Console) -> str:
     return f'<text y="{42 + row * HIGH}">{"".join(out)}</text>' if out else ""
 
 
-def animation(frames: list[str], title: str) -> str:
-    """The frames as one SVG file."""
+def animation(frames: list[str], title: str, high: int = LINES) -> str:
+    """The frames as one SVG file, `high` lines each."""
     console = Console(force_terminal=True, color_system="truecolor", width=COLUMNS)
     whole = FRAME_S * (len(frames) - 1) + LAST_S
-    width, height = round(20 + COLUMNS * WIDE), 36 + LINES * HIGH + 14
+    width, height = round(20 + COLUMNS * WIDE), 36 + high * HIGH + 14
     styles, groups = [], []
     for index, frame in enumerate(frames):
         begin, last = 100 * index * FRAME_S / whole, index == len(frames) - 1
@@ -109,7 +110,7 @@ def animation(frames: list[str], title: str) -> str:
             f"{begin:.2f}%{{visibility:visible}}{end:.2f}%{{visibility:hidden}}}}"
             f"#f{index}{{animation:f{index} {whole:.1f}s step-end infinite}}"
         )
-        lines = (line(one, row, console) for row, one in enumerate(frame.splitlines()[:LINES]))
+        lines = (line(one, row, console) for row, one in enumerate(frame.splitlines()[:high]))
         hidden = "" if last else ' visibility="hidden"'
         groups.append(f'<g id="f{index}"{hidden}>{"".join(lines)}</g>')
     shown = "\n".join(groups)
@@ -127,6 +128,25 @@ def animation(frames: list[str], title: str) -> str:
     )
 
 
+REHEARSED = ("MI325X_08x08x32", "flux1", "--spares", "1", "--fault", "node 3 dies in run 4")
+SITE = """kind: site
+partition: gpu
+log_dir: /shared/results
+data: {flux1: {DATADIR: /shared/flux1/data}}
+acknowledged: [network.socket_ifname, network.ib_hca]
+"""
+
+
+def rehearsed(command: list[str], work: Path) -> list[str]:
+    """Return a rehearsal until the end of its time line as frames, each with one line more than the one before."""
+    (work / "site.yaml").write_text(SITE)
+    whole = recorded([*command, "rehearse", *REHEARSED], work)[0]
+    lines = [f"$ orchestrator rehearse {shlex.join(REHEARSED)}", *whole.splitlines()]
+    first = next(number for number, one in enumerate(lines) if one.lstrip().startswith("\x1b[1mTIME"))
+    last = next(number for number, one in enumerate(lines) if number > first and not one)
+    return ["\n".join(lines[:count]) for count in (1, *range(first + 1, last + 1))]
+
+
 def main() -> None:
     place = TOP / "docs/pictures"
     place.mkdir(exist_ok=True)
@@ -137,6 +157,9 @@ def main() -> None:
         frames[0] = "$ orchestrator demo\n" + frames[0]
         frames[-1] = re.sub(r"\n\n+", "\n", "$ orchestrator demo\n" + frames[-1])
         (place / "demo.svg").write_text(animation(frames, "orchestrator demo: ten runs, live, and their score"))
+        title = "orchestrator rehearse: a set on a virtual clock, a node dies in run 4, the spare takes its place"
+        frames = rehearsed(command, work)
+        (place / "rehearse.svg").write_text(animation(frames, title, frames[-1].count("\n") + 1))
         recorded([*command, "report", "--site", "demo-results/site.yaml", "-o", "report.html"], work)
         with running(work / "profile") as browser:
             page = browser.page()

@@ -5,6 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SITE_HELP = "site file (default: $ORCHESTRATOR_SITE, then ./site.yaml, then ~/.config/orchestrator/site.yaml)"
 MOST = 999_999_999
 MOST_SPARES = 1000
@@ -87,8 +91,8 @@ def add_systems_dir(parser: ArgumentParser, default: object = ()) -> None:
     )
 
 
-def add_entry(parser: ArgumentParser) -> None:
-    """What to run, for commands that make a set."""
+def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = None) -> None:
+    """What to run, for commands that make a set. `spares`: another type of --spares."""
     add_system(parser)
     add_site(parser)
     parser.add_argument("--nexp", metavar="N", type=positive, help="number of runs (default: what the rules require)")
@@ -100,14 +104,14 @@ def add_entry(parser: ArgumentParser) -> None:
         type=assignment,
         help="a variable of the runs; wins over every document; may be repeated",
     )
-    add_allocation(parser)
+    add_allocation(parser, spares)
 
 
-def add_allocation(parser: ArgumentParser) -> None:
+def add_allocation(parser: ArgumentParser, spares_type: Callable[[str], object] | None = None) -> None:
     parser.add_argument(
         "--spares",
         metavar="K",
-        type=spares,
+        type=spares_type or spares,
         help="nodes to ask for beyond those of the system; one takes "
         "the place of a node that fails (default: the site's `spares`)",
     )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.evidence.picture import RunPicture, SetPicture
     from orchestrator.published import PublishedResult
     from orchestrator.simulation.rehearsal import Moment
+    from orchestrator.simulation.trials import SparesResult
 
 SETS = TextTable(
     "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL", "ELAPSED", "LEFT", "SCORE SO FAR", "JOB", "REASON",
@@ -28,6 +29,27 @@ RUNS = TextTable(
 )  # fmt: skip
 
 TIMELINE = TextTable("TIME", "WHO", "WHAT HAPPENS", right=("TIME",), states=())
+
+
+def spares_table(limit: str) -> TextTable:
+    """Return the table of spares_row(); `limit` is the time to finish within, "" for none."""
+    columns = ["SPARES", "NODES", "FAILURES", "MEDIAN", "90 %", "99 %", "WITHOUT RESUME", "COMPLETE"]
+    columns += [f"WITHIN {limit}"] if limit else []
+    return TextTable(*columns, right=columns, states=())
+
+
+def spares_row(one: SparesResult, within_s: float | None) -> list[str]:
+    """Return a row for one number of spares: finishing times, and shares of the sets."""
+    failures = sum(trial.failures for trial in one.trials) / len(one.trials)
+    times = [one.quantile(share) for share in (0.5, 0.9, 0.99)]
+    shares = [one.unattended, one.complete, *([] if within_s is None else [one.within(within_s)])]
+    return [
+        str(one.spares),
+        str(one.nodes),
+        f"{failures:.2f}",
+        *(duration(time) if time < float("inf") else "never" for time in times),
+        *(f"{100 * share:.1f} %" for share in shares),
+    ]
 
 
 def moment_row(moment: Moment) -> list[str]:

@@ -5,37 +5,49 @@ is submitted, nothing is written to the site's log directory, and no training ru
 published results, else estimated. When a job ends with runs missing, the set is resumed after --resume-after.
 `orchestrator docs rehearse` lists the faults and the limits of the model.
 
+With --node-mtbf many sets are played, side by side on all cores, whose nodes fail at random: for each number of spares
+the distribution of the finishing time, and how likely the set is to finish within a limit.
+
 example:
   orchestrator rehearse MI325X_08x08x32 flux1 --spares 1 --fault 'node 3 dies in run 4'
   orchestrator rehearse MI325X_08x08x32 flux1 --time 8:00:00 --resume-after 2h -o rehearsed
   orchestrator rehearse MI355X_1x8x1 llama31_8b --nexp 3 --faults faults.txt --seed 7
+  orchestrator rehearse MI325X_08x08x32 flux1 --node-mtbf 2000h --trials 1000 --spares 0..3 --within 24h
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_entry, add_json, positive
+from orchestrator.cli.arguments import add_entry, add_json, positive, spares
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, site_log_dir
+from orchestrator.cli.output import note
 from orchestrator.errors import ExitCode, OrchestratorError, UsageError
+from orchestrator.words import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from orchestrator.model import Entry
     from orchestrator.simulation.faults import Fault
     from orchestrator.simulation.rehearsal import Rehearsal, RehearsalPlan
+    from orchestrator.simulation.trials import Failures, SparesResult
 
 MOST_BYTES = 1 << 20
 """Of a file with faults."""
+MOST_RANGE = 20
+TRIALS, REPAIR_S = 1000, 4 * 3600.0
+PATIENCE_S = 20.0
+"""Trials that take longer are announced."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_entry(parser)
+    add_entry(parser, spares_range)
     parser.add_argument(
         "--time", metavar="TIME", type=time_limit, help="the job's time limit, as for sbatch (default: the site's)"
     )
@@ -67,16 +79,44 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="keep the set's folder as DIR, for status, nodes, explain, score, report"
     )
+    rates = parser.add_argument_group("nodes that fail at random")
+    rates.add_argument(
+        "--node-mtbf",
+        metavar="TIME",
+        type=time_span,
+        help="mean time between failures of a node, such as 2000h: play many sets; --spares takes a range then, such as 0..3",
+    )
+    rates.add_argument(
+        "--trials", metavar="N", type=positive, help=f"number of sets for each number of spares (default: {TRIALS})"
+    )
+    rates.add_argument(
+        "--node-repair", metavar="TIME", type=time_span, help="how long a node that failed is away (default: 4h)"
+    )
+    rates.add_argument(
+        "--within", metavar="TIME", type=time_span, help="also: how many sets finish within this time, such as 24h"
+    )
     add_json(parser)
+
+
+def spares_range(text: str) -> tuple[int, ...]:
+    """Return the numbers of `2` or `0..3`."""
+    first, dots, last = text.partition("..")
+    numbers = tuple(range(spares(first), spares(last) + 1)) if dots else (spares(text),)
+    if not numbers or len(numbers) > MOST_RANGE:
+        raise ArgumentTypeError(f"{text!r} is not a range such as 0..3, of at most {MOST_RANGE} numbers")
+    return numbers
 
 
 def time_span(text: str) -> float:
     from orchestrator.simulation.faults import seconds
 
     try:
-        return seconds(text)
+        value = seconds(text)
     except UsageError as error:
-        raise ArgumentTypeError(f"{error.message}; {error.hint}") from None
+        raise ArgumentTypeError("; ".join(filter(None, [error.message, error.hint]))) from None
+    if not value:
+        raise ArgumentTypeError(f"{text!r} is not a duration above 0")
+    return value
 
 
 def time_limit(text: str) -> str:
@@ -90,9 +130,28 @@ def time_limit(text: str) -> str:
 
 
 def run(args: Namespace) -> int:
+    _refuse_mixed(args)
+    numbers: tuple[int, ...] = args.spares or ()
+    args.spares = numbers[0] if numbers else None
     entry = _entry(args)
+    if args.node_mtbf is not None:
+        return _many(args, entry, numbers or (entry.site.spares,))
     output = _output(args, entry)
     return _one(args, _plan(args, entry), output)
+
+
+def _refuse_mixed(args: Namespace) -> None:
+    """Raise UsageError for options of one set with those of many, and the other way round."""
+    if args.node_mtbf is None:
+        many = {"--trials": args.trials, "--node-repair": args.node_repair, "--within": args.within}
+        for option in (option for option, value in many.items() if value is not None):
+            raise UsageError(f"{option} goes with --node-mtbf", hint="--node-mtbf 2000h plays many sets")
+        if len(args.spares or ()) > 1:
+            raise UsageError(
+                "a range of --spares goes with --node-mtbf", hint="one set is played with one number of spares"
+            )
+    elif args.output is not None:
+        raise UsageError("-o goes with one set, not with --node-mtbf")
 
 
 def _entry(args: Namespace) -> Entry:
@@ -177,12 +236,10 @@ def _output(args: Namespace, entry: Entry) -> Path | None:
 
 
 def _one(args: Namespace, plan: RehearsalPlan, output: Path | None) -> int:
-    from tempfile import TemporaryDirectory
-
     from orchestrator.simulation.rehearsal import rehearse
 
-    with TemporaryDirectory(prefix="rehearsal-", dir=_memory()) as folder:
-        rehearsal = rehearse(plan, Path(folder))
+    with _temporary() as folder:
+        rehearsal = rehearse(plan, folder)
         if output is not None:
             _keep(rehearsal.root, output)
         if args.json:
@@ -192,12 +249,25 @@ def _one(args: Namespace, plan: RehearsalPlan, output: Path | None) -> int:
     return ExitCode.OK if rehearsal.complete else ExitCode.NO_SCORE
 
 
-def _memory() -> str | None:
-    """Return a folder in memory, if this machine has one that can be used; else the usual place of temporary folders."""
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    """Give a temporary folder, in memory if this machine has such a place; SIGTERM removes it, too."""
     import os
+    import signal
+    from tempfile import TemporaryDirectory
 
-    place = "/dev/shm"
-    return place if "TMPDIR" not in os.environ and os.access(place, os.W_OK | os.X_OK) else None
+    memory = "/dev/shm"
+    usable = "TMPDIR" not in os.environ and os.access(memory, os.W_OK | os.X_OK)
+    before = signal.signal(signal.SIGTERM, _ended)
+    try:
+        with TemporaryDirectory(prefix="rehearsal-", dir=memory if usable else None) as folder:
+            yield Path(folder)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ended(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def _keep(root: Path, output: Path) -> None:
@@ -219,7 +289,7 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
     from orchestrator.cli.output import draw, print_facts, print_table, screen
     from orchestrator.cli.pictures import RUNS, TIMELINE, describe, moment_row, run_row
 
-    print_facts(_facts(rehearsal))
+    print_facts([*_facts(rehearsal.plan, rehearsal.source), ("cluster", _cluster(rehearsal.plan))])
     print()
     print_table(TIMELINE, [moment_row(moment) for moment in rehearsal.timeline])
     print()
@@ -238,27 +308,30 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
         print(f"kept: {output}")
 
 
-def _facts(rehearsal: Rehearsal) -> list[tuple[str, str]]:
-    from orchestrator.nodes.names import fold
+def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
+    """Return what is played, as names and values. `source`: where the length of the runs comes from."""
+    from orchestrator.scheduler.slurm_nodes import minutes_of
     from orchestrator.simulation.faults import span
 
-    plan, entry = rehearsal.plan, rehearsal.plan.entry
-    site = entry.site
+    entry, site = plan.entry, plan.entry.site
+    default = entry.job_minutes(-(-plan.nexp // site.side_by_side))
+    minutes = minutes_of(site.time_limit) if site.time_limit else default
     pairs = [
         ("rehearsal", f"{plan.nexp} runs of {entry.system} {entry.workload} (round {entry.round}); no training runs"),
         ("seed", str(plan.seed)),
-        ("cluster", f"{fold(plan.nodes)}; {_job_words(entry)}"),
-        ("time limit", site.time_limit or f"{entry.job_minutes(-(-plan.nexp // site.side_by_side))} minutes"),
-        ("run times", rehearsal.source),
+        ("time limit", "none" if minutes is None else duration(60 * minutes)),
+        ("run times", source),
         ("resumed", f"{span(plan.resume_after_s)} after a job that ends with runs missing"),
     ]
     return pairs + [("fault", str(fault)) for fault in plan.faults]
 
 
-def _job_words(entry: Entry) -> str:
-    site = entry.site
+def _cluster(plan: RehearsalPlan) -> str:
+    from orchestrator.nodes.names import fold
+
+    entry, site = plan.entry, plan.entry.site
     at_once = f", {site.side_by_side} runs side by side" if site.side_by_side > 1 else ""
-    return f"a run takes {entry.nodes}{at_once}, {site.spares} spare"
+    return f"{fold(plan.nodes)}; a run takes {entry.nodes}{at_once}; {site.spares or 'no'} spare"
 
 
 def _picture(rehearsal: Rehearsal, output: Path | None) -> Any:
@@ -345,11 +418,103 @@ def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
     )
 
 
+# ---- many sets ----
+
+
+def _many(args: Namespace, entry: Entry, numbers: Sequence[int]) -> int:
+    """Play many sets with each number of spares, and print how long they took."""
+    from dataclasses import replace
+
+    from orchestrator.simulation.trials import Failures, run_trials
+
+    entries = [replace(entry, site=entry.site.model_copy(update={"spares": number})) for number in numbers]
+    plans = [_plan(args, one) for one in entries]
+    failures = Failures(args.node_mtbf, REPAIR_S if args.node_repair is None else args.node_repair)
+    trials = args.trials or TRIALS
+    with _temporary() as folder:
+        results = run_trials(plans, failures, trials, folder, _expect)
+    if args.json:
+        _print_many_json(args, plans[0], failures, results)
+    else:
+        _print_many(args, plans[0], failures, results)
+    return ExitCode.OK
+
+
+def _expect(seconds: float) -> None:
+    if seconds > PATIENCE_S:
+        note(f"the trials take about {duration(seconds)} on this machine; --trials N plays fewer")
+
+
+def _print_many(args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]) -> None:
+    from orchestrator.cli.output import print_facts, print_remark, print_table
+    from orchestrator.cli.pictures import spares_row, spares_table
+    from orchestrator.simulation.faults import span
+    from orchestrator.simulation.training import Trainings, facts_of
+    from orchestrator.simulation.trials import half_width
+
+    source = Trainings(facts_of(plan.entry), run_seconds=plan.run_s).source
+    fail = f"a node fails after {failures.mtbf_s / 3600:g}h on average; it is back after {span(failures.repair_s)}"
+    print_facts([*_facts(plan, source), ("failures", fail)])
+    print()
+    limit = "" if args.within is None else span(args.within)
+    print_table(spares_table(limit), [spares_row(result, args.within) for result in results])
+    print()
+    trials = len(results[0].trials)
+    shares = [share for one in results for share in (one.unattended, one.complete, one.within(args.within or 0.0))]
+    sure = 100 * max(half_width(share, trials) for share in shares)
+    print_remark(f"{trials} sets with each number of spares: the shares are sure to {sure:.1f} points (95 %)")
+
+
+def _print_many_json(args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]) -> None:
+    from orchestrator.cli.output import print_json
+    from orchestrator.simulation.training import Trainings, facts_of
+
+    print_json(
+        "rehearsal-trials",
+        {
+            "seed": plan.seed,
+            "system": plan.entry.system,
+            "workload": plan.entry.workload,
+            "round": plan.entry.round,
+            "nexp": plan.nexp,
+            "run_times": Trainings(facts_of(plan.entry), run_seconds=plan.run_s).source,
+            "faults": [str(fault) for fault in plan.faults],
+            "node_mtbf_s": failures.mtbf_s,
+            "node_repair_s": failures.repair_s,
+            "resume_after_s": plan.resume_after_s,
+            "within_s": args.within,
+            "spares": [_spares_json(result, args.within) for result in results],
+        },
+    )
+
+
+def _spares_json(result: SparesResult, within_s: float | None) -> dict[str, Any]:
+    from orchestrator.mllog.result import plain
+
+    return {
+        "spares": result.spares,
+        "nodes": result.nodes,
+        "trials": len(result.trials),
+        "played": result.played,
+        "complete_share": result.complete,
+        "median_s": plain(result.quantile(0.5)),
+        "p90_s": plain(result.quantile(0.9)),
+        "p99_s": plain(result.quantile(0.99)),
+        "unattended_share": result.unattended,
+        "within_share": None if within_s is None else result.within(within_s),
+        "failures_mean": sum(trial.failures for trial in result.trials) / len(result.trials),
+        "ended_s": [trial.ended_s if trial.complete else None for trial in result.trials],
+    }
+
+
 COMMAND = Command(
     "rehearse",
     "play a set in seconds on a virtual clock, with faults: what happens, how long it takes",
     __doc__,
     add_arguments,
     run,
-    {ExitCode.OK: "the rehearsed set is complete", ExitCode.NO_SCORE: "runs of it are missing in the end"},
+    {
+        ExitCode.OK: "the rehearsed set is complete; with --node-mtbf: done",
+        ExitCode.NO_SCORE: "runs of it are missing in the end",
+    },
 )

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cache
+from functools import lru_cache
 
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
 from orchestrator.onnode.world import THIS, World
@@ -198,7 +198,7 @@ def cluster_name(ask: Callable[..., Answer] = ask) -> str:
     return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""), ask)
 
 
-@cache
+@lru_cache(maxsize=4)
 def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
     """Ask once for each set of commands and configuration."""
     try:

@@ -11,5 +11,6 @@ The loop, the decisions and the commands that run in it are the real ones; what 
     host        the worlds of the loop and of a command
     faults      sentences such as `node 3 dies in run 4`, and what they do
     play        a whole set, from `submit` to its score
+    rehearsal   a set that a user is about to run, with faults; trials: many of them, with nodes that fail at random
     invariants  properties of every set, whatever happened to it
 """

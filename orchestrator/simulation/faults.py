@@ -34,7 +34,7 @@ _SENTENCE = re.compile(
     rf"| at (?P<at>{_DURATION}))?"
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
-MOST_S = 10 * 365 * 86400.0
+MOST_S = 100 * 365 * 86400.0
 BACK_S = 3600.0
 """A dead node is back after this time, unless the sentence says for how long it is gone."""
 
@@ -102,7 +102,7 @@ def seconds(text: str) -> float:
         raise UsageError(f"{text!r} is not a duration", hint="such as 90 s, 30 min, 8h, 1h30m or 2 days")
     total = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if total > MOST_S:
-        raise UsageError(f"{text!r} is more than ten years")
+        raise UsageError(f"{text!r} is more than a hundred years")
     return total
 
 

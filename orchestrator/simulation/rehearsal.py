@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.silence import LOOP_SILENT_S
 from orchestrator.nodes.names import expand_all, fold
 from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
-from orchestrator.simulation.play import Rendered, Simulation, User
+from orchestrator.simulation.play import Rendered, Simulation
 from orchestrator.simulation.slurm import SimJob
 from orchestrator.words import duration
 
@@ -156,36 +157,72 @@ def on_cluster(entry: Entry) -> Entry:
 # ---- playing it ----
 
 
-class _World(Simulation):
-    """A simulation that keeps what its jobs came to."""
+class RehearsedWorld(Simulation):
+    """A simulation with a user who resumes the set after a fixed time, and that keeps what its jobs came to."""
 
     def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> None:
-        waits = (plan.resume_after_s, plan.resume_after_s)
-        bundle, user = bundle or Rendered(plan.entry, plan.nexp), User(plan.resumes, waits)
-        super().__init__(bundle, folder, plan.seed, plan.nodes, user=user, run_seconds=plan.run_s)
-        self.plan = plan
-        self.ended: dict[str, SimJob] = {}
+        bundle = bundle or Rendered(plan.entry, plan.nexp)
+        super().__init__(bundle, folder, plan.seed, plan.nodes, run_seconds=plan.run_s)
+        self.plan, self.resumes = plan, 0
+        self.seen: dict[str, SimJob] = {}
         for fault in plan.faults:
             plant(self, fault)
 
     @property
-    def resumes(self) -> int:
-        return self._resumed
+    def lengths(self) -> list[float]:
+        """Seconds of each training that was started, in that order."""
+        return [script.seconds for script in self._scripts.values()]
 
-    def missing(self) -> list[int]:
-        """Return the runs without a result, and note what Slurm knows of the jobs: it forgets them after a while."""
-        self.ended.update({job.id: job for job in self.cluster.jobs.values() if not job.other})
-        return super().missing()
+    @property
+    def ended_s(self) -> float:
+        """When the last job was over, the last command without one."""
+        ends = [_at_s(self, job.end_ms) for job in self.seen.values() if job.end_ms]
+        return max(ends) if ends else self.done[-1].at
+
+    def play(self, limit_s: float = LONGEST_S) -> None:
+        """Submit the set, and resume it until all runs have a result, or the user gives up. Raises Stuck."""
+        self.submit()
+        while True:
+            self.engine.run(lambda: self.idle() or self._abandoned(), limit_s)
+            if self.idle() and (not self.missing() or self.resumes >= self.plan.resumes):
+                return
+            if not self.idle():
+                self._wait(LOOP_SILENT_S)
+                if not self._abandoned():
+                    continue
+            self._wait(self.plan.resume_after_s)
+            if self._abandoned():
+                self.cancel()
+                self.engine.run(self.idle, limit_s)
+            if self.idle() and self.missing():
+                self.resumes += 1
+                self.resume()
+
+    def _abandoned(self) -> bool:
+        """Return whether a job that Slurm calls running has no loop: its batch host died, and --no-kill keeps the job."""
+        loops = (self.jobs.loops.get(job.id) for job in self.live() if job.state == "RUNNING")
+        return any(loop is not None and not loop.process.alive for loop in loops)
+
+    def _wait(self, seconds: float) -> None:
+        until = self.engine.now + seconds
+        self.engine.after(seconds, lambda: None)
+        self.engine.run(lambda: self.engine.now >= until)
+
+    def live(self) -> list[SimJob]:
+        """Return the jobs of the set that Slurm has not finished with, and keep them: Slurm forgets them after a while."""
+        jobs = super().live()
+        self.seen.update({job.id: job for job in jobs})
+        return jobs
 
 
 def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
     """Play a set in `folder`, which is its own. `bundle`: that of the plan's entry, if there is one already."""
-    world, stuck = _World(plan, folder, bundle), ""
+    world, stuck = RehearsedWorld(plan, folder, bundle), ""
     try:
         world.play(LONGEST_S)
         world.settle()
     except Stuck as error:
-        stuck = str(error)
+        stuck = "; ".join(f"job {job.id} is {job.shown.lower()}: {job.reason}" for job in world.live()) or str(error)
     for failure in world.jobs.failures:
         raise failure
     if world.run_set is None:
@@ -198,7 +235,7 @@ def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) 
         world.run_set.name,
         world.trainings.source,
         tuple(sorted(_timeline(world), key=lambda moment: moment.at_s)),
-        _ended_s(world),
+        world.ended_s,
         world.resumes,
         missing,
         tuple(fault for fault in plan.faults if fault not in happened),
@@ -206,16 +243,10 @@ def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) 
     )
 
 
-def _ended_s(world: _World) -> float:
-    """Return when the last job was over, the last command without one."""
-    ends = [_at_s(world, job.end_ms) for job in world.ended.values() if job.end_ms]
-    return max(ends) if ends else world.done[-1].at
-
-
 # ---- the time line ----
 
 
-def _timeline(world: _World) -> Iterator[Moment]:
+def _timeline(world: RehearsedWorld) -> Iterator[Moment]:
     """Yield what happened; of one moment in the order in which it came about."""
     yield from _commands(world)
     for at, fault in world.happened:
@@ -225,7 +256,7 @@ def _timeline(world: _World) -> Iterator[Moment]:
     yield from _runs(world)
 
 
-def _commands(world: _World) -> Iterator[Moment]:
+def _commands(world: RehearsedWorld) -> Iterator[Moment]:
     for done in world.done:
         failed = f": {done.error.splitlines()[0]}" if done.error else ": killed" if done.killed else ""
         yield Moment(done.at, "user", _bare(world, f"orchestrator {done.name}{failed}"))
@@ -237,22 +268,22 @@ def fault_text(fault: Fault, nodes: Sequence[str]) -> str:
     return f"{text}, for {span(fault.for_s)}" if fault.for_s else text
 
 
-def _jobs(world: _World) -> Iterator[Moment]:
+def _jobs(world: RehearsedWorld) -> Iterator[Moment]:
     for at, job, text in world.jobs.log:
         if text.startswith("starts on "):
             yield Moment(at, "slurm", f"job {job} {text}")
         elif text := _loop_text(world, text):
             yield Moment(at, "loop", text)
-    for one in world.ended.values():
+    for one in world.seen.values():
         if one.end_ms and one.state not in ("COMPLETED", "FAILED"):
             yield Moment(_at_s(world, one.end_ms), "slurm", f"job {one.id} is ended by Slurm: {one.state}")
 
 
-def _at_s(world: _World, ms: int) -> float:
+def _at_s(world: RehearsedWorld, ms: int) -> float:
     return (ms - world.engine.start_ms) / 1000
 
 
-def _loop_text(world: _World, text: str) -> str:
+def _loop_text(world: RehearsedWorld, text: str) -> str:
     """Return a line of the loop as it stands in the time line; "" for what other lines say."""
     if text.startswith(("ranks, in the order", f"set {world.folder}")):
         return ""
@@ -274,12 +305,14 @@ def folded_ranks(text: str) -> str:
     return text[: start.start() if start else 0] + said + text[end.end() :]
 
 
-def _bare(world: _World, text: str) -> str:
-    """Return a text without the folder in which the set was played."""
-    return text.replace(f"{world.log_dir}/", "")
+def _bare(world: RehearsedWorld, text: str) -> str:
+    """Return a text without the folder in which the set was played, and without its long name."""
+    text = text.replace(f"{world.log_dir}/", "")
+    name = world.run_set.name if world.run_set else ""
+    return text.replace(f"set {name}: ", "set: ").replace(f"orchestrator resume {name}", "orchestrator resume")
 
 
-def _runs(world: _World) -> Iterator[Moment]:
+def _runs(world: RehearsedWorld) -> Iterator[Moment]:
     """Yield the ends of attempts that have a result. The loop says itself when one fails."""
     evidence = SetEvidence(world.run_set.layout.root) if world.run_set else None
     for run, attempt in evidence.tried if evidence else ():

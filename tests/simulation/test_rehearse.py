@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +17,15 @@ import pytest
 from outputs import checked
 
 from orchestrator.cli import main
+from orchestrator.cli.pictures import spares_row
+from orchestrator.model import Site, load_entry
 from orchestrator.onnode.records import REHEARSAL
 from orchestrator.simulation import invariants
 from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.faults import parse, sentences
+from orchestrator.simulation.play import Rendered
+from orchestrator.simulation.rehearsal import RehearsedWorld, make_plan
+from orchestrator.simulation.trials import Case, Failures, SparesResult, Trial, scheduled_s
 
 SYSTEM = """kind: system
 name: three_nodes
@@ -128,6 +137,14 @@ def test_the_user_resumes_when_it_is_said(run: Run) -> None:
     assert 600 < resumed - died < 600 + 700 and 7200 < started - died < 7230
 
 
+def test_a_job_without_its_batch_host_is_cancelled_and_resumed(run: Run) -> None:
+    """With --no-kill Slurm keeps such a job until its time limit; the loop has been silent for five minutes before it is noticed."""
+    document = rehearsed(run, "--fault", "the batch host dies in run 2", "--resume-after", "20min", "--cluster", "5")
+    at = {moment["text"]: moment["at_s"] for moment in document["timeline"]}
+    assert 1500 <= at["orchestrator cancel"] - at["the batch host dies"] < 1510
+    assert document["complete"] and document["resumes"] == 1
+
+
 def test_a_reservation_that_ends_ends_the_job(run: Run) -> None:
     document = rehearsed(run, "--fault", "the reservation ends for 1h at 20 min")
     second = next(moment for moment in document["timeline"] if "job 3 starts" in moment["text"])
@@ -176,10 +193,30 @@ def test_a_fault_whose_time_never_comes_is_named(run: Run) -> None:
 
 
 def test_a_set_that_is_never_complete_says_so(run: Run) -> None:
-    words = [f"node {node} refuses its settings for 100 days at 1 min" for node in range(1, 5)]
-    result = run("rehearse", *ENTRY, *(word for text in words for word in ("--fault", text)))
+    result = run("rehearse", *ENTRY, "--spares", "0", "--fault", "node 1 dies for 1000 days in run 2")
     assert result.code == 1
-    assert "rehearsal: not complete after" in result.out and "runs have no result" in result.out
+    last = result.row("rehearsal: not complete after")
+    assert "2 of 3 runs have no result (job 2 is pending: Nodes required for job are DOWN" in last
+    assert "lost: the rehearsal ended, and its job had not closed the set" in result.out
+
+
+def test_a_user_gives_up(run: Run) -> None:
+    result = run(
+        "rehearse", *ENTRY, "--nexp", "1", "--spares", "0", "--fault", "node 2 fails a check for 1000 days at 0s"
+    )
+    assert result.code == 1
+    assert "after 20 resumes: 1 of 1 runs have no result" in result.row("rehearsal: not complete")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_trials_that_are_ended_leave_nothing_behind(run: Run, tmp_path: Path, number: signal.Signals) -> None:
+    words = ["rehearse", *ENTRY, "--node-mtbf", "1h", "--trials", "100000"]
+    with subprocess.Popen([sys.executable, "-m", "orchestrator", *words], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("the trials take about" in line for line in process.stderr)
+        process.send_signal(number)
+    assert process.returncode == (130 if number == signal.SIGINT else 143)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sets", "work"]
 
 
 # ---- how it is marked ----
@@ -291,3 +328,117 @@ def test_a_fault_is_written_as_it_is_read() -> None:
     ):
         assert str(parse(text)) == text
     assert parse("node gpu-12 dies at 2 hours.", ["gpu-11", "gpu-12"]) == parse("node 2 dies at 2h")
+
+
+# ---- nodes that fail at random ----
+
+
+def tried(run: Run, *more: str | Path) -> dict[str, Any]:
+    """Return what trials of three runs print as JSON."""
+    return checked(run("rehearse", *ENTRY, *more, "--json").out)
+
+
+def test_spares_save_time_where_nodes_fail(run: Run) -> None:
+    words = (
+        "--node-mtbf",
+        "3h",
+        "--trials",
+        "10",
+        "--spares",
+        "0..1",
+        "--within",
+        "50min",
+        "--cluster",
+        "9",
+        "--seed",
+        "3",
+    )
+    document = tried(run, *words)
+    none, one = document["spares"]
+    assert none["nodes"] == one["nodes"] == 9
+    assert 0 < none["played"] < 10 and none["failures_mean"] > 0
+    assert none["within_share"] < one["within_share"] < 1.0 <= none["complete_share"]
+    assert one["unattended_share"] > none["unattended_share"]
+    assert none["median_s"] <= none["p90_s"] <= none["p99_s"] == max(none["ended_s"])
+
+
+def test_trials_follow_from_their_seed(run: Run) -> None:
+    words = ("--node-mtbf", "3h", "--trials", "3", "--run-time", "5min")
+    assert tried(run, *words) == tried(run, *words) != tried(run, *words, "--seed", "2")
+
+
+def test_the_table_of_trials(run: Run) -> None:
+    result = run("rehearse", *ENTRY, "--node-mtbf", "2000h", "--trials", "4", "--within", "1h")
+    assert result.code == 0
+    header, row = (result.out.splitlines()[k] for k in (-4, -3))
+    assert header.split() == [
+        "SPARES",
+        "NODES",
+        "FAILURES",
+        "MEDIAN",
+        "90",
+        "%",
+        "99",
+        "%",
+        "WITHOUT",
+        "RESUME",
+        "COMPLETE",
+        "WITHIN",
+        "1h",
+    ]
+    assert row.split()[:2] == ["1", "4"] and row.endswith("100.0 %")
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_trial_without_failures_takes_as_long_as_if_it_were_played(run: Run, tmp_path: Path, at_once: int) -> None:
+    site = Site(
+        partition="gpu",
+        log_dir=str(tmp_path),
+        side_by_side=at_once,
+        limits={"run_timeout_minutes": 40},
+        time_limit="10:00:00",
+    )
+    entry = load_entry("three_nodes", "builtin", site=site, systems_dirs=[Path("systems")])
+    plan = make_plan(entry, 5, run_s=600.0)
+    case = Case(plan, Rendered(plan.entry, 5))
+    case = replace(case, known=case.measured(tmp_path / "work/measured"))
+    for seed in (11, 12, 13):
+        world = RehearsedWorld(replace(plan, seed=seed), tmp_path / "work/played", case.rendered)
+        world.play()
+        assert abs(world.ended_s - scheduled_s(world.lengths, at_once) - case.known.overhead_s) < 10.0
+    assert not case.played(tmp_path / "work/played", Failures(1e9, 3600.0), 14, [random.Random(1)] * 6).failures
+    assert case.unplayed_s(14) < 3600 * 3
+    assert replace(case, known=replace(case.known, limit_s=1900.0)).unplayed_s(14) == inf
+
+
+def test_the_runs_of_a_set_follow_one_another() -> None:
+    assert scheduled_s([3.0, 1.0, 2.0], 1) == 6.0
+    assert scheduled_s([3.0, 1.0, 2.0, 2.0], 2) == 5.0
+
+
+def test_quantiles_count_sets_that_are_never_complete() -> None:
+    trials = [Trial(100.0 * k, k < 10, resumes=k % 2, failures=0, played=True) for k in range(1, 11)]
+    result = SparesResult(0, 3, tuple(trials))
+    assert (result.quantile(0.5), result.quantile(0.9), result.quantile(0.99)) == (500.0, 900.0, inf)
+    assert (result.within(450.0), result.complete, result.unattended) == (0.4, 0.9, 0.4)
+    assert spares_row(result, 450.0) == ["0", "3", "0.00", "8m20s", "15m", "never", "40.0 %", "90.0 %", "40.0 %"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--trials", "3"], "--trials goes with --node-mtbf"),
+        (["--within", "3h"], "--within goes with --node-mtbf"),
+        (["--node-repair", "3h"], "--node-repair goes with --node-mtbf"),
+        (["--spares", "0..3"], "a range of --spares goes with --node-mtbf"),
+        (["--spares", "3..1", "--node-mtbf", "1h"], "is not a range such as 0..3"),
+        (["--spares", "0..99", "--node-mtbf", "1h"], "of at most 20 numbers"),
+        (["--node-mtbf", "1h", "-o", "kept"], "-o goes with one set"),
+        (["--node-mtbf", "often"], "is not a duration"),
+        (["--node-mtbf", "0h"], "is not a duration above 0"),
+    ],
+)
+def test_wrong_rates_are_refused(run: Run, words: list[str], problem: str) -> None:
+    result = run("rehearse", *ENTRY, *words)
+    assert (result.code, result.out) == (2, "")
+    assert problem in result.err

@@ -165,14 +165,19 @@ def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Se
 
 
 @pytest.mark.parametrize(
-    ("fault", "state"), [("the job is pre-empted", "paused"), ("the job is cancelled", "cancelled")]
+    ("fault", "state", "outcomes"),
+    [
+        # TERM at the beginning of the grace time reaches the steps alone.
+        ("the job is pre-empted", "paused", ["infrastructure", "interrupted"]),
+        ("the job is cancelled", "cancelled", ["interrupted"]),
+    ],
 )
-def test_a_job_that_is_pre_empted_says_so(sets: Sets, fault: str, state: str) -> None:
+def test_a_job_that_is_pre_empted_says_so(sets: Sets, fault: str, state: str, outcomes: list[str]) -> None:
     world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
     world.fault(fault)
     world.end()
     one = world.set
     assert one.job["state"] == state and ("pre-empted" in one.job["reason"]) == (state == "paused")
-    assert one.outcomes(2) == ["interrupted"]
+    assert one.outcomes(2) == outcomes
     assert judge(SetEvidence(one.root), {})[0] == state
     assert len(one.events("ending")) == 1

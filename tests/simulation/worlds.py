@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from campaign import violations
+from seeded_sets import violations
 from run_sets import Set
 
 from orchestrator.model import Site, load_entry

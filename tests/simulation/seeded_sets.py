@@ -221,7 +221,7 @@ def _report(trial: Trial) -> None:
     for text in trial.found[:6]:
         print(f"  {text}")
     only = ",".join(map(str, trial.only if trial.only is not None else range(len(trial.planned))))
-    print(f"  again: python tests/simulation/campaign.py --seed {trial.seed} --only '{only}'", flush=True)
+    print(f"  again: python tests/simulation/seeded_sets.py --seed {trial.seed} --only '{only}'", flush=True)
 
 
 def _show(seed: int, only: str | None) -> int:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import campaign
 import pytest
+import seeded_sets
 
 PARTS, SEEDS = 20, 50
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_invariant_is_broken(part: int, tmp_path: Path) -> None:
-    place = campaign.memory() / f"{tmp_path.name}-{part}"
+    place = seeded_sets.memory() / f"{tmp_path.name}-{part}"
     try:
         for seed in range(1 + SEEDS * part, 1 + SEEDS * (part + 1)):
-            trial = campaign.play(seed, place=place)
-            assert trial.found == [], f"python tests/simulation/campaign.py --seed {seed}"
+            trial = seeded_sets.play(seed, place=place)
+            assert trial.found == [], f"python tests/simulation/seeded_sets.py --seed {seed}"
     finally:
-        campaign.remove(place)
+        seeded_sets.remove(place)
 
 
 def tree(place: Path) -> dict[str, str]:
@@ -33,10 +33,10 @@ def tree(place: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("seed", [1, 17, 204])
 def test_the_same_seed_gives_the_same_files(seed: int, tmp_path: Path) -> None:
-    first = campaign.play(seed, place=tmp_path)
+    first = seeded_sets.play(seed, place=tmp_path)
     before = tree(tmp_path / "sets")
     assert first.found == [] and before
-    again = campaign.play(seed, place=tmp_path)
+    again = seeded_sets.play(seed, place=tmp_path)
     assert (again.turns, again.virtual_s) == (first.turns, first.virtual_s)
     assert tree(tmp_path / "sets") == before
 
@@ -46,6 +46,6 @@ def test_a_broken_invariant_is_found_and_shrunk(tmp_path: Path, monkeypatch: pyt
     from orchestrator.onnode.loop.folder import Folder
 
     monkeypatch.setattr(Folder, "link", lambda *_: None)
-    trial = campaign.play(3, place=tmp_path)
+    trial = seeded_sets.play(3, place=tmp_path)
     assert any("result" in text for text in trial.found)
-    assert campaign.shrink(trial).faults == []
+    assert seeded_sets.shrink(trial).faults == []
