@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -269,7 +269,7 @@ def _misfit(value: Any, word: str) -> str:
 
 def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files = HERE) -> None:
     """Write `record` to `path` through a temporary file in the same folder, renamed: a link is replaced. Raises OSError."""
-    values = {name: value for name, value in asdict(record).items() if value or name not in record.SELDOM}
+    values = {name: value for name, value in vars(record).items() if value or name not in record.SELDOM}
     replace(path, (json.dumps(values, indent=1) + "\n").encode(), sync=sync, files=files)
 
 

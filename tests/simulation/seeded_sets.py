@@ -7,6 +7,7 @@ fails is shrunk to the fewest faults with which it still fails, and the command 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import shutil
@@ -113,6 +114,7 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     )
     for fault in trial.faults:
         faults.plant(world, fault)
+    gc.disable()  # what a set makes is small, and looked through again and again
     try:
         world.play(LIMIT_S)
         world.settle()
@@ -121,6 +123,8 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
         trial.found.append(f"liveness: {stuck}")
     except Exception:
         trial.found.append(traceback.format_exc(limit=-6))
+    finally:
+        gc.enable()
     trial.turns, trial.virtual_s = world.engine.turns, world.engine.now
     trial.happened = [str(fault) for _, fault in world.happened]
     return trial

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seeded_sets import violations
 from run_sets import Set
+from seeded_sets import violations
 
 from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults
