@@ -235,8 +235,11 @@ class Agent:
 
     def pong(self, message: Mapping[str, Any]) -> bytes:
         """Return the answer to a ping."""
-        pulse = (self.run.id, *self.run.output.pulse()) if self.run is not None else ()
-        return f"pong\t{self.name}\t{UNIT.join(map(str, (message.get('n'), *pulse)))}".encode()
+        start = f"pong\t{self.name}\t{message.get('n')}"
+        if self.run is None:
+            return start.encode()
+        quiet, began, interval, stopped = self.run.output.pulse()
+        return f"{start}{UNIT}{self.run.id}{UNIT}{quiet}{UNIT}{began}{UNIT}{interval}{UNIT}{stopped}".encode()
 
     def _serve(self) -> None:
         while self.requests and not self.leaving:

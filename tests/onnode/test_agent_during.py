@@ -101,7 +101,7 @@ def test_a_node_tells_its_pulse_and_the_network(one: Bench) -> None:
 
 PY_SPY = r"""#!/bin/bash
 cat <<'END'
-Process 1: python3 train.py --token=secret
+Process 1: python3 train.py --password-of-this-test=secret-of-this-test
 Python v3.11.2 (/usr/bin/python3.11)
 
 Thread 1 (idle): "MainThread"
@@ -139,7 +139,7 @@ def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
         f"open({str(records) + '_0'!r}, 'wb').write(b'\\x80\\x02]q.')\n"
         "import time; time.sleep(1000)\n"
     )
-    one.plan(f"python3 {program} --token=$FROM_CONFIG & wait")
+    one.plan(f"python3 {program} --password-of-this-test=$FROM_CONFIG & wait")
     agent = one.agent(PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     agent.hear("ready")
     name = agent.begin(1)
@@ -151,7 +151,7 @@ def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
         assert told.count(f"==== {part}\n") == 1
     assert f"python3 {program}" in told
     assert "all_reduce (torch/distributed/distributed_c10d.py:2501)" in told
-    assert "--token" not in told and "secret" not in told
+    assert "password-of-this-test" not in told and "secret-of-this-test" not in told
     assert "the last line of RCCL" in told and told.count("old ") < 6000
     assert "1 files" in told
     assert len(told) < 1 << 20

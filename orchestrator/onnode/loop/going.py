@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from ..events import Event, NetworkUse, Pulse, number
+from ..events import UNIT, Event, NetworkUse, Pulse, number
 from ..policy.outcome import ENDED_BY_US
 from ..policy.said import line
+
+_PONG = re.compile(UNIT.join([r"[^\x1f]*", r"([^\x1f]*)", *4 * [r"([0-9]{1,15})"]]))
 
 
 class Going:
@@ -65,10 +68,11 @@ class Going:
             if began is not None and ended is not None:
                 self.lasted[node] = max(0, ended - began)
 
-    def take_pong(self, node: str, parts: Sequence[str]) -> None:
+    def take_pong(self, node: str, detail: str) -> None:
         """Take in the answer to a ping: number, attempt, and the four numbers of a Pulse."""
-        if len(parts) == 6 and parts[1] == self.id and node in self._members and (pulse := _numbers(parts[2:])):
-            self.pulses[node] = Pulse(*pulse)
+        said = _PONG.fullmatch(detail)
+        if said is not None and said[1] == self.id and node in self._members:
+            self.pulses[node] = Pulse(int(said[2]), int(said[3]), int(said[4]), int(said[5]))
 
 
 def _numbers(texts: Sequence[str]) -> list[int]:

@@ -36,7 +36,7 @@ OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=...
 class Listener(Protocol):
     def take(self, event: Event) -> None: ...
 
-    def take_pong(self, node: str, parts: Sequence[str]) -> None: ...
+    def take_pong(self, node: str, detail: str) -> None: ...
 
 
 class Group:
@@ -131,7 +131,7 @@ class Group:
             return self._keep_garbled(line)
         self.heard[node] = self.now()
         if self.attempt is not None:
-            self.attempt.take_pong(node, detail.split(UNIT))
+            self.attempt.take_pong(node, detail)
 
     def send(self, message: dict[str, Any]) -> None:
         """Give all nodes of the step one line; none when it is gone, which shows elsewhere."""

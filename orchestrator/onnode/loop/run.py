@@ -131,7 +131,9 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
         if now > until + 1:  # this process itself was stopped, and has asked nobody meanwhile
             group.heard = {node: min(now, heard + now - until) for node, heard in group.heard.items()}
         left = [node for node in going.ranks if node not in going.exits and not group.is_gone(node)]
-        left = [node for node in left if not _is_silent(group, node, now - silence_s)]
+        if late := [node for node in left if group.heard[node] < now - silence_s]:
+            _believe_no_more(group, late)
+            left = [node for node in left if node not in late]
         if not left:
             return False
         failed = any(going.exits.values()) or len(left) + len(going.exits) < len(going.ranks)
@@ -151,12 +153,11 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
         yield until
 
 
-def _is_silent(group: Group, node: str, since: float) -> bool:
-    """Whether nothing was heard of a node `since` then; who was silent once is not believed in this attempt any more."""
-    if group.heard[node] < since:
+def _believe_no_more(group: Group, nodes: Iterable[str]) -> None:
+    """Put on record who was silent: in this attempt nothing of them counts any more."""
+    for node in nodes:
         group.note("silent", node)
         group.fail(node, "silent", f"no word for {group.settings.node_silence_s} s")
-    return node in group.standing.silent
 
 
 def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:

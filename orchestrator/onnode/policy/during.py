@@ -86,12 +86,8 @@ def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -
     """
     if not pulses:
         return Silence(Pulse(0, 0, 0, 0), 0, unheard)
-    run = Pulse(
-        min(pulse.quiet_ms for pulse in pulses.values()),
-        max(pulse.began for pulse in pulses.values()),
-        max(pulse.interval_ms for pulse in pulses.values()),
-        max(pulse.stopped for pulse in pulses.values()),
-    )
+    quiet, began, interval, stopped = zip(*pulses.values(), strict=True)
+    run = Pulse(min(quiet), max(began), max(interval), max(stopped))
     applies = settings.hang_multiple > 0 and not unheard
     return Silence(run, _limit_ms(run, settings) if applies else 0, unheard)
 

@@ -148,8 +148,7 @@ def lost_reason(state: str) -> str:
 
 def candidates(standing: Standing) -> list[str] | Pause:
     """Return the nodes that may work, those with a rank first; or Pause. Before a set has to stop, blamed nodes are asked again."""
-    with_rank = standing.workers
-    nodes = [*with_rank, *(node for node in standing.allocated if node not in set(with_rank))]
+    nodes = list(dict.fromkeys([*standing.workers, *standing.allocated]))
     out = standing.aside.keys() | standing.lost.keys()
     found = [node for node in nodes if node not in out and node not in standing.blamed]
     if len(found) < standing.need:

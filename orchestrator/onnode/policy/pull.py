@@ -7,10 +7,12 @@ from .place import Standing
 
 def lacking(standing: Standing) -> list[str]:
     """Return the nodes that said they lack the image and are still to get it, those with a rank first."""
-    with_rank = standing.workers
-    nodes = [*with_rank, *(node for node in standing.allocated if node not in set(with_rank))]
+    lack = {node for node, report in standing.reports.items() if report.lacks}
+    if not lack:
+        return []
+    nodes = dict.fromkeys([*standing.workers, *standing.allocated])
     out = standing.failed.keys() | standing.silent
-    return [node for node in nodes if node in standing.reports and standing.reports[node].lacks and node not in out]
+    return [node for node in nodes if node in lack and node not in out]
 
 
 def next_to_pull(standing: Standing, at_once: int) -> list[str]:

@@ -1,0 +1,127 @@
+"""Run `make test` N times in fresh clones, each in another random order, and print a table.
+
+usage:  python tools/green_runs.py [--quiet N] [--busy N] [--user NAME] [--keep DIR] [--target TARGET]
+
+Every run has a clone of its own with an empty HOME, made from the commit that is checked out here.
+Beside the busy runs four processes compute without a pause. With --user the runs are those of an
+ordinary user (the script itself needs root for that), so tests that need a lab are skipped.
+The output of each run stays in --keep. Exits with 1 if a run was not green.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+BUSY = 4
+SPIN = "while True: pass"
+COUNTS = re.compile(rb"([0-9]+) (passed|failed|errors?|skipped)\b")
+LAST = re.compile(rb"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the tests. `seconds` are those of the whole command, with the installation."""
+
+    number: int
+    busy: bool
+    seed: int
+    status: int
+    seconds: float
+    counts: dict[str, int]
+    bad: tuple[str, ...]
+
+    @property
+    def row(self) -> str:
+        shown = [str(self.counts.get(name, 0)) for name in ("passed", "failed", "error", "skipped")]
+        words = [f"{self.number}", "busy" if self.busy else "quiet", f"{self.seed}", *shown, f"{self.seconds:.0f}"]
+        return "".join(word.rjust(width) for word, width in zip(words, WIDTHS, strict=True)) + f"  {self.verdict}"
+
+    @property
+    def verdict(self) -> str:
+        return "green" if self.status == 0 else f"exit {self.status}  {' '.join(self.bad[:3])}"
+
+
+HEADS = ("run", "machine", "order", "passed", "failed", "errors", "skipped", "seconds")
+WIDTHS = (4, 9, 12, 8, 8, 8, 9, 9)
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    """Have so many processes compute without a pause."""
+    spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def run(number: int, *, busy: bool, target: str, user: str, keep: Path) -> Run:
+    """Run the tests in a fresh clone with an empty HOME."""
+    seed = random.SystemRandom().randrange(2**32)
+    place = Path(tempfile.mkdtemp(prefix="green-run-"))
+    clone, home, log = place / "clone", place / "home", keep / f"run_{number}.log"
+    try:
+        subprocess.run(["git", "clone", "--quiet", str(TOP), str(clone)], check=True)
+        home.mkdir()
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
+        command = ["make", "--no-print-directory", target, f"ARGS=-p randomly --randomly-seed={seed}"]
+        if user:
+            place.chmod(0o755)
+            subprocess.run(["chown", "-R", user, str(clone), str(home)], check=True)
+            command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *command]
+        else:
+            env["CI"] = "true"  # a lab test that is skipped is a failure
+        began = time.monotonic()
+        with load(BUSY if busy else 0), log.open("wb") as out:
+            done = subprocess.run(command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        seconds, text = time.monotonic() - began, log.read_bytes()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    tail = text[-2000:]
+    counts = {
+        word.decode().removesuffix("s") if word.startswith(b"error") else word.decode(): int(many)
+        for many, word in COUNTS.findall(tail)
+    }
+    bad = tuple(name.decode(errors="replace") for name in LAST.findall(text))
+    return Run(number, busy, seed, done.returncode, seconds, counts, bad)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quiet", type=int, default=10, metavar="N", help="runs on a quiet machine (10)")
+    parser.add_argument("--busy", type=int, default=10, metavar="N", help=f"runs beside {BUSY} busy processes (10)")
+    parser.add_argument("--user", default="", metavar="NAME", help="run as this user, not as root")
+    parser.add_argument("--target", default="test", help="of make: test, unit")
+    parser.add_argument(
+        "--keep", type=Path, default=TOP / "build/green-runs", metavar="DIR", help="for the output of each"
+    )
+    args = parser.parse_args()
+    args.keep.mkdir(parents=True, exist_ok=True)
+    print("".join(head.rjust(width) for head, width in zip(HEADS, WIDTHS, strict=True)), flush=True)
+    runs = []
+    for number in range(1, args.quiet + args.busy + 1):
+        one = run(number, busy=number > args.quiet, target=args.target, user=args.user, keep=args.keep.resolve())
+        print(one.row, flush=True)
+        runs.append(one)
+    green = sum(one.status == 0 for one in runs)
+    print(f"{green} of {len(runs)} green")
+    return 0 if green == len(runs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
