@@ -71,6 +71,7 @@ CALLS = {
     "docs": "docs",
     "docs exit-codes": "page",
     f"rehearse {WHAT} --nexp 1": "rehearsal",
+    f"rehearse {WHAT} --nexp 1 --node-mtbf 2000h --trials 2": "rehearsal-trials",
     "nonsense": "error",
 }
 NOT_RUN = {

@@ -14,6 +14,8 @@ from machine import knobs, settings_owners, settings_watchdog
 from replayed import differences
 from trial import Trial
 
+from orchestrator.onnode.agent.remover import LATEST_S
+
 FINAL = {"success", "failed"}
 
 
@@ -124,7 +126,9 @@ def _left(trial: Trial, knobs_before: dict[str, bytes]) -> Iterator[str]:
     def left() -> list[int]:
         return [pid for pid in trial.processes() if not (settings_owners() and pid == settings_watchdog())]
 
-    trial.wait(lambda: not left() and not trial.containers() and not trial.owners(), 30)
+    # After a container that was never seen to run, its remover tries for so long.
+    limit_s = 30 + sum(LATEST_S)
+    trial.wait(lambda: not left() and not trial.containers() and not trial.owners(), limit_s)
     for pid in left():
         with suppress(OSError):  # it ended meanwhile
             words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")[:120]

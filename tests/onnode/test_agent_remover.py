@@ -16,6 +16,8 @@ from agent_parts import Agent, Bench
 from processes import processes_of
 from until import until
 
+from orchestrator.onnode.agent.remover import MADE_S
+
 Engine = Callable[[dict[str, str]], Bench]
 
 # Its containers are files of a folder. `run` makes one and kills what $KILLS names, then itself.
@@ -113,6 +115,15 @@ def test_a_container_that_outlives_both_is_removed(engine: Engine) -> None:
         os.kill(pid, signal.SIGKILL)
     until(lambda: not removers(bench))
     assert removed(bench) and not containers(bench)
+
+
+def test_a_container_that_its_engine_removes_is_not_asked_for_long(engine: Engine) -> None:
+    bench = engine({"made": 'echo up; touch "$2"; cat; rm "$2"; exit', "removed": AT_ONCE["removed"]})
+    agent = start(bench, "")
+    agent.hear("ready")
+    os.kill(agent.process.pid, signal.SIGKILL)
+    until(lambda: not removers(bench))
+    assert len(removed(bench)) == len(MADE_S) and not containers(bench)
 
 
 def test_the_next_agent_of_the_job_removes_what_nobody_did(engine: Engine) -> None:

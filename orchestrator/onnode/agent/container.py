@@ -247,6 +247,7 @@ class NodeContainer(Place):
     def _said(self, line: str) -> None:
         if line == "up":
             self._up = True
+            self._remover.made()
         elif line.startswith("host "):
             self.host = line[5:]
         elif line.startswith("rdma "):

@@ -13,11 +13,17 @@ import subprocess
 
 from .node import Node, removal
 
-# Its input ends when both are gone. A busy engine may still be making the container then. Signals to the job are for the agent.
-_SCRIPT = """
+MADE_S = (0, 1, 2, 4)
+LATEST_S = (*MADE_S, 8, 16, 32)
+"""Pauses before each try: for a container that was seen to run, and for one that a busy engine may still be making."""
+
+# Its input ends when both are gone. Signals to the job are for the agent.
+_SCRIPT = f"""
 trap '' TERM INT HUP
 read -r word && exit
-for pause in 0 1 2 4 8 16 32; do
+pauses='{" ".join(map(str, LATEST_S))}'
+[ -z "$word" ] || pauses='{" ".join(map(str, MADE_S))}'
+for pause in $pauses; do
   sleep "$pause"
   %s
   [ -z "$(%s)" ] || exit  # engines print what they removed
@@ -44,11 +50,18 @@ class Remover:
         finally:
             os.close(read)
 
+    def made(self) -> None:
+        """Let it know that the container runs: the engine removes it then, and a few tries see to it."""
+        self._tell(b"made ")
+
     def end(self) -> None:
         """End it: the container is gone."""
-        with contextlib.suppress(OSError):  # somebody killed it
-            os.write(self.held, b"\n")
+        self._tell(b"\n")
         self.leave()
+
+    def _tell(self, word: bytes) -> None:
+        with contextlib.suppress(OSError):  # somebody killed it
+            os.write(self.held, word)
 
     def leave(self) -> None:
         """Let it remove the container when the client is gone, too."""
