@@ -1,7 +1,7 @@
 # make demo      the whole path on this machine: no Slurm, Docker, GPU or root needed
 # make unit      the fast tests: what needs neither a lab nor a whole set; under a minute
 # make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
-# make long      the tests that take minutes of processor each: sets with a real torch, podman under fire; half an hour
+# make long      the tests that take minutes of processor each: sets with a real torch, podman under fire, 20,000 seeds; an hour
 # make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
 # make sim       whole sets with random faults on a virtual clock, checked one by one; SEEDS=N how many (1,000)
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run

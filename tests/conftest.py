@@ -102,6 +102,7 @@ WHOLE = (
     "render/test_render_catalogue.py",
     "report/test_report_browser.py",
     "report/test_report_pictures.py",
+    "simulation/test_seeded_sets.py",
     "simulation/test_training_referee.py",
     "submission/test_package.py",
     "test_errors.py",

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 import seeded_sets
 
-PARTS, SEEDS = 20, 50
+SEEDS, LONG = 50, 500
+"""So many in one test: 1,000 in all, and 20,000 in `make long`."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_no_invariant_is_broken(part: int, tmp_path: Path) -> None:
-    place = seeded_sets.memory() / f"{tmp_path.name}-{part}"
+@pytest.mark.parametrize("first", range(1, 1001, SEEDS))
+def test_no_invariant_is_broken(first: int, tmp_path: Path) -> None:
+    play(range(first, first + SEEDS), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(1001, 20_001, LONG))
+def test_no_invariant_is_broken_in_many_more(first: int, tmp_path: Path) -> None:
+    play(range(first, first + LONG), tmp_path)
+
+
+def play(seeds: range, folder: Path) -> None:
+    place = seeded_sets.memory() / f"{folder.name}-{os.getpid()}"
     try:
-        for seed in range(1 + SEEDS * part, 1 + SEEDS * (part + 1)):
+        for seed in seeds:
             trial = seeded_sets.play(seed, place=place)
             assert trial.found == [], f"python tests/simulation/seeded_sets.py --seed {seed}"
     finally:
