@@ -123,6 +123,8 @@ class Agent:
         """The only order that it obeys now: pull or use; "" if it does not wait for one of these."""
         self._busy = False
         """It obeys an order, and the next ones wait."""
+        self._looks = self._lost = False
+        """It gathers evidence, which nothing but its end interrupts; its container ended meanwhile."""
         self._facts: dict[str, str] = {}
         machine.agents.append(self)
         process.deaths.append(self._died)
@@ -311,7 +313,7 @@ class Agent:
             elif word == "stop":
                 run.stop()
             elif word == "evidence":
-                self._busy = True
+                self._busy = self._looks = True
                 self._next(self.pace.evidence, lambda: self._tell_evidence(run))
 
     def _prepare(self, order: Order) -> None:
@@ -350,8 +352,8 @@ class Agent:
         except OSError:
             pass  # the word alone is evidence, too
         self.say("evidence", run.id, run.doing)
-        self._busy = False
-        self._serve()
+        self._busy = self._looks = False
+        self._lose_place() if self._lost else self._serve()
 
     # ---- its end ----
 
@@ -366,8 +368,13 @@ class Agent:
     def lose_container(self) -> None:
         """Its container ended by itself."""
         self.machine.containers.discard(self.owner)
-        if self.leaving:
-            return
+        self._lost = True
+        if self.run is not None:
+            self.run.stall()
+        if not self.leaving and not self._looks:
+            self._lose_place()
+
+    def _lose_place(self) -> None:
         self.ready = False
         if self.run is not None and not self.run.over:
             self.run.ended(NO_CONTAINER)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import stat
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from agent_parts import STOP, Agent, Bench
 from processes import processes_of
@@ -53,6 +52,7 @@ store=STORE
 wait_for_store() { while [[ -e $store/hold ]]; do read -r -t 0.05 <> <(:); done; }
 case $1 in
   image) cat "$store/image" ;;
+  ps) wait_for_store ;;
   pull)
     wait_for_store
     [[ ! -e $store/broken ]] || { cat "$store/broken"; exit 1; }
@@ -128,6 +128,7 @@ SITES: dict[str, dict[str, Any]] = {
     "plain": {},
     "checks": {"preflight": {"run": True, "skip": ["rdma", "clock"]}},
     "tuned": {"tunables": "apply", "clear_caches": True},
+    "two nodes": {"network": {"rdma": "off"}},
     "container": {"container": {"engine": "docker", "pull": "missing"}},
     "without pull": {
         "container": {"engine": "docker", "pull": "never"},
@@ -147,6 +148,10 @@ class Benches:
         if site not in self._made:
             self._made[site] = _make(site, self._folder / site.replace(" ", "-"))
         made, self._count = self._made[site], self._count + 1
+        for agent in made.agents:  # of a script that went wrong
+            if agent.process.poll() is None:
+                agent.process.kill()
+                agent.process.wait()
         made.layout = Layout(made.folder / "sets" / f"set{self._count}")
         made.layout.root.mkdir(parents=True)
         made.layout.environment.write_text("")
@@ -193,6 +198,10 @@ def _make(site: str, folder: Path) -> Bench:
     made.change("agent/hold.py", "_STOP_S = 3", "_STOP_S = 0.2")
     made.change("agent/container.py", "_END_S = 5", "_END_S = 0.2")
     store_of(made).mkdir()
+    if site == "two nodes":
+        text = (made.bundle / "settings.sh").read_text()
+        assert "\nNNODES=1\n" in text
+        (made.bundle / "settings.sh").write_text(text.replace("\nNNODES=1\n", "\nNNODES=2\n"))
     program(folder / "bin/docker", ENGINE.replace("STORE", str(store_of(made))))
     program(folder / "bin/py-spy", PY_SPY)
     return made
@@ -216,6 +225,7 @@ class Real:
         self.agent = self.bench.agent(
             **{
                 "PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}",
+                "ORCH_HOST_NAME": "%n.cluster",
                 "ORCH_TUNABLES_ROOT": str(self.host),
                 "ORCH_TUNABLES_STATE": str(self.host / "state"),
                 **self.environment,
@@ -346,7 +356,7 @@ class Model:
         model.process.after(0.0, model.lose_container)
 
 
-Side = Union[Real, Model]
+Side = Real | Model
 
 
 def _knob(name: str, value: str) -> Callable[[Real], object]:
@@ -374,10 +384,22 @@ def _marker(side: Side, text: str) -> None:
 
 
 def _slow_evidence(real: Real) -> None:
-    asked = real.host / "asked"
-    asked.unlink(missing_ok=True)
-    program(real.host / "bin/py-spy", f"#!/bin/bash\n: >{shlex.quote(str(asked))}\nexec sleep 1000\n")
+    """Have py-spy wait for the file `looked`."""
+    for file in ("asked", "looked"):
+        (real.host / file).unlink(missing_ok=True)
+    wait = f"cd {real.host} && : >asked && while [[ ! -e looked ]]; do read -r -t 0.05 <> <(:); done"
+    program(real.host / "bin/py-spy", f"{PY_SPY}{wait}\n")
     real.environment["PATH"] = os.pathsep.join(map(str, (real.host / "bin", real.bin, os.environ["PATH"])))
+
+
+def _kill_training(real: Real) -> None:
+    for pid in processes_of(real.bench.code):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _end_training(model: Model) -> None:
+    if (run := model.agent.model.run) is not None:
+        model.agent.model.process.after(0.0, lambda: run.ended(137))
 
 
 def _same(act: Callable[[Side], object]) -> tuple[Callable[[Real], object], Callable[[Model], object]]:
@@ -425,6 +447,7 @@ MISHAPS: dict[str, tuple[Callable[[Real], object], Callable[[Model], object]]] =
         _set("unreverted", "its script was ended by signal 9"),
     ),
     "the log of 1.1 is on a full disk": _same(lambda side: _full(side.bench.layout)),
+    "its training is killed": (_kill_training, _end_training),
     "its place ends": _same(lambda side: side.end_place()),
     "its input ends": _same(lambda side: side.agent.input.close()),
     "TERM": _same(lambda side: side.signal(signal.SIGTERM)),
@@ -434,6 +457,7 @@ MISHAPS: dict[str, tuple[Callable[[Real], object], Callable[[Model], object]]] =
     # what is waited for
     "all is obeyed": _same(lambda side: side.settle()),
     "it looks into 1.1": (lambda real: until((real.host / "asked").exists), _nothing),
+    "it has looked": (lambda real: (real.host / "looked").touch(), _nothing),
 }
 
 
@@ -542,15 +566,14 @@ class Words:
         """Return the next word, or, where `wanted` may come at any time, the next with the same first field."""
         agent, root = self._side.agent, self._side.bench.layout.root
         key = wanted.split(" ")[:2] if wanted.split(" ")[0] in ANY_TIME else None
-        at = 0
+        seen = 0
         while True:
-            for at in range(at, len(agent.words)):
-                word, fields = agent.words[at]
+            for at, (word, fields) in enumerate(agent.words[seen:], seen):
                 fits = [word, fields[0]] == key if key else word not in ANY_TIME
                 if fits and at not in self._taken:
                     self._taken.add(at)
                     return shown(word, fields, root)
-            at = len(agent.words)
+            seen = len(agent.words)
             agent.hear_more(wanted)
 
     def rest(self) -> list[str]:

@@ -15,6 +15,7 @@ from contract_parts import Benches, Model, Real, parsed, play
 READY = {
     "plain": "start -> network NETWORK; facts FACTS; ready none",
     "checks": "start -> network NETWORK; facts FACTS; ready none",
+    "two nodes": "start -> network NETWORK; host NAME ''; facts FACTS; ready none",
     "tuned": "start -> network NETWORK; facts FACTS; ready none",
     "container": "start -> network NETWORK; facts FACTS; ready IMAGE",
 }
@@ -267,6 +268,32 @@ SCRIPTS = {
             it looks into 1.1
             its input ends          -> exit 1.1 143 MS MS ''; left
         """,
+        "evidence of a run that ends meanwhile": """
+            it is hard to look into
+            ready
+            prepare 1.1             -> prepared 1.1 MS - -
+            go 1.1 hangs
+            1.1 is up
+            evidence 1.1
+            it looks into 1.1
+            its training is killed  -> exit 1.1 137 MS MS ''
+            stop 1.1
+            it has looked           -> evidence 1.1 DOING
+            prepare 1.2             -> prepared 1.2 MS - -
+            stop 1.2                -> exit 1.2 143 MS MS ''
+        """,
+        "evidence comes first though nothing starts runs any more": """
+            it is hard to look into
+            ready
+            prepare 1.1             -> prepared 1.1 MS - -
+            go 1.1 hangs
+            1.1 is up
+            evidence 1.1
+            it looks into 1.1
+            its place ends
+            it has looked           -> evidence 1.1 DOING; exit 1.1 125 MS MS ''
+                                    -> gone the process that starts its runs was ended; left
+        """,
         # ---- storage
         "the attempt has no folder": """
             ready
@@ -301,6 +328,21 @@ SCRIPTS = {
             1.1 is up
             TERM
             TERM                    -> exit 1.1 143 MS MS ''; left
+        """,
+        "the input ends while a run makes way for the next": """
+            ready
+            prepare 1.1             -> prepared 1.1 MS - -
+            go 1.1 ignores TERM
+            1.1 is up
+            prepare 1.2
+            its input ends          -> exit 1.1 143 MS MS ''; left
+        """,
+        "TERM while it stands still": """
+            ready
+            prepare 1.1             -> prepared 1.1 MS - -
+            STOP
+            TERM
+            CONT                    -> exit 1.1 143 MS MS ''; left
         """,
         "TERM without a run": """
             ready
@@ -401,6 +443,18 @@ SCRIPTS = {
             its input ends          -> revert-failed TEXT; left
         """,
     },
+    "two nodes": {
+        "they tell their names": """
+            ready
+            prepare 1.1 for n2 n1   -> prepared 1.1 MS - -
+            go 1.1 succeeds         -> exit 1.1 0 MS MS success
+        """,
+        "not before they are chosen": """
+            the loop chooses
+            start                   -> network NETWORK; facts FACTS; waits
+            use n1 n2               -> host NAME ''; ready none
+        """,
+    },
     "container": {
         "runs in a container": """
             ready
@@ -446,6 +500,14 @@ SCRIPTS = {
             prepare 1.1
             TERM                    -> left
         """,
+        "orders wait while the container starts": """
+            its engine takes long
+            start                   -> network NETWORK
+            prepare 1.1
+            use n2
+            ping 1                  -> pong 1
+            its engine goes on      -> facts FACTS; ready IMAGE; prepared 1.1 MS - -; exit 1.1 143 MS MS ''; left
+        """,
         "an image is pulled": """
             it lacks the image
             start                   -> lacks
@@ -485,6 +547,26 @@ SCRIPTS = {
         """,
     },
     "without pull": {
+        "the input ends during the checks": """
+            its engine takes long
+            the loop chooses
+            start                   -> network NETWORK; facts FACTS
+            its input ends          -> left
+        """,
+        "TERM during the checks": """
+            its engine takes long
+            the loop chooses
+            start                   -> network NETWORK; facts FACTS
+            TERM                    -> left
+        """,
+        "chosen during the checks": """
+            its engine takes long
+            the loop chooses
+            start                   -> network NETWORK; facts FACTS
+            use n2
+            use n1
+            its engine goes on      -> checked MS; waits; ready IMAGE
+        """,
         "an image is missing": """
             it lacks the image
             the loop chooses
