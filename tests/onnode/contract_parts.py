@@ -14,6 +14,7 @@ import signal
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from until import until
 
 from orchestrator.onnode.files import HERE
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.settings import load
+from orchestrator.onnode.settings import Settings, load
 from orchestrator.simulation import nodes
 from orchestrator.simulation.engine import NEVER, Engine, Stuck
 from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
@@ -262,6 +263,11 @@ class Real:
                 os.kill(one, signal.SIGKILL)
 
 
+@cache
+def _settings(bundle: Path) -> Settings:
+    return load(bundle, {"PATH": os.environ["PATH"], "NEXP": "2"})
+
+
 class Orders:
     """The input of a simulated agent."""
 
@@ -290,13 +296,12 @@ class ModelAgent(Agent):
         self.engine = Engine(seed)
         self.training = TRAININGS["succeeds"]
         self._rest, self._heard, self._written = b"", 0, bytearray()
-        own = {"ORCH_SET_DIR": str(bench.layout.root), "ORCH_JOB_ID": "7", "ORCH_NODE": self.name, "NEXP": "2"}
-        settings = load(bench.bundle, {"PATH": os.environ["PATH"], **own})
+        own = {"ORCH_SET_DIR": str(bench.layout.root), "ORCH_JOB_ID": "7"}
         self.model = nodes.Agent(
             self.engine.process(f"agent of {self.name}", self.name),
             machine,
             HERE,
-            settings,
+            _settings(bench.bundle),
             {**own, **environment},
             lambda line: self._written.extend(line + b"\n"),
             self._part,
@@ -604,7 +609,8 @@ def play(side: Side, script: list[tuple[str, list[str]]]) -> tuple[list[str], se
     told, words = list[str](), Words(side)
     for step, expected in script:
         told.append(f"    {step}")
-        obey(side, step)
+        with suppress(BrokenPipeError):  # it has ended, and hears no more orders
+            obey(side, step)
         for wanted in expected:
             try:
                 said = words.next(wanted)
