@@ -589,8 +589,10 @@ class Words:
         return [shown(word, fields, root) for word, fields in left]
 
     def checks(self) -> set[str]:
-        """Return the checks that it has told of."""
-        return {fields[0] for word, fields in self._side.agent.words if word == "check"}
+        """Return the checks that it has told of, if it came to their end."""
+        words = self._side.agent.words
+        ended = any(word == "checked" for word, _ in words)
+        return {fields[0] for word, fields in words if word == "check" and ended}
 
 
 def parsed(text: str) -> list[tuple[str, list[str]]]:
