@@ -353,7 +353,9 @@ class Agent:
             pass  # the word alone is evidence, too
         self.say("evidence", run.id, run.doing)
         self._busy = self._looks = False
-        self._lose_place() if self._lost else self._serve()
+        if self._lost and not self.leaving:
+            self._lose_place()
+        self._serve()
 
     # ---- its end ----
 
