@@ -1,7 +1,7 @@
 """Nodes and their agents: what a node answers to the loop's orders, when, and what happens to it.
 
 The model speaks the agent's protocol (orchestrator/onnode/agent/hold.py and run.py; docs/events.md). A contract test
-gives the same orders and mishaps to a real agent and to this one (tests/simulation/test_agent_contract.py).
+gives the same orders and mishaps to a real agent and to this one (tests/onnode/test_agent_contract.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.onnode.agent.checks import NAMES
+from orchestrator.onnode.agent.launch import Order
 from orchestrator.onnode.agent.listening import RunOutput
+from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER, TRANSPORT_S
 from orchestrator.onnode.events import UNIT
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import NodeRunRecord, write
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from orchestrator.onnode.files import Files
     from orchestrator.onnode.settings import Settings
 
-ENDED_BY_US = 143
 LINE_BYTES = 960
 Span = tuple[float, float]
 """The shortest and the longest time in seconds; a time is drawn evenly between them."""
@@ -73,8 +74,14 @@ class Machine:
     """Check -> why it fails."""
     refuses: str = ""
     """Why it cannot pass the gate of a run; "" if it can."""
+    keeps_caches: str = ""
+    """Why its caches cannot be dropped; "" if they can."""
+    untunable: str = ""
+    """Why its settings cannot be set; "" if they can."""
+    unreverted: str = ""
+    """Why its settings cannot be put back; "" if they can."""
     broken_container: str = ""
-    """Why containers do not start; "" if they do."""
+    """The last words of a container that ends at once; "" if they start."""
     slow: float = 1.0
     """By which factor everything takes longer."""
     clock_ms: int = 0
@@ -112,17 +119,25 @@ class Agent:
         self.used = environment.get("ORCH_CHOOSE") != "1"
         self.looked = self.job_ends = False
         self.requests: deque[dict[str, Any]] = deque()
-        self._awaits = "" if self.used else "use"
-        self._serving = False
+        self._awaits = ""
+        """The only order that it obeys now: pull or use; "" if it does not wait for one of these."""
+        self._busy = False
+        """It obeys an order, and the next ones wait."""
+        self._looks = self._lost = False
+        """It gathers evidence, which nothing but its end interrupts; its container ended meanwhile."""
         self._facts: dict[str, str] = {}
         machine.agents.append(self)
         process.deaths.append(self._died)
-        self._soon(pace.launch, self._begin)
+        self._next(pace.launch, self._begin)
 
     # ---- time and words ----
 
     def _soon(self, span: Span, action: Callable[[], object]) -> Timer:
         return self.process.after(self.engine.between(*span) * self.machine.slow, action)
+
+    def _next(self, span: Span, action: Callable[[], object]) -> None:
+        """Do `action` in a while, unless it is to let go before: what it is about is dropped then."""
+        self._soon(span, lambda: None if self.leaving else action())
 
     def wall_ms(self) -> int:
         return self.engine.wall_ms + self.machine.clock_ms
@@ -152,28 +167,44 @@ class Agent:
 
     def _look(self) -> None:
         if self.settings.preflight_run == 1:
-            self._soon(self.pace.checks, self._check)
+            for name in self.settings.preflight_skip:
+                self.say("check", name, "skip", 0, "switched off (preflight.skip)", "")
+            self._next(self.pace.checks, self._check)
         else:
             self.checked = True
         self.say("network", self.machine.network)
         self.looked = True
         if self.used:
             self._get_ready()
-        else:
+            return
+        self._tell_facts()
+        if self.checked:
             self._wait_for_choice()
 
     def _check(self) -> None:
         for name in NAMES:
-            text = self._marker() if name == "log_dir" else self.machine.failing.get(name, "")
-            if name in self.settings.preflight_skip:
-                self.say("check", name, "skip", 0, "switched off (preflight.skip)", "")
-            else:
-                self.say("check", name, "fail" if text else "pass", 10, text or "as it should be", "")
+            if name not in self.settings.preflight_skip:
+                text = self._problem(name)
+                bad = "warn" if name in self.settings.preflight_warn else "fail"
+                self.say("check", name, bad if text else "pass", 10, text or "as it should be", "")
         self.say("same", "data=1 file, 10 bytes")
         self.say("checked", self.wall_ms())
         self.checked = True
         if not self.used:
             self._wait_for_choice()
+
+    def _problem(self, check: str) -> str:
+        """Return what a check finds, or ""."""
+        if check == "log_dir":
+            return self._marker()
+        return self.machine.failing.get(check, "") or (self._missing_image if check == "image" else "")
+
+    @property
+    def _missing_image(self) -> str:
+        """Why its image cannot be used, or ""."""
+        if self.settings.engine == "none" or self.machine.image:
+            return ""
+        return f"image {self.settings.cont} is not on this node; pull or load it there"
 
     def _marker(self) -> str:
         """Read the file of the batch host and write the node's own; return what is wrong, or ""."""
@@ -188,35 +219,39 @@ class Agent:
         return "" if text == self.environment["ORCH_MARKER_TEXT"] else f"{marker} has other words"
 
     def _wait_for_choice(self) -> None:
-        if self.looked and self.checked and self._awaits == "use":
-            self._tell_facts()
-            self.say("waits")
-            self._serve()
+        self.say("waits")
+        self._awaits = "use"
+        self._serve()
 
     def _tell_facts(self) -> None:
         facts = {"image": self.machine.image or "-", **self.machine.facts}
+        if self.owner in self.machine.tuned_by:
+            facts["knob.numa_balancing"] = "0"
         if facts != self._facts:
             self._facts = facts
             self.say("facts", *(f"{name}={value}" for name, value in facts.items()))
 
     def _get_ready(self) -> None:
         span = self.pace.container if self.settings.engine != "none" else self.pace.start
-        self._soon(span, self._is_ready)
+        self._next(span, self._is_ready)
 
     def _is_ready(self) -> None:
         machine = self.machine
-        if self.settings.engine != "none":
-            if not machine.image:
-                return self.fail("image", f"{self.settings.cont} is missing")
-            if machine.broken_container:
-                return self.fail("container", machine.broken_container)
-            machine.containers.add(self.owner)
+        has_engine = self.settings.engine != "none"
+        if self._missing_image:
+            return self.fail("image", self._missing_image)
         if self.settings.runtime_tunables == 1:
+            if machine.untunable:
+                return self.fail("tunables", f"tunables: {machine.untunable}")
             machine.tuned_by.add(self.owner)
+        if has_engine:
+            if machine.broken_container:
+                return self.fail("container", f"the container ended at once: {machine.broken_container}")
+            machine.containers.add(self.owner)
         if self.settings.nnodes > 1:
             self.say("host", f"{self.name}.cluster", "")
         self._tell_facts()
-        self.say("ready", machine.image if self.settings.engine != "none" else "none")
+        self.say("ready", machine.image if has_engine else "none")
         self.ready = True
         self._serve()
 
@@ -242,20 +277,20 @@ class Agent:
         return f"{start}{UNIT}{self.run.id}{UNIT}{quiet}{UNIT}{began}{UNIT}{interval}{UNIT}{stopped}".encode()
 
     def _serve(self) -> None:
-        while self.requests and not self.leaving:
-            if self._awaits:
-                self._await(self.requests.popleft())
-            elif self.ready:
-                self._do(self.requests.popleft())
-            else:
-                return
+        while self.requests and not self.leaving and not self._busy and (self._awaits or self.ready):
+            message = self.requests.popleft()
+            self._await(message) if self._awaits else self._do(message)
+
+    def _is_named(self, message: Mapping[str, Any]) -> bool:
+        nodes = message.get("nodes")
+        return isinstance(nodes, list) and self.name in nodes
 
     def _await(self, message: dict[str, Any]) -> None:
-        if message.get("do") != self._awaits or self.name not in message.get("nodes", ()):
+        if message.get("do") != self._awaits or not self._is_named(message):
             return
-        self._awaits = "use" if self._awaits == "pull" and not self.used else ""
+        self._awaits = ""
         if message["do"] == "pull":
-            self._soon(self.pace.pull, self._pulled)
+            self._next(self.pace.pull, self._pulled)
         else:
             self.used = True
             self._get_ready()
@@ -268,54 +303,62 @@ class Agent:
         self._look()
 
     def _do(self, message: dict[str, Any]) -> None:
-        word, run = message.get("do"), self.run
-        named = self.name in message.get("nodes", ())
+        word, run, named = message.get("do"), self.run, self._is_named(message)
         if word == "use" and not named:
             self.leave()
         elif word == "prepare" and named:
-            self._prepare(message)
+            order = Order.of(message)
+            if order is not None:
+                self._prepare(order)
         elif run is not None and message.get("id") == run.id:
             if word == "go":
                 run.go()
             elif word == "stop":
                 run.stop()
             elif word == "evidence":
-                self._soon(self.pace.evidence, lambda: self._tell_evidence(run))
+                self._busy = self._looks = True
+                self._next(self.pace.evidence, lambda: self._tell_evidence(run))
 
-    def _prepare(self, order: dict[str, Any]) -> None:
+    def _prepare(self, order: Order) -> None:
         if self.run is not None:
             self.run.stop()
-        self.ready = False  # other orders wait
-        self._soon(self.pace.prepare, lambda: self._prepared(order))
+        self._busy = True
+        self._next(self.pace.prepare, lambda: self._prepared(order))
 
-    def _prepared(self, order: dict[str, Any]) -> None:
-        if self.leaving:
-            return
+    def _prepared(self, order: Order) -> None:
         if self.run is not None and not self.run.over:
-            self._soon((0.1, 0.1), lambda: self._prepared(order))
+            self._next((0.1, 0.1), lambda: self._prepared(order))
             return
-        self.ready = True
+        self._busy = False
         self.run = TrainingRun(self, order)
         if not self.run.offer():
             return
         if self.machine.refuses:
             self.run = None
-            self.say("refused", order["id"], self.machine.refuses)
+            self.say("refused", order.id, self.machine.refuses)
         else:
             self._tell_facts()
-            kib = (4_000_000, 200_000) if order.get("clear") else ("-", "-")
-            self.say("prepared", order["id"], self.wall_ms(), *kib)
+            if order.clear and self.machine.keeps_caches:
+                self.run = None
+                self.say("kept", order.id, f"cannot drop its caches: {self.machine.keeps_caches}")
+            else:
+                kib = (4_000_000, 200_000) if order.clear else ("-", "-")
+                self.say("prepared", order.id, self.wall_ms(), *kib)
         self._serve()
 
     def _tell_evidence(self, run: TrainingRun) -> None:
-        if self.run is run and not self.leaving:
-            path = self.layout.hang(run.number, run.attempt, self.name)
-            try:
-                self.files.make_folder(path.parent, parents=True, exist_ok=True)
-                self.files.write(path, f"{self.name}: {run.doing}\n".encode())
-            except OSError:
-                pass  # the word alone is evidence, too
-            self.say("evidence", run.id, run.doing)
+        """Say it of a run that has ended meanwhile, too, and obey the next order."""
+        path = self.layout.hang(run.number, run.attempt, self.name)
+        try:
+            self.files.make_folder(path.parent, parents=True, exist_ok=True)
+            self.files.write(path, f"{self.name}: {run.doing}\n".encode())
+        except OSError:
+            pass  # the word alone is evidence, too
+        self.say("evidence", run.id, run.doing)
+        self._busy = self._looks = False
+        if self._lost and not self.leaving:
+            self._lose_place()
+        self._serve()
 
     # ---- its end ----
 
@@ -330,12 +373,19 @@ class Agent:
     def lose_container(self) -> None:
         """Its container ended by itself."""
         self.machine.containers.discard(self.owner)
-        if self.leaving:
-            return
+        self._lost = True
+        if self.run is not None:
+            self.run.stall()
+        if not self.leaving and not self._looks:
+            self._lose_place()
+
+    def _lose_place(self) -> None:
         self.ready = False
         if self.run is not None and not self.run.over:
-            self.run.ended(125)
-        self.say("gone", "its container ended: exit status 137")
+            self.run.ended(NO_CONTAINER)
+        container = "its container ended: exit status 137"
+        has_engine = self.settings.engine != "none"
+        self.say("gone", container if has_engine else "the process that starts its runs was ended")
         self.leave()
 
     def leave(self) -> None:
@@ -352,7 +402,10 @@ class Agent:
             self._soon((0.2, 0.5), self._left)
             return
         self.machine.containers.discard(self.owner)
-        self.machine.tuned_by.discard(self.owner)
+        if self.machine.unreverted and self.owner in self.machine.tuned_by:
+            self.say("revert-failed", self.machine.unreverted)
+        else:
+            self.machine.tuned_by.discard(self.owner)
         self.say("left")
         self.left = True
         self._gone(self, "")
@@ -372,22 +425,27 @@ class Agent:
 class TrainingRun:
     """One run on one node, from `prepare` to its record."""
 
-    def __init__(self, agent: Agent, order: dict[str, Any]) -> None:
-        self.agent, self.id = agent, str(order["id"])
-        self.number, self.attempt, self.seed = int(order["run"]), int(order["attempt"]), int(order["seed"])
-        self.rank = list(order["nodes"]).index(agent.name)
+    def __init__(self, agent: Agent, order: Order) -> None:
+        self.agent, self.id = agent, order.id
+        self.number, self.attempt, self.seed = order.run, order.attempt, order.seed
+        self.rank = order.nodes.index(agent.name)
         self.output = RunOutput(lambda: agent.engine.now)
         self.log = agent.layout.node_log(self.number, self.attempt, self.rank)
         self.begun = self.stopped = self.over = False
-        self.broken = False
+        self.broken = self._told = False
         self.deaf, self.doing = False, "rank 0: all_reduce (nccl)"
         """Whether it does not heed TERM; what the evidence of a hang says of it."""
         self.start_ms = self.end_ms = agent.wall_ms()
         self._timers: list[Timer] = []
 
     def offer(self) -> bool:
-        """Open the log; False, and the agent lets go, if that cannot be."""
-        return self._keep(b"")
+        """Open the log; False, and the agent lets go without a word of this run, if that cannot be."""
+        try:
+            self.agent.files.appender(self.log).close()
+        except OSError as error:
+            self.over = True
+            self.agent.fail("storage", f"{self.log}: {error.strerror}")
+        return not self.over
 
     def _keep(self, piece: bytes) -> bool:
         try:
@@ -402,6 +460,12 @@ class TrainingRun:
     def _print(self, piece: bytes) -> None:
         if not self.over and not self.broken and self._keep(piece):
             self.output.feed(piece)
+            if self.output.speaks and not self._told:
+                self._told = True
+                self._later(TRANSPORT_S, self._tell_transport)
+
+    def _tell_transport(self) -> None:
+        self.agent.say("transport", self.id, *self.output.transport())
 
     def go(self) -> None:
         if self.begun or self.stopped:
@@ -451,6 +515,8 @@ class TrainingRun:
         for timer in self._timers:
             timer.cancel()
         self.output.finish()
+        if self.output.speaks:
+            self._tell_transport()
         self.end_ms = agent.wall_ms()
         code = ENDED_BY_US if self.stopped else code
         record = NodeRunRecord(agent.name, self.rank, code, self.start_ms, self.end_ms)

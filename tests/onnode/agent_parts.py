@@ -121,14 +121,18 @@ class Agent:
                 self._heard += 1
                 if self.words[self._heard - 1][0] == word:
                     return self.words[self._heard - 1][1]
-            piece = self._read()
-            assert piece, f"it ended without {word}: {self.words}"
-            *lines, self._rest = (self._rest + piece).split(b"\n")
-            assert all(len(line) < 1000 for line in lines)
-            for line in lines:
-                said, node, detail = line.decode().split("\t")
-                assert node == self.name
-                self.words.append((said, detail.split("\x1f")))
+            self.hear_more(word)
+
+    def hear_more(self, word: str = "another word") -> None:
+        """Read what it says next. Fails when it ends, without `word`."""
+        piece = self._read()
+        assert piece, f"it ended without {word}: {self.words}"
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        assert all(len(line) < 1000 for line in lines)
+        for line in lines:
+            said, node, detail = line.decode().split("\t")
+            assert node == self.name
+            self.words.append((said, detail.split("\x1f")))
 
     def _read(self) -> bytes:
         assert select.select([self._output], [], [], LIMIT_S)[0], f"silent after {self.words}"
