@@ -173,6 +173,15 @@ def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
             _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
 
 
+def _batch_host_cut_off(world: Simulation, fault: Fault, words: list[str]) -> None:
+    """Its slurmd is silent, and what runs there goes on: Slurm cannot end it."""
+    for job in world.live():
+        if job.nodes:
+            node = job.nodes[0]
+            world.cluster.node_down(node)
+            world.engine.after(fault.for_s or BACK_S, lambda node=node: world.cluster.node_up(node))  # type: ignore[misc]
+
+
 def _agent_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
     for agent in list(world.machines[_node(world, words[0])].agents):
         agent.process.kill()
@@ -324,6 +333,7 @@ def _user(name: str) -> Happens:
 EVENTS: dict[str, Happens] = {
     r"node (\d+) dies": _dies,
     r"the batch host dies": _batch_host_dies,
+    r"the batch host is cut off": _batch_host_cut_off,
     r"the agent of node (\d+) is killed": _agent_killed,
     r"the agent of node (\d+) is stopped": _agent_stopped,
     r"the container of node (\d+) ends": _container_lost,

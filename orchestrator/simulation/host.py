@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.nodes.names import fold
+from orchestrator.onnode.beat import BEAT_S
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.policy.lease import Holder
@@ -210,6 +211,7 @@ class SimStep:
         self._arrivals: dict[str, float] = {}
         """Pipe -> when its last content arrives."""
         loop.steps.append(self)
+        loop.process.after(BEAT_S, self._beat)
         down = [node for node in nodes if not jobs.machines[node].up]
         for node in nodes:
             if node not in down:
@@ -299,6 +301,14 @@ class SimStep:
         for agent in self.agents.values():
             if agent.process.alive and not agent.process.stopped and agent.machine.up and self.alive:
                 self._take(agent.pong(message))
+
+    def _beat(self) -> None:
+        """Let the agents hear that there is a loop: not as events of their own, for these lines mean nothing else."""
+        if self._input and self.running:
+            for agent in self.agents.values():
+                if agent.process.alive and not agent.process.stopped and agent.machine.up:
+                    agent.silence.hear()
+            self._loop.process.after(BEAT_S, self._beat)
 
     def end_input(self) -> None:
         if self._input:

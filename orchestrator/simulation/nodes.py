@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.onnode.agent.checks import NAMES
 from orchestrator.onnode.agent.listening import RunOutput
+from orchestrator.onnode.beat import LOOK_S, Silence
 from orchestrator.onnode.events import UNIT
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import NodeRunRecord, write
@@ -117,6 +118,8 @@ class Agent:
         self._facts: dict[str, str] = {}
         machine.agents.append(self)
         process.deaths.append(self._died)
+        self.silence, self._loop_gone = Silence(settings.storage_wait_s), ""
+        process.after(LOOK_S, self._look_for_loop)
         self._soon(pace.launch, self._begin)
 
     # ---- time and words ----
@@ -224,6 +227,7 @@ class Agent:
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """Take a line of the loop."""
+        self.silence.hear()
         word = message.get("do")
         if word == "ping":
             self._write_line(self.pong(message))
@@ -320,6 +324,15 @@ class Agent:
         """The loop let go of it, or is gone."""
         self.leave()
 
+    def _look_for_loop(self) -> None:
+        if self.leaving:
+            return
+        if reason := self.silence.check():
+            self._loop_gone = reason
+            self.leave()
+        else:
+            self.process.after(LOOK_S, self._look_for_loop)
+
     def terminate(self) -> None:
         """It got TERM."""
         self.leave()
@@ -350,7 +363,7 @@ class Agent:
             return
         self.machine.containers.discard(self.owner)
         self.machine.tuned_by.discard(self.owner)
-        self.say("left")
+        self.say("left", self._loop_gone)
         self.left = True
         self._gone(self, "")
         self.process.kill()

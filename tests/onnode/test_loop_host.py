@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.onnode.files import Files
+from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.host import BatchHost
-from orchestrator.onnode.loop.nodes import Flow
+from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow
 from orchestrator.onnode.waiting import Lines
 
 
@@ -84,3 +85,23 @@ def test_of_a_folder_that_cannot_be_copied_the_first_reason_is_given(tmp_path: P
     with pytest.raises(OSError, match="No such file or directory") as told:
         Files().copy_tree(source, tmp_path / "target")
     assert isinstance(told.value.strerror, str) and type(told.value) is OSError
+
+
+def test_a_step_gives_its_nodes_a_beat_whatever_a_flow_waits_for(
+    world: BatchHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "BEAT_S", 0.05)
+    heard: list[bytes] = []
+    reactor = world.reactor(lambda: None)
+    step = world.start(reactor, ["n0"], [(["cat"], {})], os.environ, heard.append, heard.append)
+
+    def waits() -> Flow:
+        while len(heard) < 3:
+            yield UNTIL_WOKEN
+        step.end_input()
+        while step.alive:
+            yield UNTIL_WOKEN
+
+    world.run(waits())
+    step.kill()
+    assert {*heard} == {b'{"do":"beat"}'}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from .. import settings as settings_file
+from ..beat import BEAT, BEAT_S
 from ..settings import Settings
 from ..sharing import umask_for
 from ..waiting import Lines, Waiting
@@ -46,7 +47,7 @@ class Reactor(Waiting):
 
 
 class JobStep(Protocol):
-    """One process on each of `nodes`, for as long as its input is open."""
+    """One process on each of `nodes`, for as long as its input is open. Every BEAT_S it gives each of them a BEAT (beat.py)."""
 
     nodes: tuple[str, ...]
 
@@ -88,6 +89,7 @@ class NodeStep:
         complain: Take,
     ) -> None:
         self.nodes = tuple(nodes)
+        self._reactor, self._timer = reactor, f"beat {id(self)}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
         for command, more in commands:
@@ -107,6 +109,12 @@ class NodeStep:
             self.processes.append(process)
             for pipe, then in ((process.stdout, take), (process.stderr, complain)):
                 self._outputs.append(Lines(reactor, pipe.fileno(), then, pipe.close))  # type: ignore[union-attr]
+        reactor.after(self._timer, BEAT_S, self._beat)
+
+    def _beat(self) -> None:
+        """Let the nodes hear that there is a loop; whatever a flow waits for, its reactor does this in time."""
+        self.send(BEAT)
+        self._reactor.after(self._timer, BEAT_S, self._beat)
 
     @property
     def alive(self) -> bool:
@@ -140,6 +148,7 @@ class NodeStep:
 
     def end_input(self) -> None:
         """Have all nodes let go."""
+        self._reactor.cancel(self._timer)
         for process in self.processes:
             if process.stdin is not None and not process.stdin.closed:
                 process.stdin.close()
