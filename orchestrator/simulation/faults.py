@@ -239,9 +239,11 @@ def _clock(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 
 def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for agent in world.machines[_node(world, words[0])].agents:
-        for k in range(6000):
-            agent.process.after(k * 0.001, lambda agent=agent: agent.say("note", "a word too many"))  # type: ignore[misc]
+    machine = world.machines[_node(world, words[0])]
+    for agent in machine.agents:
+        agent.flood()
+    if fault.for_s:
+        _plant(world, fault, words[0], "floods", True, False)
 
 
 # ---- the training ----

@@ -76,6 +76,8 @@ class Machine:
     """Why it cannot pass the gate of a run; "" if it can."""
     broken_container: str = ""
     """Why containers do not start; "" if they do."""
+    floods: bool = False
+    """Whether agents that begin send far too much."""
     slow: float = 1.0
     """By which factor everything takes longer."""
     clock_ms: int = 0
@@ -142,7 +144,14 @@ class Agent:
 
     # ---- until it is ready ----
 
+    def flood(self) -> None:
+        """Send 6,000 words that the loop has no use for, within a few seconds."""
+        for k in range(6000):
+            self.process.after(k * 0.001, lambda: self.say("note", "a word too many"))
+
     def _begin(self) -> None:
+        if self.machine.floods:
+            self.flood()
         try:
             self.files.make_folder(self.layout.node(self.name), parents=True, exist_ok=True)
         except OSError as error:

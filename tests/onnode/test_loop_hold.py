@@ -16,7 +16,7 @@ from policy_parts import settings
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_WORDS, Group
+from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES, Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.work import Work
@@ -70,13 +70,22 @@ def test_a_name_that_is_no_node_is_nobody(group: Group) -> None:
 
 
 def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_path: Path) -> None:
-    for _ in range(2 * MAX_WORDS):
-        group.take(b"what\tn0\tever")
+    line = b"what\tn0\t" + b"e" * 400
+    most, again = (limit // (len(line) + WORD_BYTES) for limit in (MAX_SAID, SAID_AGAIN))
+    for _ in range(2 * most):
+        group.take(line)
         group.take(b"\xff\0 no word")
-    assert group.standing.failed["n0"] == ("silent", f"it says too much: {MAX_WORDS} words since the last run began")
+    assert group.standing.failed["n0"] == ("protocol", "it sends too much: more than 256 KB since the last run began")
     assert group.is_gone("n0") and not group.is_gone("n1")
     said = [one.word for one in read_events(tmp_path / "events")]
-    assert (said.count("what"), said.count("garbled")) == (MAX_WORDS, MAX_GARBLED)
+    assert (said.count("what"), said.count("garbled")) == (most, MAX_GARBLED)
+    # In another hold, for lack of other nodes: it is given up sooner, so a job's events stay small.
+    group.said, group.broken = {}, {}
+    group.note("hold", detail={"generation": 2, "nodes": ["n0", "n1"]})
+    for _ in range(2 * most):
+        group.take(line)
+    assert group.is_gone("n0") and "more than 64 KB" in group.standing.failed["n0"][1]
+    assert [one.word for one in read_events(tmp_path / "events")].count("what") == most + again
 
 
 def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group) -> None:

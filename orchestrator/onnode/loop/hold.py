@@ -26,8 +26,13 @@ LET_GO_S = 20.0
 PULL_GRACE_S = 60.0
 MAX_GARBLED = 100
 MAX_PONG_BYTES = 400
-MAX_WORDS = 5000
-"""Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
+MAX_SAID = 256 << 10
+"""Bytes of one node between two attempts, WORD_BYTES more for each line. A node that sends more is broken, and would fill the
+disk with its events: a sound one sends 10 KB or so, and 60 KB if it has 512 facts (policy/said.py)."""
+SAID_AGAIN = 64 << 10
+"""The same of a node that has sent too much in this job and is used again for lack of another one."""
+WORD_BYTES = 32
+"""What an event takes besides its text, so that many short lines count, too."""
 BEHIND_S = 0.5
 NO_PYTHON = re.compile(r"slurmstepd-([\w.-]+): error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python")
 OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
@@ -55,7 +60,11 @@ class Group:
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
         self.said: dict[str, int] = {}
-        """node -> how many words, since the last attempt began."""
+        """node -> how many bytes, since the last attempt began."""
+        self._wordy: set[str] = set()
+        """Nodes that have sent too much in this job."""
+        self.broken: dict[str, str] = {}
+        """Node of the present hold -> how it breaks the protocol."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (World.now)."""
         self.problem = ""
@@ -109,9 +118,7 @@ class Group:
             return self._keep_garbled(line)
         word, node, detail = said
         self.heard[node] = self.now()
-        self.said[node] = self.said.get(node, 0) + 1
-        if self.said[node] > MAX_WORDS:
-            self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
+        if self._is_too_much(node, len(line)):
             return
         event = self.events.append("node", word, node, detail)
         place.apply(self.standing, event)
@@ -123,6 +130,22 @@ class Group:
             self._look_at_clock(event)
         elif self.attempt is not None:
             self.attempt.take(event)
+
+    def _is_too_much(self, node: str, size: int) -> bool:
+        """Count what a node has sent; True, and it is given up, if that is too much."""
+        self.said[node] = self.said.get(node, 0) + size + WORD_BYTES
+        limit = SAID_AGAIN if node in self._wordy else MAX_SAID
+        if self.said[node] <= limit:
+            return False
+        if node not in self.broken:
+            self._give_up(node, f"it sends too much: more than {limit >> 10} KB since the last run began")
+        return True
+
+    def _give_up(self, node: str, reason: str) -> None:
+        """Take no more from a node of this hold that breaks the protocol."""
+        self._wordy.add(node)
+        self.broken[node] = reason
+        self._ended(node, reason, "protocol")
 
     def _take_pong(self, line: bytes) -> None:
         """Take in the answer to a ping: by far the most frequent line, and no event."""
@@ -165,11 +188,11 @@ class Group:
                 # Its own last words come another way, and may be behind.
                 self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))
 
-    def _ended(self, node: str, reason: str) -> None:
+    def _ended(self, node: str, reason: str, kind: str = "silent") -> None:
         report = self.standing.reports.get(node)
         if report is not None and "left" not in report.words and node not in self.standing.silent:
             self.note("silent", node)
-            self.fail(node, "silent", reason)
+            self.fail(node, kind, reason)
 
     def look_for_ended(self) -> None:
         """Put on record which nodes have ended without `left`."""
@@ -327,7 +350,7 @@ class Group:
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
         self.step_started_ms, self._last_words, self._named, self._cancelled = job.world.wall_ms(), [], {}, False
-        self.heard, self.said, self._pulled_by = {}, {}, {}
+        self.heard, self.said, self._pulled_by, self.broken = {}, {}, {}, {}
         environment = {**job.environment, **own}
         commands = job.scheduler.commands(nodes, argv)
         self.step = job.world.start(job.reactor, nodes, commands, environment, self.take, self._complain)
