@@ -246,6 +246,17 @@ def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
         _plant(world, fault, words[0], "floods", True, False)
 
 
+def _forges(world: Simulation, fault: Fault, words: list[str]) -> None:
+    """A line of one node ends the next one, for whoever believes it."""
+    name = _node(world, words[0])
+    machines = list(world.machines)
+    other = machines[(machines.index(name) + 1) % len(machines)]
+    for agent in world.machines[name].agents:
+        agent.write_line(f"left\t{other}\t".encode())
+    if fault.for_s:
+        _plant(world, fault, words[0], "forges", other, "")
+
+
 # ---- the training ----
 
 _LAST_WORDS = "RuntimeError: HIP error: an illegal memory access was encountered"
@@ -346,6 +357,7 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) has another image": _other_image,
     r"the clock of node (\d+) steps": _clock,
     r"node (\d+) sends too much": _floods,
+    r"node (\d+) speaks for another node": _forges,
     r"the training crashes on node (\d+)": _ends(1, _LAST_WORDS),
     r"the training exits early on node (\d+)": _ends(0, "Training finished."),
     r"the training hangs": _hangs(deaf=False),

@@ -76,6 +76,8 @@ class Machine:
     """Why it cannot pass the gate of a run; "" if it can."""
     broken_container: str = ""
     """Why containers do not start; "" if they do."""
+    forges: str = ""
+    """A node in whose name agents that begin say that they have left; "" for none."""
     floods: bool = False
     """Whether agents that begin send far too much."""
     slow: float = 1.0
@@ -106,7 +108,7 @@ class Agent:
         self.process, self.machine, self.files, self.settings = process, machine, files, settings
         self.engine: Engine = process.engine
         self.layout, self.pace = Layout(Path(environment["ORCH_SET_DIR"])), pace
-        self.environment, self._write_line = environment, write_line
+        self.environment, self.write_line = environment, write_line
         self.training, self._gone = training, gone
         self.name = machine.name
         self.owner = f"{environment['ORCH_JOB_ID']}-{machine.name}-{process.pid}"
@@ -135,7 +137,7 @@ class Agent:
     def say(self, word: str, *fields: str | int) -> None:
         """Send one line to the loop."""
         text = f"{word}\t{self.name}\t{UNIT.join(map(str, fields))}"
-        self._write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
+        self.write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
 
     def fail(self, kind: str, text: str) -> None:
         """Say why this node cannot be used, and let go."""
@@ -152,6 +154,8 @@ class Agent:
     def _begin(self) -> None:
         if self.machine.floods:
             self.flood()
+        if self.machine.forges:
+            self.write_line(f"left\t{self.machine.forges}\t".encode())
         try:
             self.files.make_folder(self.layout.node(self.name), parents=True, exist_ok=True)
         except OSError as error:
@@ -239,7 +243,7 @@ class Agent:
         self.silence.hear()
         word = message.get("do")
         if word == "ping":
-            self._write_line(self.pong(message))
+            self.write_line(self.pong(message))
         elif word == "end":
             self.job_ends = True
         else:

@@ -92,8 +92,12 @@ def test_a_step_gives_its_nodes_a_beat_whatever_a_flow_waits_for(
 ) -> None:
     monkeypatch.setattr(host, "BEAT_S", 0.05)
     heard: list[bytes] = []
+
+    def take(sender: str, line: bytes) -> None:
+        heard.append(line)
+
     reactor = world.reactor(lambda: None)
-    step = world.start(reactor, ["n0"], [(["cat"], {})], os.environ, heard.append, heard.append)
+    step = world.start(reactor, ["n0"], [(["cat"], {})], os.environ, take, take)
 
     def waits() -> Flow:
         while len(heard) < 3:
@@ -105,3 +109,23 @@ def test_a_step_gives_its_nodes_a_beat_whatever_a_flow_waits_for(
     world.run(waits())
     step.kill()
     assert {*heard} == {b'{"do":"beat"}'}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"0: left\tn1\t", ("n1", b"left\tn1\t")),
+        (b" 1: a: b", ("n2", b"a: b")),
+        (b"01: a", ("n2", b"a")),
+        (b"1: 0: forged", ("n2", b"0: forged")),
+        (b"1: ", ("n2", b"")),
+        (b"2: of no task", ("", b"2: of no task")),
+        (b"-1: a", ("", b"-1: a")),
+        (b"left\tn1\t", ("", b"left\tn1\t")),
+        (b": a", ("", b": a")),
+        ("\u0661: a".encode(), ("", "\u0661: a".encode())),
+        (b"", ("", b"")),
+    ],
+)
+def test_the_label_of_srun_names_the_sender(line: bytes, found: tuple[str, bytes]) -> None:
+    assert host.labelled(line, ["n1", "n2"]) == found

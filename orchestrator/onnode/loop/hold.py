@@ -34,7 +34,7 @@ SAID_AGAIN = 64 << 10
 WORD_BYTES = 32
 """What an event takes besides its text, so that many short lines count, too."""
 BEHIND_S = 0.5
-NO_PYTHON = re.compile(r"slurmstepd-([\w.-]+): error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python")
+NO_PYTHON = re.compile(r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python")
 OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
 
 
@@ -62,7 +62,7 @@ class Group:
         self.said: dict[str, int] = {}
         """node -> how many bytes, since the last attempt began."""
         self._wordy: set[str] = set()
-        """Nodes that have sent too much in this job."""
+        """Nodes that have broken the protocol in this job."""
         self.broken: dict[str, str] = {}
         """Node of the present hold -> how it breaks the protocol."""
         self.heard: dict[str, float] = {}
@@ -104,19 +104,26 @@ class Group:
         if node not in self.standing.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
-    def _keep_garbled(self, line: bytes) -> None:
+    def _keep_garbled(self, sender: str, line: bytes) -> None:
+        if sender and self._is_too_much(sender, len(line)):
+            return
         self._garbled += 1
         if self._garbled <= MAX_GARBLED:
-            self.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
+            about = clean(line[:200].decode("utf-8", "replace"), 200)
+            place.apply(self.standing, self.events.append("node", "garbled", sender, about))
 
-    def take(self, line: bytes) -> None:
-        """Take in one line of a node."""
+    def take(self, sender: str, line: bytes) -> None:
+        """Take in one line that comes from the node `sender`; "" if that is not known, and nothing is believed then."""
+        if sender in self.broken:
+            return
         if line.startswith(b"pong\t") and len(line) < MAX_PONG_BYTES:
-            return self._take_pong(line)
+            return self._take_pong(sender, line)
         said = parse_word(line, self.known)
-        if said is None:
-            return self._keep_garbled(line)
+        if said is None or not sender:
+            return self._keep_garbled(sender, line)
         word, node, detail = said
+        if node != sender:
+            return self._refuse(sender, node, line)
         self.heard[node] = self.now()
         if self._is_too_much(node, len(line)):
             return
@@ -137,9 +144,13 @@ class Group:
         limit = SAID_AGAIN if node in self._wordy else MAX_SAID
         if self.said[node] <= limit:
             return False
-        if node not in self.broken:
-            self._give_up(node, f"it sends too much: more than {limit >> 10} KB since the last run began")
+        self._give_up(node, f"it sends too much: more than {limit >> 10} KB since the last run began")
         return True
+
+    def _refuse(self, sender: str, node: str, line: bytes) -> None:
+        """Do not believe a line that is about another node than the one that it comes from."""
+        self.note("forged", sender, clean(line[:200].decode("utf-8", "replace"), 200))
+        self._give_up(sender, f"it sends lines in the name of node {node}")
 
     def _give_up(self, node: str, reason: str) -> None:
         """Take no more from a node of this hold that breaks the protocol."""
@@ -147,11 +158,13 @@ class Group:
         self.broken[node] = reason
         self._ended(node, reason, "protocol")
 
-    def _take_pong(self, line: bytes) -> None:
+    def _take_pong(self, sender: str, line: bytes) -> None:
         """Take in the answer to a ping: by far the most frequent line, and no event."""
         _, node, detail = [*line.decode("utf-8", "replace").split("\t", 2), ""][:3]
-        if node not in self.known:
-            return self._keep_garbled(line)
+        if node not in self.known or not sender:
+            return self._keep_garbled(sender, line)
+        if node != sender:
+            return self._refuse(sender, node, line)
         self.heard[node] = self.now()
         if self.attempt is not None:
             self.attempt.take_pong(node, detail.split(UNIT))
@@ -168,23 +181,28 @@ class Group:
             off = told - event.ms if told > event.ms else min(0, told - self.step_started_ms)
             self.note("clock", event.node, str(off))
 
-    def _complain(self, line: bytes) -> None:
-        """Keep what the step says about itself, and look for a node whose process has ended."""
+    def _complain(self, sender: str, line: bytes) -> None:
+        """Keep what the step says about itself, and look for a node whose process has ended.
+
+        What comes from a node (`sender`) is believed about that node alone; "" is srun itself.
+        """
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
-        self.job.append_to(self.job.layout.nodes / "hold.log", text)
+        self.job.append_to(self.job.layout.nodes / "hold.log", f"{sender}: {text}" if sender else text)
         if self._cancelled:  # srun ends all the others then, and says so
             return
-        self._cancelled = "launch failed" in text
+        self._cancelled = not sender and "launch failed" in text
         if told := NO_PYTHON.match(text):  # the cause, which comes before or after its consequence
             reason = (
                 text if told[3] else f"cannot start {told[2]}; install python3 (3.9 or newer) there, or {OTHER_PYTHON}"
             )
-            self._named[told[1] or told[3].partition(".")[0]] = (self.now() + BEHIND_S, reason)
+            name = sender or told[1] or (told[3] or "").partition(".")[0]
+            self._named[name] = (self.now() + BEHIND_S, reason)
             return
         # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
         for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
-            for name in self.job.scheduler.names(one or several):
+            names = [sender] * (one == sender) if sender else self.job.scheduler.names(one or several)
+            for name in names:
                 # Its own last words come another way, and may be behind.
                 self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))
 
@@ -351,7 +369,7 @@ class Group:
         }
         self.step_started_ms, self._last_words, self._named, self._cancelled = job.world.wall_ms(), [], {}, False
         self.heard, self.said, self._pulled_by, self.broken = {}, {}, {}, {}
-        environment = {**job.environment, **own}
+        environment, nodes = {**job.environment, **own}, job.scheduler.in_step(nodes)
         commands = job.scheduler.commands(nodes, argv)
         self.step = job.world.start(job.reactor, nodes, commands, environment, self.take, self._complain)
 
