@@ -197,7 +197,7 @@ def over_ssh(request: Request, nodes: Sequence[NamedNode], *, transport: Transpo
     asked_ms = {"ORCH_ASKED_MS": str(time.time_ns() // 10**6)}
     with Judge(request.argv(names, judge=True), {**bundle.env, **env, **asked_ms}) as judging:
         for node, answer in each(nodes, check, limit=limit):
-            judging.give(answer.stdout)
+            judging.give(node.name, answer.stdout)
             if answer.returncode == INVISIBLE:
                 blind.append(
                     Row(
@@ -241,9 +241,12 @@ class Judge:
     def __exit__(self, *_: object) -> None:
         _end(self.process)
 
-    def give(self, lines: bytes) -> None:
+    def give(self, node: str, lines: bytes) -> None:
+        """Pass on what a node said about itself: the judge cannot see which node a line comes from."""
+        said = lines.decode("utf-8", "replace").split("\n")
+        own = "".join(f"{line}\n" for line in said if line.split("\t", 2)[1:2] == [node])
         with suppress(BrokenPipeError):  # it says why in its last words
-            self.process.stdin.write(lines.decode("utf-8", "replace"))  # type: ignore[union-attr]
+            self.process.stdin.write(own)  # type: ignore[union-attr]
             self.process.stdin.flush()  # type: ignore[union-attr]
 
     def end(self, limit_s: float) -> subprocess.CompletedProcess[str]:

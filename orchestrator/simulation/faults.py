@@ -173,6 +173,15 @@ def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
             _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
 
 
+def _batch_host_cut_off(world: Simulation, fault: Fault, words: list[str]) -> None:
+    """Its slurmd is silent, and what runs there goes on: Slurm cannot end it."""
+    for job in world.live():
+        if job.nodes:
+            node = job.nodes[0]
+            world.cluster.node_down(node)
+            world.engine.after(fault.for_s or BACK_S, lambda node=node: world.cluster.node_up(node))  # type: ignore[misc]
+
+
 def _agent_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
     for agent in list(world.machines[_node(world, words[0])].agents):
         agent.process.kill()
@@ -230,9 +239,22 @@ def _clock(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 
 def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
-    for agent in world.machines[_node(world, words[0])].agents:
-        for k in range(6000):
-            agent.process.after(k * 0.001, lambda agent=agent: agent.say("note", "a word too many"))  # type: ignore[misc]
+    machine = world.machines[_node(world, words[0])]
+    for agent in machine.agents:
+        agent.flood()
+    if fault.for_s:
+        _plant(world, fault, words[0], "floods", True, False)
+
+
+def _forges(world: Simulation, fault: Fault, words: list[str]) -> None:
+    """A line of one node ends the next one, for whoever believes it."""
+    name = _node(world, words[0])
+    machines = list(world.machines)
+    other = machines[(machines.index(name) + 1) % len(machines)]
+    for agent in world.machines[name].agents:
+        agent.write_line(f"left\t{other}\t".encode())
+    if fault.for_s:
+        _plant(world, fault, words[0], "forges", other, "")
 
 
 # ---- the training ----
@@ -324,6 +346,7 @@ def _user(name: str) -> Happens:
 EVENTS: dict[str, Happens] = {
     r"node (\d+) dies": _dies,
     r"the batch host dies": _batch_host_dies,
+    r"the batch host is cut off": _batch_host_cut_off,
     r"the agent of node (\d+) is killed": _agent_killed,
     r"the agent of node (\d+) is stopped": _agent_stopped,
     r"the container of node (\d+) ends": _container_lost,
@@ -334,6 +357,7 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) has another image": _other_image,
     r"the clock of node (\d+) steps": _clock,
     r"node (\d+) sends too much": _floods,
+    r"node (\d+) speaks for another node": _forges,
     r"the training crashes on node (\d+)": _ends(1, _LAST_WORDS),
     r"the training exits early on node (\d+)": _ends(0, "Training finished."),
     r"the training hangs": _hangs(deaf=False),

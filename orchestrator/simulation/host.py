@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.nodes.names import fold
+from orchestrator.onnode.beat import BEAT_S
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.policy.lease import Holder
@@ -196,11 +197,15 @@ class SimStep:
         loop: Loop,
         nodes: Sequence[str],
         environment: Mapping[str, str],
-        take: Callable[[bytes], object],
-        complain: Callable[[bytes], object],
+        take: host.Take,
+        complain: host.Take,
     ) -> None:
         self.nodes = tuple(nodes)
         self._jobs, self._loop, self._take, self._complain = jobs, loop, take, complain
+        in_order = [node for node in jobs.machines if node in nodes]
+        """Slurm numbers the tasks by its own table of nodes, whatever the loop thinks."""
+        digits = len(str(len(in_order) - 1))
+        self._labels = {node: b"%*d: " % (digits, task) for task, node in enumerate(in_order)}
         self.engine = loop.engine
         self.running = self.alive = True
         self._input = True
@@ -210,6 +215,7 @@ class SimStep:
         self._arrivals: dict[str, float] = {}
         """Pipe -> when its last content arrives."""
         loop.steps.append(self)
+        loop.process.after(BEAT_S, self._beat)
         down = [node for node in nodes if not jobs.machines[node].up]
         for node in nodes:
             if node not in down:
@@ -223,9 +229,14 @@ class SimStep:
         def write(line: bytes) -> None:
             if self.alive:
                 delay = self._in_order(f"from {node}")
-                self._loop.post(delay, lambda: self._take(line) if self.alive else None)
+                self._loop.post(delay, lambda: self._take_in(node, line) if self.alive else None)
 
         return write
+
+    def _take_in(self, node: str, line: bytes) -> None:
+        """Give the loop a line as srun writes it: with a label, unless the node is alone."""
+        sender = (node, line) if len(self.nodes) == 1 else host.labelled(self._labels[node] + line, self.nodes)
+        self._take(*sender)
 
     def _in_order(self, pipe: str) -> float:
         """Return in how many seconds something that is written into a pipe now arrives."""
@@ -236,7 +247,7 @@ class SimStep:
 
     def _say(self, text: str, delay_s: float = 0.05) -> None:
         """Write a line to srun's standard error."""
-        self._loop.post(delay_s, lambda: self._complain(text.encode()) if self.alive else None)
+        self._loop.post(delay_s, lambda: self._complain("", text.encode()) if self.alive else None)
 
     def _abort(self, node: str) -> None:
         """srun cannot reach a node: it ends the step on all others."""
@@ -255,7 +266,7 @@ class SimStep:
         machine = self._jobs.machines[agent.name]
         delay = 0.3 if machine.up else self.engine.between(*self._jobs.pace.notices_death)
         if how:
-            rank = self.nodes.index(agent.name)
+            rank = int(self._labels[agent.name].partition(b":")[0])
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
@@ -298,7 +309,15 @@ class SimStep:
         """All answers to a ping come in together: there are a great many of them."""
         for agent in self.agents.values():
             if agent.process.alive and not agent.process.stopped and agent.machine.up and self.alive:
-                self._take(agent.pong(message))
+                self._take_in(agent.name, agent.pong(message))
+
+    def _beat(self) -> None:
+        """Let the agents hear that there is a loop: not as events of their own, for these lines mean nothing else."""
+        if self._input and self.running:
+            for agent in self.agents.values():
+                if agent.process.alive and not agent.process.stopped and agent.machine.up:
+                    agent.silence.hear()
+            self._loop.process.after(BEAT_S, self._beat)
 
     def end_input(self) -> None:
         if self._input:
@@ -359,8 +378,8 @@ class SimHost(Surroundings, host.BatchHost):
         nodes: Sequence[str],
         commands: Sequence[tuple[list[str], dict[str, str]]],
         environment: Mapping[str, str],
-        take: Callable[[bytes], object],
-        complain: Callable[[bytes], object],
+        take: host.Take,
+        complain: host.Take,
     ) -> SimStep:
         self.process.step()
         return SimStep(self._jobs, self._loop, nodes, environment, take, complain)

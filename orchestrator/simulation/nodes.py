@@ -16,6 +16,7 @@ from orchestrator.onnode.agent.checks import NAMES
 from orchestrator.onnode.agent.launch import Order
 from orchestrator.onnode.agent.listening import RunOutput
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER, TRANSPORT_S
+from orchestrator.onnode.beat import LOOK_S, Silence
 from orchestrator.onnode.events import UNIT
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import NodeRunRecord, write
@@ -82,6 +83,10 @@ class Machine:
     """Why its settings cannot be put back; "" if they can."""
     broken_container: str = ""
     """The last words of a container that ends at once; "" if they start."""
+    forges: str = ""
+    """A node in whose name agents that begin say that they have left; "" for none."""
+    floods: bool = False
+    """Whether agents that begin send far too much."""
     slow: float = 1.0
     """By which factor everything takes longer."""
     clock_ms: int = 0
@@ -110,7 +115,7 @@ class Agent:
         self.process, self.machine, self.files, self.settings = process, machine, files, settings
         self.engine: Engine = process.engine
         self.layout, self.pace = Layout(Path(environment["ORCH_SET_DIR"])), pace
-        self.environment, self._write_line = environment, write_line
+        self.environment, self.write_line = environment, write_line
         self.training, self._gone = training, gone
         self.name = machine.name
         self.owner = f"{environment['ORCH_JOB_ID']}-{machine.name}-{process.pid}"
@@ -128,6 +133,8 @@ class Agent:
         self._facts: dict[str, str] = {}
         machine.agents.append(self)
         process.deaths.append(self._died)
+        self.silence, self._loop_gone = Silence(settings.storage_wait_s), ""
+        process.after(LOOK_S, self._look_for_loop)
         self._next(pace.launch, self._begin)
 
     # ---- time and words ----
@@ -145,7 +152,7 @@ class Agent:
     def say(self, word: str, *fields: str | int) -> None:
         """Send one line to the loop."""
         text = f"{word}\t{self.name}\t{UNIT.join(map(str, fields))}"
-        self._write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
+        self.write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
 
     def fail(self, kind: str, text: str) -> None:
         """Say why this node cannot be used, and let go."""
@@ -154,7 +161,16 @@ class Agent:
 
     # ---- until it is ready ----
 
+    def flood(self) -> None:
+        """Send 6,000 words that the loop has no use for, within a few seconds."""
+        for k in range(6000):
+            self.process.after(k * 0.001, lambda: self.say("note", "a word too many"))
+
     def _begin(self) -> None:
+        if self.machine.floods:
+            self.flood()
+        if self.machine.forges:
+            self.write_line(f"left\t{self.machine.forges}\t".encode())
         try:
             self.files.make_folder(self.layout.node(self.name), parents=True, exist_ok=True)
         except OSError as error:
@@ -259,9 +275,10 @@ class Agent:
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """Take a line of the loop."""
+        self.silence.hear()
         word = message.get("do")
         if word == "ping":
-            self._write_line(self.pong(message))
+            self.write_line(self.pong(message))
         elif word == "end":
             self.job_ends = True
         else:
@@ -366,6 +383,15 @@ class Agent:
         """The loop let go of it, or is gone."""
         self.leave()
 
+    def _look_for_loop(self) -> None:
+        if self.leaving:
+            return
+        if reason := self.silence.check():
+            self._loop_gone = reason
+            self.leave()
+        else:
+            self.process.after(LOOK_S, self._look_for_loop)
+
     def terminate(self) -> None:
         """It got TERM."""
         self.leave()
@@ -406,7 +432,7 @@ class Agent:
             self.say("revert-failed", self.machine.unreverted)
         else:
             self.machine.tuned_by.discard(self.owner)
-        self.say("left")
+        self.say("left", self._loop_gone)
         self.left = True
         self._gone(self, "")
         self.process.kill()

@@ -302,6 +302,24 @@ def test_a_dead_container_is_renewed(bench: Bench) -> None:
     assert len(Set(run_set).results()) == 3
 
 
+def test_a_node_that_speaks_for_another_one_is_named(bench: Bench) -> None:
+    """Its interpreter is a script that writes to the agent's output first."""
+    other, liar = bench.lab.nodes[:2]
+    python = bench.root / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ "$SLURMD_NODENAME" != {liar} ] || printf \'left\\t{other}\\t\\n\'\nexec python3 "$@"\n'
+    )
+    python.chmod(0o755)
+    bench.add_to_site(f"python: {python}\n")
+    bench.orchestrator("submit", SYSTEM, WORKLOAD, "--nexp", "1")
+    run_set = bench.only_set()
+    assert bench.orchestrator("watch", run_set).returncode != 0
+    one = Set(run_set)
+    assert f"node {liar} (rank 1): it sends lines in the name of node {other}" in one.job["reason"]
+    assert [(event.node, event.detail) for event in one.events("forged")] == [(liar, f"left {other} ")]
+    assert [event.node for event in one.events("fail")] == [liar]
+
+
 def test_a_foreign_container_is_left_alone(bench: Bench) -> None:
     other = bench.lab.run(
         "docker", "run", "--detach", "--rm", "--network=host", "orchestrator/builtin:1", "sleep", "600"

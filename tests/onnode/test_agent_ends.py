@@ -15,6 +15,7 @@ from processes import processes_of, see_them_go
 from until import until
 
 from orchestrator.onnode.agent.leftovers import remove_folder
+from orchestrator.onnode.beat import LOOK_S, Silence
 
 # The training, a worker of it, and one that has left its session and its parent.
 TRAINING = "sleep 1000 & setsid sh -c 'sleep 1000 & exit' & echo up; wait; sleep 1000"
@@ -54,6 +55,51 @@ def test_end_of_input_records_the_run_and_leaves_nothing(one: Bench) -> None:
     assert [word for word, _ in agent.words][-2:] == ["exit", "left"]
     assert agent.record(1)["exit"] == 143
     gone(one, agent)
+
+
+def impatient(made: Bench) -> None:
+    """Have agents miss the loop within three seconds."""
+    made.change("beat.py", "LOOK_S = 300.0", "LOOK_S = 0.5")
+    made.change("beat.py", "SILENCE_S = 1800.0", "SILENCE_S = 3.0")
+
+
+def test_a_loop_that_is_not_heard_any_more_is_gone(one: Bench) -> None:
+    """Its input stays open, as that of a node does whose srun is stopped."""
+    impatient(one)
+    agent = one.agent(STORAGE_WAIT_S="1")
+    training(one, agent)
+    assert agent.end() == 1
+    assert agent.hear("exit")[:2] == ["1.1", "143"]
+    reason = agent.hear("left")[0]
+    assert reason == "no word from the loop for 3 s"
+    assert agent.record(1)["exit"] == 143
+    assert reason in (one.layout.node("n1") / "hold.log").read_text()
+    gone(one, agent)
+
+
+def test_beats_keep_a_node_and_mean_nothing_else(one: Bench) -> None:
+    impatient(one)
+    one.plan("sleep 5")
+    agent = one.agent(STORAGE_WAIT_S="1")
+    agent.begin(1)
+
+    def over() -> bool:
+        agent.say("beat")
+        return one.layout.node_state(1, 1, 0).exists()
+
+    until(over)
+    assert agent.hear("exit")[1] == "0"
+    agent.input.close()
+    assert agent.end() == 0 and agent.words[-1] == ("left", [""])
+
+
+def test_a_node_that_was_stopped_has_not_missed_the_loop() -> None:
+    """It counts its own checks: none is made while it is stopped, whatever the clock says then."""
+    silence, limit = Silence(storage_wait_s=3600), int(3600 / LOOK_S)
+    assert [silence.check() for _ in range(limit - 1)] == [""] * (limit - 1)
+    silence.hear()
+    assert [silence.check() for _ in range(limit - 1)] == [""] * (limit - 1)
+    assert silence.check() == "no word from the loop for 3600 s"
 
 
 def test_use_without_it_lets_go(one: Bench) -> None:

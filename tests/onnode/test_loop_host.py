@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.onnode.files import Files
+from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.host import BatchHost
-from orchestrator.onnode.loop.nodes import Flow
+from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow
 from orchestrator.onnode.waiting import Lines
 
 
@@ -84,3 +85,47 @@ def test_of_a_folder_that_cannot_be_copied_the_first_reason_is_given(tmp_path: P
     with pytest.raises(OSError, match="No such file or directory") as told:
         Files().copy_tree(source, tmp_path / "target")
     assert isinstance(told.value.strerror, str) and type(told.value) is OSError
+
+
+def test_a_step_gives_its_nodes_a_beat_whatever_a_flow_waits_for(
+    world: BatchHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "BEAT_S", 0.05)
+    heard: list[bytes] = []
+
+    def take(sender: str, line: bytes) -> None:
+        heard.append(line)
+
+    reactor = world.reactor(lambda: None)
+    step = world.start(reactor, ["n0"], [(["cat"], {})], os.environ, take, take)
+
+    def waits() -> Flow:
+        while len(heard) < 3:
+            yield UNTIL_WOKEN
+        step.end_input()
+        while step.alive:
+            yield UNTIL_WOKEN
+
+    world.run(waits())
+    step.kill()
+    assert {*heard} == {b'{"do":"beat"}'}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b"0: left\tn1\t", ("n1", b"left\tn1\t")),
+        (b" 1: a: b", ("n2", b"a: b")),
+        (b"01: a", ("n2", b"a")),
+        (b"1: 0: forged", ("n2", b"0: forged")),
+        (b"1: ", ("n2", b"")),
+        (b"2: of no task", ("", b"2: of no task")),
+        (b"-1: a", ("", b"-1: a")),
+        (b"left\tn1\t", ("", b"left\tn1\t")),
+        (b": a", ("", b": a")),
+        ("\u0661: a".encode(), ("", "\u0661: a".encode())),
+        (b"", ("", b"")),
+    ],
+)
+def test_the_label_of_srun_names_the_sender(line: bytes, found: tuple[str, bytes]) -> None:
+    assert host.labelled(line, ["n1", "n2"]) == found

@@ -28,6 +28,7 @@ class Nodes:
     reactor: Reactor
     lines: list[bytes] = field(default_factory=list)
     complaints: list[bytes] = field(default_factory=list)
+    senders: set[str] = field(default_factory=set)
     steps: list[NodeStep] = field(default_factory=list)
 
     def start(self, program: str, nodes: int = 1) -> NodeStep:
@@ -36,9 +37,16 @@ class Nodes:
         code = f"import os, sys, time, signal\nname = os.environ['ORCH_NODE']\n{program}"
         argv = [sys.executable, "-I", "-S", "-c", code]
         commands, environment = LocalNodes({}, nodes, THIS).commands(names, argv), {"PATH": os.environ["PATH"]}
-        step = NodeStep(self.reactor, names, commands, environment, self.lines.append, self.complaints.append)
+        step = NodeStep(self.reactor, names, commands, environment, self._take, self._complain)
         self.steps.append(step)
         return step
+
+    def _take(self, node: str, line: bytes) -> None:
+        self.lines.append(line)
+        self.senders.add(node)
+
+    def _complain(self, node: str, line: bytes) -> None:
+        self.complaints.append(line)
 
     def see(self, done: Callable[[], object]) -> None:
         def seen() -> bool:

@@ -87,6 +87,20 @@ def test_a_node_without_the_interpreter(place: Path, behind: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("stepd", ["slurmstepd-n2", "slurmstepd"])
+def test_a_label_names_the_node_that_has_no_interpreter(place: Path, stepd: str) -> None:
+    """slurmstepd's own words come with the label of a task; its name has the node's only where one host has several slurmd."""
+    words = f"1: {stepd}: error: execve(): python3: No such file or directory"
+    assert "cannot start python3: No such file or directory" in failed(place, words, over=False)["n2"][1]
+
+
+def test_the_words_of_a_node_end_no_other_node(place: Path) -> None:
+    words = (
+        "0: srun: error: n2: task 1: Killed\n0: slurmstepd-n2: error: *** STEP 4.1 ON n2 CANCELLED, error on node n2"
+    )
+    assert failed(place, words, over=False, seconds=1) == {}
+
+
 def test_a_node_whose_interpreter_is_too_old(place: Path) -> None:
     words = "orchestrator: /usr/bin/python3 on n3.cluster is Python 3.6; the bundle needs 3.9 or newer: install python3, or name ..."
     assert failed(place, f"{words}\nsrun: error: n3: task 2: Exited with exit code 1", over=False) == {

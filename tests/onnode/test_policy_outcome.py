@@ -102,6 +102,15 @@ def test_a_container_that_ended_is_blamed_before_anything_else() -> None:
     assert found.silent == ()
 
 
+def test_a_node_that_breaks_the_protocol_is_blamed_for_that() -> None:
+    found = outcome({"a": 143, "b": 143, "d": 143}, broken={"c": "it sends too much"})
+    assert found.blamed == (("c", "protocol", "in run 2 it sends too much"),)
+    assert found.reason == (
+        "no run_stop; node a (rank 0) exited 143, node b (rank 1) exited 143, "
+        "node c (rank 2) was given up: it sends too much, node d (rank 3) exited 143"
+    )
+
+
 def test_a_silent_node_is_blamed_and_not_waited_for() -> None:
     found = outcome({"a": 143, "b": 143, "d": 9})
     assert found.blamed == (("c", "silent", "it went silent in run 2"),)

@@ -60,7 +60,7 @@ def bundle(place: Path) -> Rendered:
         log_dir=str(place / "sets"),
         container={"engine": "docker"},
         spares=SPARES,
-        limits={"attempts": 3, "run_timeout_minutes": 40},
+        limits={"attempts": 3, "run_timeout_minutes": 40, "storage_wait_minutes": 30},
     )
     return Rendered(load_entry("three_nodes", "builtin", site=site, systems_dirs=[place / "systems"]), RUNS)
 

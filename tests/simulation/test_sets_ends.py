@@ -181,3 +181,47 @@ def test_a_job_that_is_pre_empted_says_so(sets: Sets, fault: str, state: str, ou
     assert one.outcomes(2) == outcomes
     assert judge(SetEvidence(one.root), {})[0] == state
     assert len(one.events("ending")) == 1
+
+
+# ---- a loop that nobody hears any more
+
+
+def test_a_node_that_is_cut_off_with_a_stopped_loop_lets_go(sets: Sets) -> None:
+    """Nothing ends the input of its agent, and Slurm reaches none of its processes."""
+    world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
+    world.fault("the loop is stopped for 6 h")
+    world.fault("the batch host is cut off for 5 h")
+    world.wait(900.0)
+    world.cluster.cancel(world.last_job)
+    assert world.machine(1).containers and world.machine(1).tuned_by
+    world.wait(2 * 3600.0)
+    machine = world.machine(1)
+    assert (machine.agents, machine.containers, machine.tuned_by) == ([], set(), set())
+    world.wait(4 * 3600.0)
+    complete_after(world, [["success"], ["interrupted", "success"], ["success"]])
+
+
+def test_a_loop_that_is_back_reads_why_its_nodes_have_left(sets: Sets) -> None:
+    world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
+    world.fault("the loop is stopped for 3 h")
+    assert world.end() == 0
+    one = world.set
+    assert one.outcomes(2) == ["infrastructure", "success"] and one.excluded() == []
+    assert {event.detail for event in one.events("left")} == {"no word from the loop for 3600 s", ""}
+
+
+def test_a_suspended_job_misses_no_beat(sets: Sets) -> None:
+    world = sets.make(nexp=2).start().running(1)
+    assert world.cluster.suspend(world.last_job)
+    world.wait(12 * 3600.0)
+    assert world.cluster.unsuspend(world.last_job)
+    assert world.end() == 0
+    assert [world.set.outcomes(run) for run in (1, 2)] == [["success"], ["success"]]
+
+
+def test_waiting_for_storage_is_no_silence(sets: Sets) -> None:
+    world = sets.make(nexp=2, limits={"storage_wait_minutes": 600}).start().running(1, seconds=590.0)
+    world.fault("the storage is full for 9 h")
+    assert world.end() == 0
+    assert world.set.job["ended_ms"] - world.set.job["started_ms"] > 9 * 3_600_000
+    assert {event.detail for event in world.set.events("left")} == {""}

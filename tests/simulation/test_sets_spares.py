@@ -7,6 +7,8 @@ import signal
 import pytest
 from worlds import Ends, Me, Sets, World, exits, hangs
 
+from orchestrator.onnode.loop.hold import MAX_SAID, SAID_AGAIN
+
 ERROR = "RuntimeError: HIP error: no device"
 
 
@@ -88,6 +90,60 @@ def test_a_node_that_went_silent_is_replaced(sets: Sets, fault: str) -> None:
     assert one.excluded() == [("n2", 1)]
     assert "went silent" in one.job["set_aside"][0]["reason"]
     assert one.run(1)["nodes"] == ["n1", "n3"]
+
+
+def test_a_node_that_sends_too_much_is_replaced(sets: Sets) -> None:
+    world = sets.make(spares=1, nexp=2)
+    world.fault("node 2 sends too much for 10 h in run 1")
+    assert world.play() == 0
+    one = world.set
+    assert one.outcomes(1) == ["infrastructure", "success"] and one.outcomes(2) == ["success"]
+    assert one.excluded() == [("n2", 1)]
+    assert "node n2 (rank 1) was given up: it sends too much" in one.attempt(1, 1)["reason"]
+    assert "in run 1 it sends too much" in one.job["set_aside"][0]["reason"]
+    assert one.run(1)["nodes"] == one.run(2)["nodes"] == ["n1", "n3"]
+
+
+def test_without_a_spare_a_node_that_sends_too_much_is_used_again_and_fills_no_disk(sets: Sets) -> None:
+    world = sets.make(nexp=2, limits={"attempts": 4})
+    for attempt in range(3):
+        world.fault(f"node 2 sends too much at {100 + 200 * attempt} s")
+    assert world.play() == 0
+    one = world.set
+    *died, last = (one.attempt(1, attempt)["reason"] for attempt in one.attempts(1))
+    assert len(died) == 3 and all("it sends too much" in reason for reason in died) and last == ""
+    assert [path.name for path in one.root.glob("events-*")] == ["events-1.tsv"]
+    assert (one.root / "events-1.tsv").stat().st_size < 2 * (MAX_SAID + 2 * SAID_AGAIN)
+
+
+@pytest.mark.parametrize("lasts", ["", " for 10 h"])
+def test_a_node_that_speaks_for_another_one_is_replaced(sets: Sets, lasts: str) -> None:
+    """n2 says that n3 has left. With a line of its own it would end another node's part, and that one would be blamed."""
+    world = sets.make(nodes=3, spares=1, nexp=2)
+    world.fault(f"node 2 speaks for another node{lasts} in run 1")
+    assert world.play() == 0
+    one = world.set
+    assert one.outcomes(1) == ["infrastructure", "success"] and one.outcomes(2) == ["success"]
+    assert one.excluded() == [("n2", 1)]
+    why = "it sends lines in the name of node n3"
+    assert f"node n2 (rank 1) was given up: {why}" in one.attempt(1, 1)["reason"]
+    assert one.job["set_aside"][0]["reason"] == f"in run 1 {why}"
+    assert [(event.node, event.detail) for event in one.events("forged")] == [("n2", "left n3 ")]
+
+
+def test_spares_that_took_over_are_heard_under_their_own_names(sets: Sets) -> None:
+    """The order of the tasks is Slurm's; that of the candidates, those with a rank first, is another one then."""
+    world = sets.make(only((1, 1, 0)), nodes=3, spares=1, nexp=2)
+    assert world.play() == 0
+    assert world.set.excluded() == [("n1", 1)] and world.set.events("forged") == []
+
+
+def test_without_a_spare_a_node_that_never_stops_sending_pauses_the_set(sets: Sets) -> None:
+    world = sets.make(nexp=2)
+    world.fault("node 2 sends too much for 1 day in run 1")
+    assert world.play() == 1
+    assert world.set.outcomes(1) == ["infrastructure"]
+    assert "node n2 (rank 1): it sends too much" in world.set.job["reason"]
 
 
 def test_without_a_spare_left_blamed_nodes_are_asked_again(sets: Sets) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..beat import listen
 from ..events import now_ms
 from ..records import write_bytes
 from ..regular import read_bytes
@@ -131,6 +132,8 @@ class Hold:
         self.tuning = Tuning(node, self.waiting)
         self.scratch: Scratch | None = None
         self.job_ends = False
+        self.loop_gone = ""
+        """Why the loop counts as gone though the input has not ended."""
         self.has_engine = node.settings.engine != "none"
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
@@ -152,7 +155,7 @@ class Hold:
 
                 # First: what is open now is all that its process inherits.
                 self.place = NodeHost(self.node, self.waiting)
-            self.waiting.watch_lines(0, self._hear, self._end_of_input)
+            listen(self.waiting, self.node.settings.storage_wait_s, self._hear, self._end_of_input)
             self._get_ready(self._begin())
             self._serve()
         except LetGo as order:
@@ -181,9 +184,15 @@ class Hold:
             else:
                 self.requests.append(request)
 
-    def _end_of_input(self) -> None:
-        if self.waiting.order is None:
-            self.waiting.order = 0
+    def _end_of_input(self, reason: str) -> None:
+        """Let go; see beat.listen."""
+        if self.waiting.order is not None:
+            return
+        self.waiting.order = 1 if reason else 0
+        if reason:
+            self.loop_gone = reason
+            with self.node.open_log() as log:  # nobody may be there to read what this node says
+                log.write(f"{reason}: letting go of this node\n".encode())
 
     def _is_named(self, request: dict[str, Any]) -> bool:
         nodes = request.get("nodes")
@@ -425,7 +434,7 @@ class Hold:
                 tell_failure(self.node, error)
         # What comes now has nothing to end any more, and must not make an error of the way out.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
-        self.node.say("left")
+        self.node.say("left", self.loop_gone)
 
     def _stop_run(self) -> None:
         if self.run is not None:

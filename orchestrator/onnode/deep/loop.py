@@ -31,15 +31,17 @@ class DeepStep:
         own = {"ORCH_SET_DIR": str(job.layout.root), "ORCH_JOB_ID": job.job_id, "MASTER_ADDR": nodes[0]}
         own["ORCH_DEEP_PEERS"] = " ".join(nodes[:2]) if job.scheduler.name == "slurm" else ""
         argv, environment = node_command(job.settings.python, job.bundle, "deep"), {**job.environment, **own}
-        commands = job.scheduler.commands(nodes, argv)
-        self.step = job.world.start(job.reactor, nodes, commands, environment, self._take, self._complain)
+        tasks = job.scheduler.in_step(nodes)
+        commands = job.scheduler.commands(tasks, argv)
+        self.step = job.world.start(job.reactor, tasks, commands, environment, self._take, self._complain)
         self.send, self.close = self.step.send, self.step.end_input
 
-    def _take(self, line: bytes) -> None:
-        if word := parse_word(line, self._known):
+    def _take(self, sender: str, line: bytes) -> None:
+        word = parse_word(line, self._known)
+        if word is not None and word[1] == sender:  # nobody is believed about another node
             self.words.append(word)
 
-    def _complain(self, line: bytes) -> None:
+    def _complain(self, sender: str, line: bytes) -> None:
         self.last_words = (self.last_words + " " + line.decode("utf-8", "replace"))[-400:].strip()
 
     @property

@@ -1,7 +1,7 @@
 """The node's part of the deep step: the files of measure/ in a container with the environment of a run. docs/deep.md has the rules.
 
 Requests of the loop are for all nodes, what concerns this one goes to the container; answers come back under this node's name.
-When the loop is gone, however it ended, the input ends, and with it the container.
+When the loop is gone, however it ended, the input ends, or its beat is missed (beat.py), and the container ends with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..agent import network
 from ..agent.node import Node, host_environment
+from ..beat import listen
 from ..waiting import Failed, Partner, Waiting, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
@@ -78,7 +79,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
             waiting, argv, lambda line: _say(node, line), errors=errors, environment=environment, held=held
         )
     over: list[bool] = []
-    waiting.watch_lines(0, lambda line: _ask(node, partner, line), lambda: over.append(True))
+    listen(waiting, node.settings.storage_wait_s, lambda line: _ask(node, partner, line), lambda _: over.append(True))
     try:
         waiting.wait(lambda: over or partner.process.poll() is not None)
     finally:

@@ -26,10 +26,15 @@ LET_GO_S = 20.0
 PULL_GRACE_S = 60.0
 MAX_GARBLED = 100
 MAX_PONG_BYTES = 400
-MAX_WORDS = 5000
-"""Of one node between two attempts. What says more is broken, and would fill the disk with its events."""
+MAX_SAID = 256 << 10
+"""Bytes of one node between two attempts, WORD_BYTES more for each line. A node that sends more is broken, and would fill the
+disk with its events: a sound one sends 10 KB or so, and 60 KB if it has 512 facts (policy/said.py)."""
+SAID_AGAIN = 64 << 10
+"""The same of a node that has sent too much in this job and is used again for lack of another one."""
+WORD_BYTES = 32
+"""What an event takes besides its text, so that many short lines count, too."""
 BEHIND_S = 0.5
-NO_PYTHON = re.compile(r"slurmstepd-([\w.-]+): error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python")
+NO_PYTHON = re.compile(r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python")
 OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
 
 
@@ -55,7 +60,11 @@ class Group:
         self.attempt: Listener | None = None
         """The run that is going on, which hears what its nodes say."""
         self.said: dict[str, int] = {}
-        """node -> how many words, since the last attempt began."""
+        """node -> how many bytes, since the last attempt began."""
+        self._wordy: set[str] = set()
+        """Nodes that have broken the protocol in this job."""
+        self.broken: dict[str, str] = {}
+        """Node of the present hold -> how it breaks the protocol."""
         self.heard: dict[str, float] = {}
         """node -> when it last said something (World.now)."""
         self.problem = ""
@@ -95,23 +104,28 @@ class Group:
         if node not in self.standing.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
-    def _keep_garbled(self, line: bytes) -> None:
+    def _keep_garbled(self, sender: str, line: bytes) -> None:
+        if sender and self._is_too_much(sender, len(line)):
+            return
         self._garbled += 1
         if self._garbled <= MAX_GARBLED:
-            self.events.append("node", "garbled", "", clean(line[:200].decode("utf-8", "replace"), 200))
+            about = clean(line[:200].decode("utf-8", "replace"), 200)
+            place.apply(self.standing, self.events.append("node", "garbled", sender, about))
 
-    def take(self, line: bytes) -> None:
-        """Take in one line of a node."""
+    def take(self, sender: str, line: bytes) -> None:
+        """Take in one line that comes from the node `sender`; "" if that is not known, and nothing is believed then."""
+        if sender in self.broken:
+            return
         if line.startswith(b"pong\t") and len(line) < MAX_PONG_BYTES:
-            return self._take_pong(line)
+            return self._take_pong(sender, line)
         said = parse_word(line, self.known)
-        if said is None:
-            return self._keep_garbled(line)
+        if said is None or not sender:
+            return self._keep_garbled(sender, line)
         word, node, detail = said
+        if node != sender:
+            return self._refuse(sender, node, line)
         self.heard[node] = self.now()
-        self.said[node] = self.said.get(node, 0) + 1
-        if self.said[node] > MAX_WORDS:
-            self._ended(node, f"it says too much: {MAX_WORDS} words since the last run began")
+        if self._is_too_much(node, len(line)):
             return
         event = self.events.append("node", word, node, detail)
         place.apply(self.standing, event)
@@ -124,11 +138,33 @@ class Group:
         elif self.attempt is not None:
             self.attempt.take(event)
 
-    def _take_pong(self, line: bytes) -> None:
+    def _is_too_much(self, node: str, size: int) -> bool:
+        """Count what a node has sent; True, and it is given up, if that is too much."""
+        self.said[node] = self.said.get(node, 0) + size + WORD_BYTES
+        limit = SAID_AGAIN if node in self._wordy else MAX_SAID
+        if self.said[node] <= limit:
+            return False
+        self._give_up(node, f"it sends too much: more than {limit >> 10} KB since the last run began")
+        return True
+
+    def _refuse(self, sender: str, node: str, line: bytes) -> None:
+        """Do not believe a line that is about another node than the one that it comes from."""
+        self.note("forged", sender, clean(line[:200].decode("utf-8", "replace"), 200))
+        self._give_up(sender, f"it sends lines in the name of node {node}")
+
+    def _give_up(self, node: str, reason: str) -> None:
+        """Take no more from a node of this hold that breaks the protocol."""
+        self._wordy.add(node)
+        self.broken[node] = reason
+        self._ended(node, reason, "protocol")
+
+    def _take_pong(self, sender: str, line: bytes) -> None:
         """Take in the answer to a ping: by far the most frequent line, and no event."""
         _, node, detail = [*line.decode("utf-8", "replace").split("\t", 2), ""][:3]
-        if node not in self.known:
-            return self._keep_garbled(line)
+        if node not in self.known or not sender:
+            return self._keep_garbled(sender, line)
+        if node != sender:
+            return self._refuse(sender, node, line)
         self.heard[node] = self.now()
         if self.attempt is not None:
             self.attempt.take_pong(node, detail)
@@ -145,31 +181,36 @@ class Group:
             off = told - event.ms if told > event.ms else min(0, told - self.step_started_ms)
             self.note("clock", event.node, str(off))
 
-    def _complain(self, line: bytes) -> None:
-        """Keep what the step says about itself, and look for a node whose process has ended."""
+    def _complain(self, sender: str, line: bytes) -> None:
+        """Keep what the step says about itself, and look for a node whose process has ended.
+
+        What comes from a node (`sender`) is believed about that node alone; "" is srun itself.
+        """
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
-        self.job.append_to(self.job.layout.nodes / "hold.log", text)
+        self.job.append_to(self.job.layout.nodes / "hold.log", f"{sender}: {text}" if sender else text)
         if self._cancelled:  # srun ends all the others then, and says so
             return
-        self._cancelled = "launch failed" in text
+        self._cancelled = not sender and "launch failed" in text
         if told := NO_PYTHON.match(text):  # the cause, which comes before or after its consequence
             reason = (
                 text if told[3] else f"cannot start {told[2]}; install python3 (3.9 or newer) there, or {OTHER_PYTHON}"
             )
-            self._named[told[1] or told[3].partition(".")[0]] = (self.now() + BEHIND_S, reason)
+            name = sender or told[1] or (told[3] or "").partition(".")[0]
+            self._named[name] = (self.now() + BEHIND_S, reason)
             return
         # Not `Node failure on n1`: its slurmd is silent, and the run may still be well; a node that is dead does not answer a ping.
         for one, several in re.findall(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ", text):
-            for name in self.job.scheduler.names(one or several):
+            names = [sender] * (one == sender) if sender else self.job.scheduler.names(one or several)
+            for name in names:
                 # Its own last words come another way, and may be behind.
                 self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))
 
-    def _ended(self, node: str, reason: str) -> None:
+    def _ended(self, node: str, reason: str, kind: str = "silent") -> None:
         report = self.standing.reports.get(node)
         if report is not None and "left" not in report.words and node not in self.standing.silent:
             self.note("silent", node)
-            self.fail(node, "silent", reason)
+            self.fail(node, kind, reason)
 
     def look_for_ended(self) -> None:
         """Put on record which nodes have ended without `left`."""
@@ -327,8 +368,8 @@ class Group:
             "ORCH_PEER": ranks[1] if job.scheduler.name == "slurm" and len(ranks) > 1 else master,
         }
         self.step_started_ms, self._last_words, self._named, self._cancelled = job.world.wall_ms(), [], {}, False
-        self.heard, self.said, self._pulled_by = {}, {}, {}
-        environment = {**job.environment, **own}
+        self.heard, self.said, self._pulled_by, self.broken = {}, {}, {}, {}
+        environment, nodes = {**job.environment, **own}, job.scheduler.in_step(nodes)
         commands = job.scheduler.commands(nodes, argv)
         self.step = job.world.start(job.reactor, nodes, commands, environment, self.take, self._complain)
 

@@ -12,16 +12,19 @@ import signal
 import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from .. import settings as settings_file
+from ..beat import BEAT, BEAT_S
 from ..settings import Settings
 from ..sharing import umask_for
 from ..waiting import Lines, Waiting
 from ..world import World, log
 
-Take = Callable[[bytes], object]
+Take = Callable[[str, bytes], object]
+"""Takes the node that a line comes from, "" if that is not known, and the line."""
 T = TypeVar("T")
 
 
@@ -46,7 +49,7 @@ class Reactor(Waiting):
 
 
 class JobStep(Protocol):
-    """One process on each of `nodes`, for as long as its input is open."""
+    """One process on each of `nodes`, for as long as its input is open. Every BEAT_S it gives each of them a BEAT (beat.py)."""
 
     nodes: tuple[str, ...]
 
@@ -72,10 +75,23 @@ class JobStep(Protocol):
         """End by force all that still runs."""
 
 
-class NodeStep:
-    """A JobStep of real processes: one srun, or one process for each node.
+def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
+    """Return the node that a line of `srun --label` comes from, and the line without its label; "" and the whole line without one.
 
-    `take(line)` gets each line that a node writes, `complain(line)` each that the step itself writes to standard error.
+    srun writes `TASK: ` in front of each line (and starts a new line where a node did not end its own), blanks before the number
+    where others have more digits. No process of a node can change that. `nodes` are in the order of the tasks.
+    """
+    label, colon, rest = line.partition(b": ")
+    task = label.lstrip(b" ")
+    if colon and task.isdigit() and len(task) < 8 and int(task) < len(nodes):
+        return nodes[int(task)], rest
+    return "", line
+
+
+class NodeStep:
+    """A JobStep of real processes: one process for each of `nodes`, or one srun, whose tasks have the order of `nodes`.
+
+    `take` gets each line that a node writes, `complain` each that a node, or the step itself (""), writes to standard error.
     """
 
     def __init__(
@@ -88,9 +104,14 @@ class NodeStep:
         complain: Take,
     ) -> None:
         self.nodes = tuple(nodes)
+        self._reactor, self._timer = reactor, f"beat {id(self)}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
         for command, more in commands:
+            # Standard error of a process alone is srun's, too.
+            takes = (self._from_label(take), self._from_label(complain))
+            if len(commands) == len(nodes):
+                takes = (partial(take, nodes[len(self.processes)]), partial(complain, ""))
             try:
                 process = subprocess.Popen(
                     command,
@@ -105,8 +126,17 @@ class NodeStep:
                 raise
             os.set_blocking(process.stdin.fileno(), False)  # type: ignore[union-attr]
             self.processes.append(process)
-            for pipe, then in ((process.stdout, take), (process.stderr, complain)):
+            for pipe, then in zip((process.stdout, process.stderr), takes):
                 self._outputs.append(Lines(reactor, pipe.fileno(), then, pipe.close))  # type: ignore[union-attr]
+        reactor.after(self._timer, BEAT_S, self._beat)
+
+    def _from_label(self, take: Take) -> Callable[[bytes], object]:
+        return lambda line: take(*labelled(line, self.nodes))
+
+    def _beat(self) -> None:
+        """Let the nodes hear that there is a loop; whatever a flow waits for, its reactor does this in time."""
+        self.send(BEAT)
+        self._reactor.after(self._timer, BEAT_S, self._beat)
 
     @property
     def alive(self) -> bool:
@@ -140,6 +170,7 @@ class NodeStep:
 
     def end_input(self) -> None:
         """Have all nodes let go."""
+        self._reactor.cancel(self._timer)
         for process in self.processes:
             if process.stdin is not None and not process.stdin.closed:
                 process.stdin.close()
@@ -229,7 +260,7 @@ class BatchHost(World):
         take: Take,
         complain: Take,
     ) -> JobStep:
-        """Start one process on each of `nodes`; see NodeStep. Raises OSError."""
+        """Start one process on each of `nodes`, which are in step order (Nodes.in_step); see NodeStep. Raises OSError."""
         return NodeStep(reactor, nodes, commands, environment, take, complain)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Program:

@@ -57,6 +57,10 @@ class Nodes:
     allocated: list[str]
     world: World
 
+    def in_step(self, nodes: Sequence[str]) -> list[str]:
+        """Return `nodes` in the order in which a step on them numbers its tasks."""
+        return list(nodes)
+
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
         """Return the commands that start `argv` on `nodes`, each with more environment."""
         raise NotImplementedError
@@ -114,14 +118,30 @@ class SlurmNodes(Nodes):
             "SLURM_MEM_PER_CPU",
             "SLURM_MEM_PER_NODE",
             "SLURM_EXPORT_ENV",
+            "SLURM_DISTRIBUTION",
+            "SLURM_HOSTFILE",
+            "SLURM_LABELIO",
+            "SLURM_UNBUFFEREDIO",
             "ORCH_NODE",
         ):
             environment.pop(name, None)
         if environment.get("SLURM_CPUS_PER_TASK"):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
 
+    def in_step(self, nodes: Sequence[str]) -> list[str]:
+        """Return `nodes` in the order of the allocation.
+
+        Slurm sorts the names of a step (srun(1), --nodelist) like those of a job.
+        """
+        wanted = frozenset(nodes)
+        return [node for node in self.allocated if node in wanted]
+
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
-        """Return the one command that starts `argv` on each of `nodes`; one that fails, or is lost, does not end the others."""
+        """Return the one command that starts `argv` on each of `nodes`; one that fails, or is lost, does not end the others.
+
+        With several nodes srun says which one each line comes from (loop/host.py, `labelled`). A token that a node repeats would
+        not do: environment and input of a step are the same for all nodes, so none could be a node's secret.
+        """
         size = [
             f"--nodes={len(nodes)}",
             f"--ntasks={len(nodes)}",
@@ -136,6 +156,7 @@ class SlurmNodes(Nodes):
             "--quiet",
             "--kill-on-bad-exit=0",
             "--no-kill",
+            *(["--label"] if len(nodes) > 1 else []),
         ]
         return [(["srun", *how, *size, *argv], {})]
 

@@ -187,7 +187,13 @@ class Preflight(Work):
         """Take in what the nodes said to somebody else, from standard input."""
         # This process may start after the nodes have answered.
         group.step_started_ms = number(self.environment.get("ORCH_ASKED_MS", "")) or self.world.wall_ms()
-        lines = Lines(self.reactor, sys.stdin.fileno(), group.take)
+
+        def take(
+            line: bytes,
+        ) -> None:  # whoever asked knows where it comes from, and has dropped what is not the node's own
+            group.take(line.split(b"\t", 2)[1].decode("utf-8", "replace") if b"\t" in line else "", line)
+
+        lines = Lines(self.reactor, sys.stdin.fileno(), take)
         while lines.open and not self.ending:
             yield self.world.now() + 60
 

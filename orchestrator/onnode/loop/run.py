@@ -190,6 +190,8 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank), files=job.world.files)
     errors, cause = _errors(job, going) if not problem and not any(stops.values()) else ({}, "")
+    deaf = [text for node in going.ranks if (text := group.standing.reports[node].loop_gone)]
+    cause = f"the nodes let go: {deaf[0]}" if deaf else cause
     return AttemptFacts(
         run=going.run,
         ranks=going.ranks,
@@ -207,6 +209,7 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
         quiet={node: one.quiet_ms for node, one in going.pulses.items()},
         doing=going.doing,
         sockets=going.sockets,
+        broken={node: group.broken[node] for node in going.ranks if node in group.broken},
     )
 
 

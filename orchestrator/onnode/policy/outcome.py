@@ -51,6 +51,8 @@ class AttemptFacts:
     """node -> what its processes did when it hung."""
     sockets: Sequence[str] = ()
     """The nodes that did not use RDMA, where that ended it."""
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """node -> how it broke the protocol, for which the loop gave it up."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def decide(attempt: AttemptFacts) -> Outcome:
         gate = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
         return Outcome("infrastructure", attempt.gate_problem, {}, blamed=gate)
     codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
-    bad, rank = bad_nodes(attempt.ranks, codes), result_rank(attempt)
+    bad, rank = bad_nodes(attempt.ranks, codes, attempt.broken), result_rank(attempt)
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
         return Outcome(
@@ -116,6 +118,8 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
     if attempt.ended:
         return _ended(attempt, codes)
     blamed, silent = blame(attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted)
+    if attempt.broken:  # whatever the others ended with is a consequence
+        blamed = tuple((node, "protocol", f"in run {attempt.run} {why}") for node, why in attempt.broken.items())
     if len(codes) > 1 and told.startswith("all "):  # the codes tell no more
         bad = ""
     reason = _joined(attempt.cause, "no run_stop", bad, told)
@@ -149,11 +153,13 @@ def _joined(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
-def bad_nodes(ranks: Sequence[str], codes: Mapping[str, int]) -> str:
-    """Return words about the nodes that did not end with 0."""
+def bad_nodes(ranks: Sequence[str], codes: Mapping[str, int], broken: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return words about the nodes that did not end with 0, or were given up because they are `broken`."""
     words = []
     for rank, node in enumerate(ranks):
-        if codes[node] == NOT_ENDED:
+        if node in broken:
+            words.append(f"node {node} (rank {rank}) was given up: {broken[node]}")
+        elif codes[node] == NOT_ENDED:
             words.append(f"node {node} (rank {rank}) had not ended")
         elif codes[node]:
             words.append(f"node {node} (rank {rank}) exited {codes[node]}")

@@ -77,7 +77,7 @@ def apply(standing: Standing, event: Event) -> None:
         elif event.word == "gone":
             standing.failed.setdefault(event.node, ("container", event.detail))
         elif event.word == "left" and not standing.releasing and event.node not in standing.aside:
-            standing.failed.setdefault(event.node, ("container", "it let go before it was ready"))
+            standing.failed.setdefault(event.node, ("container", event.detail or "it let go before it was ready"))
 
 
 def _fold(standing: Standing, event: Event) -> None:

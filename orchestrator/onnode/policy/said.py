@@ -80,6 +80,8 @@ class NodeReport:
     unseen: bool = False
     revert_problem: str = ""
     """Why it did not revert its host settings, "" otherwise."""
+    loop_gone: str = ""
+    """Why it let go by itself: the loop counted as gone; "" otherwise."""
     words: set[str] = field(default_factory=set)
 
     def take(self, word: str, detail: str) -> None:
@@ -112,6 +114,8 @@ class NodeReport:
             self.clock_off_ms = self.clock_off_ms if off is None else off
         elif word == "unseen":
             self.unseen = True
+        elif word == "left":
+            self.loop_gone = line(detail)
         elif word == "revert-failed":
             self.revert_problem = line(detail) or "no reason given"
 

@@ -1,0 +1,70 @@
+"""The loop's beat: how a node finds out that the loop is gone when nothing ends the node's input.
+
+An srun that is stopped, or a batch host whose slurmd is dead, keeps the input of its nodes open for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .waiting import Waiting
+
+BEAT_S = 60.0
+"""How often the loop writes a line to every node, whatever it is waiting for itself."""
+LOOK_S = 300.0
+"""How often a node checks whether anything has come: five beats, so a few that are late do not count."""
+SILENCE_S = 1800.0
+"""After so long, or the site's `storage_wait_minutes` if that is longer, a node lets go. The loop beats in all of its own waits.
+It is silent only while it is stopped or a call to a file system does not return, and a file server may take half an hour to
+come back."""
+BEAT = {"do": "beat"}
+_LINE = '{"do":"beat"}'
+
+
+class Silence:
+    """Counts how often a node has checked without having heard from the loop.
+
+    It counts checks and not time: a node that was stopped itself, as all nodes of a suspended job are, has not checked meanwhile.
+    """
+
+    def __init__(self, storage_wait_s: int) -> None:
+        self._limit_s = max(SILENCE_S, float(storage_wait_s))
+        self._checks = 0
+
+    def hear(self) -> None:
+        """Something has come from the loop."""
+        self._checks = 0
+
+    def check(self) -> str:
+        """Call every LOOK_S. Return why the loop counts as gone, or ""."""
+        self._checks += 1
+        silent_s = self._checks * LOOK_S
+        return f"no word from the loop for {silent_s:.0f} s" if silent_s >= self._limit_s else ""
+
+
+def listen(
+    waiting: Waiting, storage_wait_s: int, hear: Callable[[str], object], at_end: Callable[[str], object]
+) -> None:
+    """Call `hear` with each line of the loop on standard input.
+
+    Call `at_end` with "" when the input ends, and with the reason when the loop counts as gone.
+    """
+    silence = Silence(storage_wait_s)
+
+    def take(line: str) -> None:
+        silence.hear()
+        if line != _LINE:
+            hear(line)
+
+    def check() -> None:
+        if reason := silence.check():
+            at_end(reason)
+        else:
+            waiting.after("loop", LOOK_S, check)
+
+    def end() -> None:
+        waiting.cancel("loop")
+        at_end("")
+
+    waiting.after("loop", LOOK_S, check)
+    waiting.watch_lines(0, take, end)
