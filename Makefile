@@ -4,6 +4,7 @@
 # make long      the tests that take minutes of processor each: sets with a real torch, podman under fire, 20,000 seeds; an hour
 # make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
 # make sim       whole sets with random faults on a virtual clock, checked one by one; SEEDS=N how many (1,000)
+# make mutations defects that the project once had, put back one at a time: which of them make sim finds; SEEDS=N of each
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
 # make docs      the documentation site, as plain files in build/docs
 # make pictures  docs/pictures: the demo recorded in a terminal, and its report; needs Chromium
@@ -29,7 +30,7 @@ JOBS := 3
 SEEDS := 1000
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
-.PHONY: help demo unit test long faults sim check docs pictures reference zipapp lock lab lab-down clean
+.PHONY: help demo unit test long faults sim mutations check docs pictures reference zipapp lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -52,6 +53,9 @@ unit: $(VENV)/tested
 
 sim: $(VENV)/tested
 	$(BIN)/python tests/simulation/seeded_sets.py --seeds $(SEEDS) $(ARGS)
+
+mutations: $(VENV)/tested
+	$(BIN)/python tests/simulation/mutations.py --seeds $(SEEDS) $(ARGS)
 
 check: $(VENV)/tested
 	PYTHON=$(BIN)/python tools/check

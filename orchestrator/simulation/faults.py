@@ -336,6 +336,36 @@ def _cut(world: Simulation, fault: Fault, words: list[str]) -> None:
     world.engine.after(fault.for_s or 120.0, lambda: world.server.faults.cut(host, on=False))
 
 
+LOOKS_S = 20.0
+"""How often a damage looks whether it can happen: between two jobs, while runs are missing."""
+
+
+def _damaged(*, empty: bool) -> Happens:
+    """Lose or empty one file of the set that the next job can restore."""
+
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        if not world.missing():
+            return
+        if world.run_set is None or not world.idle():
+            world.engine.after(LOOKS_S, lambda: does(world, fault, words))
+            return
+        root = world.run_set.layout.root
+        patterns = (
+            "set.json",
+            "runs/*/state.json",
+            "runs/*/attempt_*/state.json",
+            *(() if empty else ("runs/*/result_*",)),
+        )
+        files = sorted(path for pattern in patterns for path in root.glob(pattern))
+        path = world.engine.random.choice(files) if files else None
+        if path is not None and empty:
+            path.write_bytes(b"")
+        elif path is not None:
+            path.unlink()
+
+    return does
+
+
 def _user(name: str) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
         getattr(world, name)(dies_at=float(words[0]) if words else float("inf"))
@@ -378,10 +408,13 @@ EVENTS: dict[str, Happens] = {
     r"the storage is over quota": _storage(lambda world, on: world.server.faults.quota(on)),
     r"the storage is read-only": _storage(lambda world, on: world.server.faults.read_only(on)),
     r"the storage is away": _storage(lambda world, on: world.server.faults.away(on, errno.EIO)),
+    r"the storage is not mounted": _storage(lambda world, on: world.server.faults.away(on, errno.ENOENT)),
     r"the storage hangs": _storage(lambda world, on: world.server.faults.away(on, hang=True)),
     r"the storage is slow": _storage(lambda world, on: world.server.faults.slow(0.2 if on else 0.0)),
     r"the storage has stale handles": lambda world, fault, words: world.server.faults.stale_handles(),
     r"the storage is cut off on node (\d+)": _cut,
+    r"a file of the set is lost": _damaged(empty=False),
+    r"a file of the set is emptied": _damaged(empty=True),
     r"the set is submitted twice": _user("submit"),
     r"the set is resumed": _user("resume"),
     r"the set is cancelled": _user("cancel"),

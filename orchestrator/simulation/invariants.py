@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,68 @@ def _seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Itera
             yield f"run {run} attempt {attempt}: its log has seed {logged}"
     if len(set(seeds)) != len(seeds):
         yield f"a seed twice: {seeds}"
+
+
+def thrown_away(root: Path) -> Iterator[str]:
+    """Yield attempts whose log says that they reached their target, and that count for nothing."""
+    for run, attempt, place in _attempts(root):
+        state = read_json(place / "state.json") or {}
+        if state.get("state") == "failed" and any(map(_succeeded, place.glob("node_*.log"))):
+            yield f"run {run} attempt {attempt} reached its target and is {state.get('outcome')}: {state.get('reason')}"
+
+
+def _succeeded(log: Path) -> bool:
+    return re.search(rb'"key": "run_stop".*"status": "success"', log.read_bytes()) is not None
+
+
+def open_records(root: Path) -> Iterator[str]:
+    """Yield submissions without an outcome and jobs without an end, in a set whose last job closed it."""
+    for path in sorted((*root.glob("submissions/*.json"), *root.glob("jobs/*.json"))):
+        record = read_json(path) or {}
+        if record.get("state") in ("intended", "unknown", "starting", "running"):
+            yield f"{path.relative_to(root)} says {record['state']} in a complete set"
+
+
+def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield each node that a job blamed or set aside, with the reason."""
+    from orchestrator.evidence.events import read_events
+
+    for path in sorted(root.glob("events-*.tsv")):
+        for event in read_events(path):
+            if event.source == "loop" and event.word in ("blamed", "aside", "silent"):
+                yield event.node, f"{event.word}: {event.part(1)}"
+
+
+def reasons(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield (`run 1 attempt 2`, its reason) of each attempt."""
+    for run, attempt, place in _attempts(root):
+        yield f"run {run} attempt {attempt}", str((read_json(place / "state.json") or {}).get("reason"))
+
+
+def words_of_nodes(root: Path) -> int:
+    """Return how many words a node has said between two attempts, at most."""
+    from orchestrator.evidence.events import read_events
+
+    most = 0
+    for path in root.glob("events-*.tsv"):
+        said = Counter[str]()
+        for event in read_events(path):
+            if event.source == "node":
+                said[event.node] += 1
+                most = max(most, said[event.node])
+            elif event.word == "attempt":
+                said.clear()
+    return most
+
+
+def not_complete(root: Path) -> Iterator[str]:
+    """Yield the state that readers are shown of a set, if it is not `complete`."""
+    from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.evidence.state import judge
+
+    state, reason, _ = judge(SetEvidence(root), {})
+    if state != "complete":
+        yield f"all runs are done, and the set is shown as {state}: {reason}"
 
 
 def leftover_files(root: Path) -> Iterator[str]:

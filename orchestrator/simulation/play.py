@@ -137,6 +137,8 @@ class Simulation:
         self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
         self.misses: set[int] = set()
         """Runs that do not reach their target."""
+        self.logs_on = 0
+        """The rank that logs for all: some programs number their processes by host name."""
         self.happened: list[tuple[float, object]] = []
         """The faults so far, with their virtual time in seconds."""
         self.overlaps: list[str] = []
@@ -147,7 +149,7 @@ class Simulation:
         self.commands: list[SimProcess] = []
         self.run_set: RunSet | None = None
         self._scripts: dict[int, Script] = {}
-        self._resumed = 0
+        self.resumed = 0
         self._acts = False
 
     # ---- trainings ----
@@ -169,7 +171,8 @@ class Simulation:
             for action in self._waiting.pop(run.number, ()):
                 action(script.seconds)
         script = self._scripts[run.seed]
-        lines = script.lines if run.rank == 0 else ((0.5, b"rank %d is up\n" % run.rank),)
+        logs = run.rank == min(self.logs_on, run.agent.settings.nnodes - 1)
+        lines = script.lines if logs else ((0.5, b"rank %d is up\n" % run.rank),)
         return Part(lines, script.seconds + self.engine.between(0.0, 0.3))
 
     # ---- commands ----
@@ -253,9 +256,9 @@ class Simulation:
         self.submit()
         while True:
             self.engine.run(self.idle, limit_s)
-            if not self.missing() or self._resumed >= self.user.resumes:
+            if not self.missing() or self.resumed >= self.user.resumes:
                 return
-            self._resumed += 1
+            self.resumed += 1
             seconds = self.engine.between(*self.user.waits)
             self.engine.after(seconds, self.resume)
             self.engine.run(lambda until=self.engine.now + seconds: self.engine.now >= until, limit_s)  # type: ignore[misc]

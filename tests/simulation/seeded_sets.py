@@ -10,6 +10,7 @@ import argparse
 import gc
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -20,27 +21,52 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.state import GRACE_S
 from orchestrator.model import Site, load_entry
+from orchestrator.onnode.loop.hold import MAX_WORDS
 from orchestrator.simulation import faults, invariants
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault
 from orchestrator.simulation.play import Rendered, Simulation, User
 
-NODES, SPARES, RUNS = 3, 1, 3
 RUN_S = 600.0
 LIMIT_S = 40 * 86400.0
 """No set may take longer in virtual time once its faults are over."""
 SYSTEM = """kind: system
-name: three_nodes
+name: nodes_%d
 accelerator: cpu
-nodes: 3
+nodes: %d
 gpus_per_node: 1
 workloads:
   builtin:
-    "1.0": {micro_batch: 8, global_batch: 24}
+    "1.0": {micro_batch: 8, global_batch: %d}
 """
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of set: `nodes` of each of its `runs`, of which `beside` are running at once; `spares` for all of them.
+
+    `limit`: the time limit of its jobs; "" for one that ends before the third run.
+    """
+
+    nodes: int = 3
+    spares: int = 1
+    runs: int = 3
+    beside: int = 1
+    limit: str = "1-00:00:00"
+
+    @property
+    def hosts(self) -> int:
+        return self.nodes * self.beside + self.spares
+
+
+SHAPES = (Shape(), Shape(), Shape(limit=""), Shape(spares=0), Shape(nodes=2, runs=4, beside=2))
+"""A seed draws one of them."""
 
 
 def memory() -> Path:
@@ -50,19 +76,22 @@ def memory() -> Path:
 
 
 @cache
-def bundle(place: Path) -> Rendered:
-    """Return the bundle of all sets that are played below `place`."""
+def bundle(place: Path, shape: Shape) -> Rendered:
+    """Return the bundle of all sets of a shape that are played below `place`."""
+    name, nodes = f"nodes_{shape.nodes}", shape.nodes
     (place / "systems").mkdir(parents=True, exist_ok=True)
-    (place / "systems/three_nodes.yaml").write_text(SYSTEM)
+    (place / f"systems/{name}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
     site = Site(
         scheduler="slurm",
         partition="batch",
         log_dir=str(place / "sets"),
         container={"engine": "docker"},
-        spares=SPARES,
-        limits={"attempts": 3, "run_timeout_minutes": 40, "storage_wait_minutes": 30},
+        spares=shape.spares,
+        side_by_side=shape.beside,
+        time_limit=shape.limit or None,
+        limits={"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": 30},
     )
-    return Rendered(load_entry("three_nodes", "builtin", site=site, systems_dirs=[place / "systems"]), RUNS)
+    return Rendered(load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]), shape.runs)
 
 
 @dataclass
@@ -71,6 +100,7 @@ class Trial:
 
     seed: int
     planned: list[Fault]
+    shape: Shape
     only: tuple[int, ...] | None = None
     found: list[str] = field(default_factory=list)
     turns: int = 0
@@ -84,41 +114,56 @@ class Trial:
         return [self.planned[k] for k in self.only]
 
 
-def planned(seed: int) -> list[Fault]:
-    """Return the faults of a seed: each kind is on with a chance that the seed draws, too."""
+def planned(seed: int) -> tuple[Shape, list[Fault]]:
+    """Return the set and the faults of a seed: each kind is on with a chance that the seed draws, too."""
     dice = random.Random(seed)
+    shape = dice.choice(SHAPES)
     share = dice.choice((0.02, 0.05, 0.1, 0.2))
     events = [name for name in faults.EVENTS if dice.random() < share]
+    if seed % 3 == 0:  # what a single fault may cost is known best
+        events = [dice.choice(list(faults.EVENTS))]
     found = []
     for name in events:
-        event = name.replace(r"(\d+)", str(dice.randint(1, 40 if "step" in name else NODES + SPARES)))
-        run = dice.choice((0, 0, 1, 2, 3))
+        event = name.replace(r"(\d+)", str(dice.randint(1, 40 if "its step" in name else shape.hosts)))
+        run = dice.choice((0, 0, *range(1, shape.runs + 1)))
         at = dice.uniform(0.0, 2000.0) if run == 0 or dice.random() < 0.5 else -1.0
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
         found.append(Fault(event, run, at if run == 0 else min(at, 300.0), lasts))
     dice.shuffle(found)
-    return found[:8]
+    return shape, found[:8]
+
+
+def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
+    """Draw what is no fault and differs between clusters: clocks, caches of storage, how a training logs and ends."""
+    dice = random.Random(f"{seed}/surroundings")
+    world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
+    world.logs_on = dice.choice((0, 0, 0, 1, 2))
+    world.misses = set() if not shape.limit else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
+    if dice.random() < 0.1:
+        world.server.cache(dice.choice((5.0, 60.0)))
 
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:
     """Play one seed, with all of its faults or some of them."""
     place = place or memory() / f"orchestrator-sim-{os.getpid()}"
-    trial = Trial(seed, planned(seed), only)
+    shape, plan = planned(seed)
+    trial = Trial(seed, plan, shape, only)
     world = Simulation(
-        bundle(place),
+        bundle(place, shape),
         place,
         seed,
-        [f"n{k}" for k in range(1, NODES + SPARES + 1)],
+        [f"n{k}" for k in range(1, shape.hosts + 1)],
         user=User(resumes=30),
         run_seconds=RUN_S,
     )
+    surroundings(world, shape, seed)
     for fault in trial.faults:
         faults.plant(world, fault)
     gc.disable()  # what a set makes is small, and looked through again and again
     try:
         world.play(LIMIT_S)
         world.settle()
-        trial.found += violations(world)
+        trial.found += [*violations(world), *unfair(world, shape)]
     except Stuck as stuck:
         trial.found.append(f"liveness: {stuck}")
     except Exception:
@@ -155,6 +200,100 @@ def violations(world: Simulation) -> Iterator[str]:
             yield f"settings are not put back on {machine.name}: {machine.tuned_by}"
         if any(agent.process.alive for agent in machine.agents):
             yield f"an agent is left on {machine.name}"
+
+
+OF_NO_NODE = re.compile(
+    r"the (training hangs|loop is|job|reservation|set is)|Slurm|a (file|resume|cancel)|the storage is slow"
+)
+"""Events for which no node is to blame."""
+OF_A_NODE = re.compile(
+    r"node \d+ (dies|refuses|fails|has|sends)|(agent|container|crashes|early|cut off|start) o[fn] node"
+)
+"""Events for which only their node is. What is slow ends after the others, and with the batch host's clock all others differ."""
+WITHIN_A_JOB = re.compile(
+    r"the storage is (full|over quota|read-only|slow|not mounted)|Slurm (loses|gives|forgets)|node \d+ is slow"
+    r"|the training (hangs|crashes|exits)|the agent of|the container of|the set is (submitted|resumed)"
+)
+"""Events that a job survives with the attempts that a run has, if nothing else happens."""
+
+
+def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
+    """Yield decisions that the faults of a set do not explain."""
+    if world.run_set is None or world.missing():
+        return
+    root, happened = world.run_set.layout.root, [str(fault) for _, fault in world.happened]
+    yield from invariants.thrown_away(root)
+    if not world.killed_last():
+        yield from invariants.open_records(root)
+        yield from invariants.not_complete(root)
+    named = {f"n{number}" for text in happened for number in re.findall(r"node (\d+)", text)}
+    if all(OF_A_NODE.search(text) or OF_NO_NODE.match(text) for text in happened):
+        for node, reason in invariants.blamed_nodes(root):
+            if node not in named and "it let go" not in reason:  # Slurm tells the nodes of a job's end before its loop
+                yield f"{node} is blamed for what others did: {reason}"
+    yield from _unexplained_reasons(root, happened)
+    yield from _two_jobs(world)
+    yield from _vain_cancels(world)
+    yield from _needless_ends(world)
+    if not any(re.search("cancel|reservation|requeue|time limit", text) for text in happened):
+        for path in root.glob("jobs/*.json"):
+            if (invariants.read_json(path) or {}).get("state") == "cancelled":
+                yield f"{path.name} says cancelled, and nobody cancelled it: {happened}"
+    if any("too much" in text for text in happened) and invariants.words_of_nodes(root) > MAX_WORDS + 500:
+        yield f"a node has said {invariants.words_of_nodes(root)} words"
+    if len(happened) == 1 and (guilty := GUILTY.match(happened[0])) and shape.spares:
+        lost = len(list(root.glob("runs/*/attempt_*"))) > shape.runs
+        if lost and f"n{guilty[1]}" not in dict(invariants.blamed_nodes(root)):
+            yield f"an attempt was lost by {happened[0]}, and nobody is blamed"
+    jobs = [job for job in world.cluster.jobs.values() if not job.other]
+    harmless = not happened or (len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares)
+    if harmless and world.resumed and shape.limit:
+        yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in jobs]}"
+    if not happened and len(list(root.glob("runs/*/attempt_*"))) != shape.runs:
+        yield "an attempt was lost without a fault"
+
+
+REASONS = {
+    "hung": re.compile(r"hangs|stopped|dies|cut off|storage|exits|crashes|ends"),
+    "(run time-out)": re.compile(r"slow|stopped|dies|cut off|storage"),
+    "not every node answered": re.compile(r"slow|stopped|dies|cut off|storage|Slurm"),
+}
+"""What the reason of an attempt says, and after which events it may."""
+GUILTY = re.compile(r"the training (?:crashes|exits early) on node (\d+)")
+
+
+def _unexplained_reasons(root: Path, happened: list[str]) -> Iterator[str]:
+    for attempt, reason in invariants.reasons(root):
+        for words, events in REASONS.items():
+            if words in reason and not any(events.search(text) for text in happened):
+                yield f"{attempt}: {reason}: after {happened}"
+
+
+def _needless_ends(world: Simulation) -> Iterator[str]:
+    """Yield loops that gave up their set although no other job had begun."""
+    begun = set[str]()
+    for _, job, text in world.jobs.log:
+        begun |= {job} if text.startswith("starts on") else set()
+        if "is not this job's any more" in text and begun == {job}:
+            yield f"job {job} gave up its set, and there was no other: {text}"
+
+
+def _vain_cancels(world: Simulation) -> Iterator[str]:
+    """Yield cancels that waited for the job of a submission from which none can come any more."""
+    asked = (
+        [one.requested_ms / 1000 for one in SetEvidence(world.run_set.layout.root).submissions] if world.run_set else []
+    )
+    for done in world.done:
+        at = world.engine.start_ms / 1000 + done.at
+        if "one may still appear" in done.error and not any(at - GRACE_S - 60 < ms <= at + 60 for ms in asked):
+            yield f"{done.name}: {done.error}"
+
+
+def _two_jobs(world: Simulation) -> Iterator[str]:
+    jobs = sorted((job for job in world.cluster.jobs.values() if not job.other), key=lambda job: job.submit_ms)
+    for first, second in pairwise(jobs):
+        if not first.end_ms or second.submit_ms < first.end_ms:
+            yield f"job {second.id} was submitted while job {first.id} was alive"
 
 
 def shrink(trial: Trial) -> Trial:
@@ -206,8 +345,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def faults_kind(text: str) -> str:
     """Return the event of a fault without its numbers."""
-    import re
-
     return re.sub(r"\d+", "N", re.split(r" (?:for|in run|at|after) [0-9]", text)[0])
 
 

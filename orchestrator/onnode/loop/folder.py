@@ -356,9 +356,13 @@ class Folder:
         ranks = self._ranks(run, attempt, ".json")
         told = [records.read(NodeRunRecord, self.layout.node_state(run, attempt, rank), self.files) for rank in ranks]
         nodes = {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
+        began = self._known.get(("attempt", run, attempt))
+        names = began.data.get("nodes") if began else None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            names = [nodes[rank].node for rank in sorted(nodes)]  # those that had time to say how they ended
         return RunRecord(
             run=run, attempt=attempt, state="running", reason="its state was lost; this is what its logs say",
-            seed=seed_of(self.record.root_seed, run, attempt), nodes=[nodes[rank].node for rank in sorted(nodes)],
+            seed=seed_of(self.record.root_seed, run, attempt), nodes=names,
             exit_codes={one.node: one.exit for one in nodes.values()},
             start_ms=min((one.start_ms for one in nodes.values()), default=0),
         )  # fmt: skip

@@ -1,0 +1,628 @@
+"""Defects that this project once had, as edits that put each of them back into the present code (`mutations.py`).
+
+`seen` says where: a commit that mended it, or the review that described it. `now` is text of the present code, which occurs once
+in its file; `before` takes its place. Where code has moved since, `before` does what the old code did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEASE, LEDGER, EVENTS = (f"orchestrator/onnode/{name}.py" for name in ("lease", "ledger", "events"))
+SUBMISSIONS, SYSTEM = "orchestrator/onnode/submissions.py", "orchestrator/onnode/system.py"
+FOLDER, HOLD, JOB, RUN, WORK, DURING, GOING, LATE, NODES, STORAGE = (
+    f"orchestrator/onnode/loop/{name}.py"
+    for name in ("folder", "hold", "job", "run", "work", "during", "going", "late", "nodes", "storage")
+)
+JUDGE_LEASE, PLACE, OUTCOME, QUEUE, ENDING, SILENCE = (
+    f"orchestrator/onnode/policy/{name}.py" for name in ("lease", "place", "outcome", "queue", "ending", "during")
+)
+SUBMIT, CANCEL = "orchestrator/runset/submit.py", "orchestrator/runset/cancel.py"
+SETS, SCORE_LEDGER = "orchestrator/evidence/sets.py", "orchestrator/evidence/ledger.py"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`before` in the place of `now`, which occurs once in `file`."""
+
+    file: str
+    now: str
+    before: str
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A defect: its `name`, `what` went wrong, where it was `seen`, and the edits that put it back.
+
+    `why_not`: what the campaign lacks to find it, "" if nothing is known to. `likely`: a set that finds it has probably an event, or a shape,
+    that matches each of these expressions; such seeds are played first.
+    """
+
+    name: str
+    what: str
+    seen: str
+    edits: tuple[Edit, ...]
+    why_not: str = ""
+    likely: tuple[str, ...] = ()
+
+
+def one(
+    name: str, what: str, seen: str, file: str, now: str, before: str, why_not: str = "", likely: tuple[str, ...] = ()
+) -> Defect:
+    """Return a defect of one edit."""
+    return Defect(name, what, seen, (Edit(file, now, before),), why_not, likely)
+
+
+DEFECTS = [
+    # ---- leases ----
+    one(
+        "beat-without-mount",
+        "a log folder that is not mounted for longer than a beat was taken for a set that another job has: the job ended",
+        "94f5ae7",
+        LEASE,
+        "                if not self._world.files.is_folder(self.path.parent):\n"
+        "                    return True  # not mounted now: nobody can have taken it\n",
+        "",
+        likely=("not mounted",),
+    ),
+    one(
+        "files-of-killed-takers",
+        "files of processes that were killed while they took a lease stayed",
+        "e7b0932",
+        FOLDER,
+        "        with suppress(OSError):\n            remove_unfinished(layout.loop_lock, self.world)\n",
+        "",
+        likely=("a (resume|cancel) is killed", "limit=''"),
+    ),
+    one(
+        "release-of-any-lock",
+        "a loop that came back after its job had ended removed the lock of its successor",
+        "faults review F4, V3",
+        LEASE,
+        "            if self.mine:\n                self._world.files.remove(self.path)",
+        "            self._world.files.remove(self.path)",
+        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
+        likely=("loop is stopped", "job is|reservation"),
+    ),
+    one(
+        "unfenced-loop",
+        "a loop that came back after its job had ended rewrote attempts of its successor: nothing asked whose the set is",
+        "faults review F4, V3",
+        FOLDER,
+        "        if self.lease is None or not self.lease.mine:\n",
+        "        if self.lease is None:\n",
+        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
+        likely=("loop is stopped", "job is|reservation"),
+    ),
+    one(
+        "unfenced-job-record",
+        "a loop that lost its set wrote its own end into the record of the job",
+        "9c92af3",
+        WORK,
+        "        if not self.folder.is_mine:\n            return\n",
+        "",
+        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
+        likely=("loop is stopped", "job is|reservation"),
+    ),
+    one(
+        "lock-from-the-future",
+        "a beat of a clock that was set back meanwhile never got old: nobody could take the set",
+        "0ca320b; security review L7",
+        LEASE,
+        "    if touched - now > BEAT_S:  # of a clock that was set back meanwhile: it counts from now on\n"
+        "        with suppress(OSError):\n            world.files.touch(path)\n        touched = now\n",
+        "",
+        why_not="no fault of the campaign sets the clock of the storage back",
+        likely=("clock",),
+    ),
+    one(
+        "beats-by-the-own-clock",
+        "how old a beat is was measured with the clock of whoever looks, not with that of the file server",
+        "aee345f; security review H1",
+        LEASE,
+        "        now = server_now(path.parent, world)\n",
+        "        now = world.wall_ms() / 1000\n",
+    ),
+    one(
+        "not-seen-is-gone",
+        "a holder whose job the scheduler does not show counted as gone at once: two jobs worked on one set",
+        "security review H1",
+        JUDGE_LEASE,
+        "    if left_s > 0:\n        return HolderVerdict(WAIT, heard, left_s)\n",
+        "",
+        likely=("loop is stopped|batch host|storage", "forgets|job is"),
+    ),
+    one(
+        "no-answer-is-gone",
+        "a scheduler that does not answer was taken for one that knows no such job",
+        "security review H1",
+        SYSTEM,
+        '    return "" if status > 0 and "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"',
+        '    return ""',
+        likely=("Slurm does not|Slurm loses", "set is resumed|loop is stopped"),
+    ),
+    Defect(
+        "half-a-lock",
+        "a lock was made before its content was certain: a full disk left an empty one, which never got stale",
+        "faults review F5, V6",
+        (
+            Edit(
+                LEASE,
+                "    try:\n        files.link(source, target)\n    except FileExistsError:\n        return False\n"
+                "    except OSError:  # no hard links here: the next best thing that only one can do\n"
+                "        try:\n            files.create(target, files.read_bytes(source))\n"
+                "        except FileExistsError:\n            return False\n"
+                "        except OSError:  # half of it must not lock anybody out\n"
+                "            files.remove(target)\n            raise\n",
+                "    try:\n        files.create(target, b'')\n    except FileExistsError:\n        return False\n"
+                "    files.write(target, files.read_bytes(source))\n",
+            ),
+            Edit(
+                JUDGE_LEASE,
+                '    """Return what has become of a holder."""\n',
+                '    """Return what has become of a holder."""\n    if holder.token == "?":\n'
+                '        return HolderVerdict(ALIVE, "process 0 on an unknown host")\n',
+            ),
+        ),
+        likely=("storage is (full|over)", "limit=''"),
+    ),
+    one(
+        "drop-without-a-guard",
+        "two jobs that found the lock of a dead one could both get the set",
+        "a9867fe",
+        LEASE,
+        "        if not linked(mine, guard, self._world):\n"
+        "            taker = look(guard, self.me, self._sees, self._stale_s, self._world)\n"
+        "            if taker is not None and taker[1].gone:\n                files.remove(guard)\n            return False\n",
+        "        files.remove(self.path)\n        return True\n",
+        why_not="only one process in a simulated world runs at a time between two of its steps",
+    ),
+    # ---- the ledger ----
+    one(
+        "ledger-not-confirmed",
+        "a holder of the ledger's lock that stood still wrote what it had read before another took over",
+        "508d3c0",
+        LEDGER,
+        "        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before\n",
+        "",
+        likely=("loop is stopped", "set is|step"),
+    ),
+    one(
+        "result-on-record-twice",
+        "a result was on record twice if the job was killed before it was published",
+        "e7b0932",
+        FOLDER,
+        "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
+        "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
+        likely=("storage is (full|over|read|away|not)",),
+    ),
+    one(
+        "end-on-record-twice",
+        "the end of an attempt was on record twice if the states found no room at first",
+        "e7b0932",
+        FOLDER,
+        "            self.record_that(_ended(state), once=True)\n",
+        "            self.record_that(_ended(state))\n",
+        likely=("storage is (full|over|read|away|not)", "training|agent|container"),
+    ),
+    one(
+        "cancel-on-record-twice",
+        "two cancels at the same time were two records: what is on record was looked up without the lock",
+        "f2d0108",
+        SUBMISSIONS,
+        "    return ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)\n",
+        "    entries, _ = ledger.read(layout.root, world.files)\n"
+        "    if any((one.kind, one.data) == said for one in entries):\n        return ledger.head(entries)\n"
+        "    return ledger.append(layout.root, said, job=job, cluster=cluster, world=world)\n",
+        likely=("cancelled", "cancel is killed"),
+    ),
+    one(
+        "clock-step-is-a-problem",
+        "a clock that was set back by more than a day made `ledger verify` fail for ever",
+        "ab8fe73; third faults review N12",
+        SCORE_LEDGER,
+        "        expected, before = max(expected, one.number + 1), one.hash\n",
+        "        if index and one.time_ms < entries[index - 1].time_ms - CLOCK_STEP_MS:\n"
+        '            yield Mismatch(one.number, "", "says a time more than a day before the record before it")\n'
+        "        expected, before = max(expected, one.number + 1), one.hash\n",
+        why_not="no simulated clock steps by more than a day: the check of clocks leaves such a node out",
+    ),
+    # ---- the set's folder ----
+    Defect(
+        "result-replaced",
+        "a published result was replaced by that of another attempt",
+        "faults review F3, V4",
+        (
+            Edit(
+                FOLDER,
+                '            if self.files.has_name(result):\n                raise FolderError(f"{result} is there already;'
+                ' a published result is never replaced")\n            # A job',
+                "            # A job",
+            ),
+            Edit(
+                FOLDER,
+                "        try:\n            self.files.link(temporary, result)  # fails if there is one already\n"
+                "        except OSError as error:\n            if self.files.has_name(result):\n"
+                '                raise FolderError(f"{result} is there already; a published result is never replaced")'
+                " from error\n            self.files.rename(temporary, result)  # a file system without hard links\n",
+                "        self.files.rename(temporary, result)\n",
+            ),
+            Edit(
+                FOLDER,
+                "            if not last.done:  # the states were lost, the result is not\n"
+                "                last = self._rebuilt(run, last)\n",
+                "            pass\n",
+            ),
+        ),
+        likely=("a file of the set", "limit=''"),
+    ),
+    one(
+        "run-state-not-rebuilt",
+        "the state of a run that was lost or emptied was left so: the run counted as missing, and was run again",
+        "faults review F3, V4",
+        FOLDER,
+        "        if self.run_state(run) != last:\n",
+        "        if self.run_state(run) != last and (not found or self.run_state(run) is not None):\n",
+        likely=("a file of the set", "limit=''"),
+    ),
+    one(
+        "result-without-its-state",
+        "the states of a run with a published result were lost: it was run again",
+        "faults review V4",
+        FOLDER,
+        "            if not last.done:  # the states were lost, the result is not\n"
+        "                last = self._rebuilt(run, last)\n",
+        "            pass\n",
+        likely=("a file of the set", "limit=''"),
+    ),
+    one(
+        "lost-result-stays-lost",
+        "a result that was lost, of a run that was done, was not published again",
+        "9c92af3",
+        FOLDER,
+        "        elif last.done:\n            last = self._published_again(last)\n",
+        "",
+        likely=("set is lost", "limit=''"),
+    ),
+    Defect(
+        "set-described-anew",
+        "a job whose set.json was lost made a new one, with another root seed",
+        "faults review F7, V5",
+        (
+            Edit(
+                FOLDER,
+                '        if record is None and before is None:\n            if records.numbered(layout.runs, "", files=files)'
+                ' or said:\n                raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back,'
+                ' or start a new set")\n',
+                "        if record is None:\n",
+            ),
+            Edit(
+                FOLDER,
+                "        if before is not None and (before.nexp, before.root_seed) != (record.nexp, record.root_seed):\n",
+                "        if before is not None and before.nexp != record.nexp:\n",
+            ),
+            Edit(
+                SUBMIT,
+                "        if state is None or state.is_folder or not state.size:\n"
+                "            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration\n",
+                "",
+            ),
+        ),
+        likely=("set is lost", "(job|loop) is|reservation"),
+    ),
+    Defect(
+        "empty-declaration",
+        "a set whose set.json was emptied could not be resumed: there was no second copy of what declares a set",
+        "faults review F8",
+        (
+            Edit(
+                SUBMIT,
+                "        if state is None or state.is_folder or not state.size:\n"
+                "            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration\n",
+                "",
+            ),
+            Edit(
+                FOLDER,
+                "        elif before is not None and not isinstance(record, SetRecord):\n            record = before\n"
+                "            records.write(record, layout.set_file, files=files)\n",
+                "",
+            ),
+        ),
+        likely=("set is emptied", "(job|loop) is|reservation"),
+    ),
+    one(
+        "damaged-attempt-without-seed",
+        "an attempt whose state was damaged was closed without its seed and its nodes",
+        "9c92af3",
+        FOLDER,
+        "            state = self._as_left(run, attempt)\n",
+        '            state = RunRecord(run=run, attempt=attempt, state="running")\n',
+        likely=("a file of the set", "limit=''"),
+    ),
+    one(
+        "attempt-without-a-state",
+        "an attempt whose state was lost was passed over, and stayed without one",
+        "9c92af3",
+        FOLDER,
+        "                self.files.remove_folder(path.parent)\n                return None\n",
+        "                self.files.remove_folder(path.parent)\n            return None\n",
+        likely=("set is lost", "limit=''"),
+    ),
+    one(
+        "another-ones-result",
+        "an attempt that missed its target took the result of another attempt for its own",
+        "9c92af3",
+        FOLDER,
+        "        elif any(stops.values()) and self._is_result_of(state):\n",
+        "        elif any(stops.values()) and self.files.exists(self.layout.result(run)):\n",
+        likely=("loop is killed|batch host|requeue",),
+    ),
+    one(
+        "away-is-missing",
+        "storage that did not answer was taken for a result that is missing",
+        "e234db4",
+        FOLDER,
+        "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
+        "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
+        likely=("storage is away", "limit=''"),
+    ),
+    one(
+        "temporary-files-stay",
+        "temporary files of killed writers stayed anywhere but in the folders of runs",
+        "893a756; third faults review N10",
+        FOLDER,
+        "        folders = [layout.root, layout.jobs, layout.preflight, *self._below(layout.nodes)]\n",
+        "        folders = list[Path]()\n",
+        likely=("agent of node . is killed|node . dies|batch host dies",),
+    ),
+    one(
+        "second-close-refused",
+        "a close that had published the result and found no room for the states was refused the second time",
+        "a42e0e4",
+        STORAGE,
+        "            ):  # by this try: where there was one before, the set refuses\n                left = None\n",
+        "            ):\n                pass\n",
+        likely=("storage is (full|over)",),
+    ),
+    one(
+        "result-of-rank-0-only",
+        "good runs were thrown away when another node than the first one logs",
+        "faults review F2, V2",
+        OUTCOME,
+        "    found = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]\n",
+        "    found = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node) and not rank]\n",
+    ),
+    one(
+        "settled-by-rank-0-only",
+        "a finished run of a killed job was repeated when another node than the first one logs",
+        "faults review F2, V2",
+        FOLDER,
+        '        ranks = self._ranks(run, attempt, ".log")\n        return {rank: last_status',
+        '        ranks = self._ranks(run, attempt, ".log")[:1]\n        return {rank: last_status',
+        likely=("loop is killed|batch host dies|requeued",),
+    ),
+    # ---- submissions ----
+    one(
+        "submission-never-settled",
+        "a submission whose controller was killed before the answer stayed `intended`, also in a complete set",
+        "1a382b3; faults review F9, third faults review N6",
+        FOLDER,
+        "                with suppress(OSError):\n"
+        "                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n",
+        "",
+        likely=("a resume is killed", "limit=''"),
+    ),
+    one(
+        "cancel-waits-for-nothing",
+        "cancel waited for a job of a submission that had ended, or that never came to be",
+        "f1f2d95",
+        CANCEL,
+        "    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:\n",
+        "    if not gone and asked and not asked[-1].settled:\n",
+        likely=("set is cancelled", "resume is killed|loses"),
+    ),
+    one(
+        "jobs-by-their-clocks",
+        "which job of a set is the last one went by the clocks of batch hosts: a complete set looked cancelled",
+        "5e2fb16",
+        SETS,
+        "        self.jobs = self._in_order(jobs)\n",
+        "        self.jobs = jobs\n",
+        likely=("clock of node 1", "batch host dies|node 1 dies"),
+    ),
+    # ---- a job ----
+    one(
+        "two-lives-one-standing",
+        "a job that Slurm starts again was replayed with the standing of its first life",
+        "9630c4d",
+        PLACE,
+        "        vars(standing).update(\n            vars(Standing())\n"
+        "        )  # Slurm may have started the job again: its event file has two lives then\n",
+        "",
+        likely=("requeued", "container|agent|training|fails"),
+    ),
+    one(
+        "late-for-ever",
+        "a clock that stepped in the only run with a result kept all later jobs from beginning another run",
+        "42238c3",
+        LATE,
+        '    if not job.run:\n        return ""\n',
+        "",
+        likely=("loop is stopped|clock of node 1", "limit=''|resumed"),
+    ),
+    one(
+        "too-late-begun",
+        "a run was begun that the job's time limit could not hold",
+        "b08e39a",
+        QUEUE,
+        "    return left_s - CLOSE_S >= needs_s\n",
+        "    return True\n",
+        likely=("limit=''",),
+    ),
+    one(
+        "storage-not-waited-for",
+        "storage that was full, read-only or away for a moment ended the job",
+        "b08e39a",
+        STORAGE,
+        "        if problem.errno not in _PASSES or job.is_ending() or waited >= job.settings.storage_wait_s:\n",
+        "        if True:\n",
+        likely=("storage is (full|over|read)",),
+    ),
+    one(
+        "end-told-to-nobody",
+        "a group of nodes that ended did not wake the others, which wait for what it gives back",
+        "8fd1c32",
+        NODES,
+        "            yield min(until) if len(going) == before else 0.0\n",
+        "            yield min(until)\n",
+        likely=("beside=2",),
+    ),
+    one(
+        "pre-empted-is-cancelled",
+        "a pre-empted job said that somebody had cancelled it",
+        "92aa371",
+        ENDING,
+        "    return PREEMPTED if preempted else CANCELLED\n",
+        "    return CANCELLED\n",
+        likely=("pre-empted",),
+    ),
+    one(
+        "spares-that-fail-again",
+        "spares that had failed before were asked again and again: the job did not end",
+        "ea6cf27",
+        HOLD,
+        "            self._set_failed_aside()\n            if (len(self.standing.aside), self.standing.blamed) == before:\n",
+        "            failed = bool(self.standing.failed)\n            self._set_failed_aside()\n            if not failed:\n",
+        likely=("containers do not start|refuses|fails a check",),
+    ),
+    # ---- nodes: who is out, and why ----
+    one(
+        "left-out-without-a-word",
+        "a node that failed its checks while others could take its rank was left out without a record",
+        "1008ac9",
+        HOLD,
+        "            if self.standing.failed:\n                self._set_failed_aside()\n            return True\n",
+        "            return True\n",
+        likely=("fails a check",),
+    ),
+    one(
+        "stopped-loop-blames-all",
+        "a loop that had been stopped for a while took all its nodes for silent",
+        "9c92af3",
+        RUN,
+        "            group.heard = {node: min(now, heard + now - until) for node, heard in group.heard.items()}\n",
+        "            pass\n",
+        likely=("loop is stopped for (3m|33m)",),
+    ),
+    one(
+        "last-words-lost",
+        "a node that srun names was taken for ended before its own last words had come",
+        "9c92af3",
+        HOLD,
+        '                self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))\n',
+        '                self._ended(name, f"its step ended: {text}")\n',
+        likely=("agent of node . is killed|container of node",),
+    ),
+    one(
+        "cancelled-step-blames-all",
+        "when a node could not be reached, srun ended the step on all others, and these were blamed",
+        "347fead",
+        HOLD,
+        "        if self._cancelled:  # srun ends all the others then, and says so\n            return\n",
+        "",
+        likely=("node . dies",),
+    ),
+    one(
+        "silent-in-the-gate",
+        "nodes that waited for one that was lost before the run were blamed with it",
+        "c5384f4",
+        RUN,
+        "    unheard = _unheard(going) if going.waits_for_all else []\n",
+        "    unheard = _unheard(going)\n",
+        likely=("node . dies|agent of node",),
+    ),
+    one(
+        "gate-waits-for-the-dead",
+        "a node that was lost before a run was waited for as long as one that is alive: five minutes",
+        "faults review V8",
+        RUN,
+        "        gone = [node for node in unheard if group.is_gone(node)]\n",
+        "        gone = [node for node in unheard if node in going.kept]\n",
+        likely=("agent of node . is killed",),
+    ),
+    one(
+        "gone-between-two-runs",
+        "a node whose container had ended between two runs was asked in vain",
+        "2284e4c",
+        RUN,
+        "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
+        "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
+        likely=("container of node",),
+    ),
+    one(
+        "ended-by-others",
+        "an attempt whose nodes heard of the job's end before the loop did was a failure of the nodes",
+        "56608b5",
+        RUN,
+        "        yield from _hear_signals(job, going)\n",
+        "",
+        likely=("job is (cancelled|pre-empted|requeued)|reservation",),
+    ),
+    one(
+        "exit-0-before-run-stop",
+        "a node that ended with 0 and without run_stop while others went on was not found",
+        "33333b8",
+        OUTCOME,
+        "        blamed = _first_to_end([node for node in ranks if codes[node] == 0], few, len(ranks), errors, lasted)\n",
+        "        blamed = []\n",
+        likely=("exits early",),
+    ),
+    one(
+        "too-many-words",
+        "a node that says too much filled the disk with its events",
+        "2366839",
+        HOLD,
+        "        if self.said[node] > MAX_WORDS:\n",
+        "        if self.said[node] > 10**9:\n",
+        likely=("sends too much",),
+    ),
+    # ---- a run that hangs ----
+    one(
+        "hung-after-the-first-end",
+        "a run was called hung when the only node that had printed ended first",
+        "1734433",
+        DURING,
+        "    if going.exits:  # the others end within end_grace_s; often only the first one to end has ever printed\n"
+        '        return ""\n',
+        "",
+        likely=("agent of node . is stopped|exits early|is slow",),
+    ),
+    one(
+        "hang-after-run-stop",
+        "a run in which one node hung after run_stop lasted until the run time-out",
+        "faults review V8",
+        RUN,
+        "        is_late, alive = grace and now >= grace, group.step is not None and group.step.alive\n",
+        "        is_late, alive = False, group.step is not None and group.step.alive\n",
+        likely=("hangs|stopped|exits",),
+    ),
+    one(
+        "no-hang-is-found",
+        "a run that hangs lasted until the run time-out",
+        "b08e39a",
+        SILENCE,
+        "        return 0 < self.limit_ms <= self.pulse.quiet_ms\n",
+        "        return False\n",
+        likely=("training hangs",),
+    ),
+    # ---- events ----
+    one(
+        "half-an-event",
+        "half an event of a killed job took the first one of its second life with it",
+        "cf21fb5",
+        EVENTS,
+        '        self._rest = bytearray(b"\\n" if self._file.size() else b"")\n',
+        "        self._rest = bytearray()\n",
+        likely=("requeued", "storage|loop is killed"),
+    ),
+]
