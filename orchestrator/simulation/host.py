@@ -14,6 +14,7 @@ from orchestrator.nodes.names import fold
 from orchestrator.onnode.beat import BEAT_S
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
+from orchestrator.onnode.loop.senders import Senders, Take
 from orchestrator.onnode.policy.lease import Holder
 from orchestrator.onnode.settings import Settings
 from orchestrator.onnode.world import World, stamp
@@ -197,11 +198,12 @@ class SimStep:
         loop: Loop,
         nodes: Sequence[str],
         environment: Mapping[str, str],
-        take: host.Take,
-        complain: host.Take,
+        take: Take,
+        complain: Take,
     ) -> None:
         self.nodes = tuple(nodes)
         self._jobs, self._loop, self._take, self._complain = jobs, loop, take, complain
+        self._senders = Senders(nodes, take)
         in_order = [node for node in jobs.machines if node in nodes]
         """Slurm numbers the tasks by its own table of nodes, whatever the loop thinks."""
         digits = len(str(len(in_order) - 1))
@@ -235,8 +237,10 @@ class SimStep:
 
     def _take_in(self, node: str, line: bytes) -> None:
         """Give the loop a line as srun writes it: with a label, unless the node is alone."""
-        sender = (node, line) if len(self.nodes) == 1 else host.labelled(self._labels[node] + line, self.nodes)
-        self._take(*sender)
+        if len(self.nodes) == 1:
+            self._take(node, line)
+        else:
+            self._senders.hear_labelled(self._labels[node] + line)
 
     def _in_order(self, pipe: str) -> float:
         """Return in how many seconds something that is written into a pipe now arrives."""
@@ -378,8 +382,8 @@ class SimHost(Surroundings, host.BatchHost):
         nodes: Sequence[str],
         commands: Sequence[tuple[list[str], dict[str, str]]],
         environment: Mapping[str, str],
-        take: host.Take,
-        complain: host.Take,
+        take: Take,
+        complain: Take,
     ) -> SimStep:
         self.process.step()
         return SimStep(self._jobs, self._loop, nodes, environment, take, complain)

@@ -109,23 +109,3 @@ def test_a_step_gives_its_nodes_a_beat_whatever_a_flow_waits_for(
     world.run(waits())
     step.kill()
     assert {*heard} == {b'{"do":"beat"}'}
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        (b"0: left\tn1\t", ("n1", b"left\tn1\t")),
-        (b" 1: a: b", ("n2", b"a: b")),
-        (b"01: a", ("n2", b"a")),
-        (b"1: 0: forged", ("n2", b"0: forged")),
-        (b"1: ", ("n2", b"")),
-        (b"2: of no task", ("", b"2: of no task")),
-        (b"-1: a", ("", b"-1: a")),
-        (b"left\tn1\t", ("", b"left\tn1\t")),
-        (b": a", ("", b": a")),
-        ("\u0661: a".encode(), ("", "\u0661: a".encode())),
-        (b"", ("", b"")),
-    ],
-)
-def test_the_label_of_srun_names_the_sender(line: bytes, found: tuple[str, bytes]) -> None:
-    assert host.labelled(line, ["n1", "n2"]) == found

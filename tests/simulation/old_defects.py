@@ -582,8 +582,8 @@ DEFECTS = [
         "a node that says too much filled the disk with its events",
         "2366839",
         HOLD,
-        "        if self.said[node] > MAX_WORDS:\n",
-        "        if self.said[node] > 10**9:\n",
+        "        if self.said[node] <= limit:\n",
+        "        if self.said[node] <= 10**9:\n",
         likely=("sends too much",),
     ),
     # ---- a run that hangs ----

@@ -27,13 +27,15 @@ from pathlib import Path
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import GRACE_S
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.loop.hold import MAX_WORDS
+from orchestrator.onnode.loop.hold import MAX_SAID, WORD_BYTES
 from orchestrator.simulation import faults, invariants
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault
 from orchestrator.simulation.play import Rendered, Simulation, User
 
 RUN_S = 600.0
+STORAGE_WAIT_S = 1800
+"""Some faults last longer: a job gives up its storage, and a node its loop."""
 LIMIT_S = 40 * 86400.0
 """No set may take longer in virtual time once its faults are over."""
 SYSTEM = """kind: system
@@ -89,7 +91,7 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         spares=shape.spares,
         side_by_side=shape.beside,
         time_limit=shape.limit or None,
-        limits={"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": 30},
+        limits={"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": STORAGE_WAIT_S // 60},
     )
     return Rendered(load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]), shape.runs)
 
@@ -235,11 +237,14 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _two_jobs(world)
     yield from _vain_cancels(world)
     yield from _needless_ends(world)
-    if not any(re.search("cancel|reservation|requeue|time limit", text) for text in happened):
+    # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
+    both = ("pre-empted", "not answer|loses|empty answers")
+    unknown = all(any(re.search(words, text) for text in happened) for words in both)
+    if not unknown and not any(re.search("cancel|reservation|requeue|time limit", text) for text in happened):
         for path in root.glob("jobs/*.json"):
             if (invariants.read_json(path) or {}).get("state") == "cancelled":
                 yield f"{path.name} says cancelled, and nobody cancelled it: {happened}"
-    if any("too much" in text for text in happened) and invariants.words_of_nodes(root) > MAX_WORDS + 500:
+    if any("too much" in text for text in happened) and invariants.words_of_nodes(root) > 2 * MAX_SAID // WORD_BYTES:
         yield f"a node has said {invariants.words_of_nodes(root)} words"
     if len(happened) == 1 and (guilty := GUILTY.match(happened[0])) and shape.spares:
         lost = len(list(root.glob("runs/*/attempt_*"))) > shape.runs
@@ -247,6 +252,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
             yield f"an attempt was lost by {happened[0]}, and nobody is blamed"
     jobs = [job for job in world.cluster.jobs.values() if not job.other]
     harmless = not happened or (len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares)
+    harmless = harmless and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
     if harmless and world.resumed and shape.limit:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in jobs]}"
     if not happened and len(list(root.glob("runs/*/attempt_*"))) != shape.runs:

@@ -138,6 +138,16 @@ def test_spares_that_took_over_are_heard_under_their_own_names(sets: Sets) -> No
     assert world.set.excluded() == [("n1", 1)] and world.set.events("forged") == []
 
 
+def test_tasks_that_slurm_orders_otherwise_than_the_names_are_known_all_the_same(sets: Sets) -> None:
+    """As at a site whose slurm.conf names its nodes in no order."""
+    world = sets.make(only((1, 1, 0)), nodes=3, spares=1, nexp=2)
+    machines = dict(world.machines)
+    world.machines.clear()
+    world.machines.update((name, machines[name]) for name in ("n3", "n1", "n4", "n2"))
+    assert world.play() == 0
+    assert world.set.excluded() == [("n1", 1)] and world.set.events("forged") == []
+
+
 def test_without_a_spare_a_node_that_never_stops_sending_pauses_the_set(sets: Sets) -> None:
     world = sets.make(nexp=2)
     world.fault("node 2 sends too much for 1 day in run 1")

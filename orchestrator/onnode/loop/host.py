@@ -22,9 +22,8 @@ from ..settings import Settings
 from ..sharing import umask_for
 from ..waiting import Lines, Waiting
 from ..world import World, log
+from .senders import Senders, Take, labelled
 
-Take = Callable[[str, bytes], object]
-"""Takes the node that a line comes from, "" if that is not known, and the line."""
 T = TypeVar("T")
 
 
@@ -75,21 +74,8 @@ class JobStep(Protocol):
         """End by force all that still runs."""
 
 
-def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
-    """Return the node that a line of `srun --label` comes from, and the line without its label; "" and the whole line without one.
-
-    srun writes `TASK: ` in front of each line (and starts a new line where a node did not end its own), blanks before the number
-    where others have more digits. No process of a node can change that. `nodes` are in the order of the tasks.
-    """
-    label, colon, rest = line.partition(b": ")
-    task = label.lstrip(b" ")
-    if colon and task.isdigit() and len(task) < 8 and int(task) < len(nodes):
-        return nodes[int(task)], rest
-    return "", line
-
-
 class NodeStep:
-    """A JobStep of real processes: one process for each of `nodes`, or one srun, whose tasks have the order of `nodes`.
+    """A JobStep of real processes: one process for each of `nodes`, or one srun (see Senders).
 
     `take` gets each line that a node writes, `complain` each that a node, or the step itself (""), writes to standard error.
     """
@@ -104,12 +90,13 @@ class NodeStep:
         complain: Take,
     ) -> None:
         self.nodes = tuple(nodes)
+        self._senders = Senders(nodes, take)
         self._reactor, self._timer = reactor, f"beat {id(self)}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self._outputs: list[Lines] = []
         for command, more in commands:
             # Standard error of a process alone is srun's, too.
-            takes = (self._from_label(take), self._from_label(complain))
+            takes: tuple[Callable[[bytes], object], ...] = (self._senders.hear_labelled, self._from_label(complain))
             if len(commands) == len(nodes):
                 takes = (partial(take, nodes[len(self.processes)]), partial(complain, ""))
             try:
@@ -131,7 +118,11 @@ class NodeStep:
         reactor.after(self._timer, BEAT_S, self._beat)
 
     def _from_label(self, take: Take) -> Callable[[bytes], object]:
-        return lambda line: take(*labelled(line, self.nodes))
+        def hear(line: bytes) -> None:
+            place, text = labelled(line, self.nodes)
+            take(self._senders.name(place), text)
+
+        return hear
 
     def _beat(self) -> None:
         """Let the nodes hear that there is a loop; whatever a flow waits for, its reactor does this in time."""

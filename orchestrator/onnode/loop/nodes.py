@@ -139,7 +139,7 @@ class SlurmNodes(Nodes):
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
         """Return the one command that starts `argv` on each of `nodes`; one that fails, or is lost, does not end the others.
 
-        With several nodes srun says which one each line comes from (loop/host.py, `labelled`). A token that a node repeats would
+        With several nodes srun says which one each line comes from (loop/senders.py). A token that a node repeats would
         not do: environment and input of a step are the same for all nodes, so none could be a node's secret.
         """
         size = [

@@ -190,14 +190,15 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
         if not problem and node not in going.exits:  # it may have finished before it was lost
             stops[node] = last_status(job.layout.node_log(going.run, going.number, rank), files=job.world.files)
     errors, cause = _errors(job, going) if not problem and not any(stops.values()) else ({}, "")
-    deaf = [text for node in going.ranks if (text := group.standing.reports[node].loop_gone)]
-    cause = f"the nodes let go: {deaf[0]}" if deaf else cause
+    deaf = {node: text for node in going.ranks if (text := group.standing.reports[node].loop_gone)}
+    cause = f"the nodes let go: {next(iter(deaf.values()))}" if deaf else cause
+    refused = _not_ready(going) if problem else {}
     return AttemptFacts(
         run=going.run,
         ranks=going.ranks,
         exits=going.exits,
         stops=stops,
-        gate=_not_ready(going) if problem else {},
+        gate={node: text for node, text in refused.items() if node not in deaf},  # the loop was away
         gate_problem=problem,
         timed_out=timed_out,
         ending=job.ending_reason if job.ending else "",

@@ -53,6 +53,7 @@ def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
     """Do `action`, as often as it takes until the set's storage can be written. Raises what it raised when that takes too long."""
     world, told = job.world, ""
     started = world.now()
+    deadline = started + job.settings.storage_wait_s
     while True:
         try:
             world.files.try_out(job.layout.root / f".probe.{world.host}.{world.pid}")
@@ -69,11 +70,10 @@ def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
                 job.reason = ""
                 job.write()
             return
-        waited = world.now() - started
-        if problem.errno not in _PASSES or job.is_ending() or waited >= job.settings.storage_wait_s:
+        if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:
             raise problem
         if not told:
             told = f"waiting for storage: {problem.filename or job.layout.root}: {problem.strerror}"
             job.warn(told)
             job.write(reason=told)  # as far as there is room for it
-        yield world.now() + min(LOOK_S, job.settings.storage_wait_s - waited)
+        yield min(world.now() + LOOK_S, deadline)

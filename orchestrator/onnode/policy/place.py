@@ -77,7 +77,9 @@ def apply(standing: Standing, event: Event) -> None:
         elif event.word == "gone":
             standing.failed.setdefault(event.node, ("container", event.detail))
         elif event.word == "left" and not standing.releasing and event.node not in standing.aside:
-            standing.failed.setdefault(event.node, ("container", event.detail or "it let go before it was ready"))
+            # A node that missed the loop did as it should: whatever kept the loop away ends the set, or passes.
+            kind = "loop" if event.detail else "container"
+            standing.failed.setdefault(event.node, (kind, event.detail or "it let go before it was ready"))
 
 
 def _fold(standing: Standing, event: Event) -> None:
