@@ -21,7 +21,7 @@ BEAT = {"do": "beat"}
 _LINE = '{"do":"beat"}'
 
 
-class Silence:
+class LoopWatch:
     """Counts how often a node has checked without having heard from the loop.
 
     It counts checks and not time: a node that was stopped itself, as all nodes of a suspended job are, has not checked meanwhile.
@@ -49,15 +49,15 @@ def listen(
 
     Call `at_end` with "" when the input ends, and with the reason when the loop counts as gone.
     """
-    silence = Silence(storage_wait_s)
+    watch = LoopWatch(storage_wait_s)
 
     def take(line: str) -> None:
-        silence.hear()
+        watch.hear()
         if line != _LINE:
             hear(line)
 
     def check() -> None:
-        if reason := silence.check():
+        if reason := watch.check():
             at_end(reason)
         else:
             waiting.after("loop", LOOK_S, check)

@@ -320,7 +320,7 @@ class SimStep:
         if self._input and self.running:
             for agent in self.agents.values():
                 if agent.process.alive and not agent.process.stopped and agent.machine.up:
-                    agent.silence.hear()
+                    agent.watch.hear()
             self._loop.process.after(BEAT_S, self._beat)
 
     def end_input(self) -> None:

@@ -16,7 +16,7 @@ from orchestrator.onnode.agent.checks import NAMES
 from orchestrator.onnode.agent.launch import Order
 from orchestrator.onnode.agent.listening import RunOutput
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER, TRANSPORT_S
-from orchestrator.onnode.beat import LOOK_S, Silence
+from orchestrator.onnode.beat import LOOK_S, LoopWatch
 from orchestrator.onnode.events import UNIT
 from orchestrator.onnode.layout import Layout
 from orchestrator.onnode.records import NodeRunRecord, write
@@ -133,7 +133,7 @@ class Agent:
         self._facts: dict[str, str] = {}
         machine.agents.append(self)
         process.deaths.append(self._died)
-        self.silence, self._loop_gone = Silence(settings.storage_wait_s), ""
+        self.watch, self._loop_gone = LoopWatch(settings.storage_wait_s), ""
         process.after(LOOK_S, self._look_for_loop)
         self._next(pace.launch, self._begin)
 
@@ -275,7 +275,7 @@ class Agent:
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """Take a line of the loop."""
-        self.silence.hear()
+        self.watch.hear()
         word = message.get("do")
         if word == "ping":
             self.write_line(self.pong(message))
@@ -386,7 +386,7 @@ class Agent:
     def _look_for_loop(self) -> None:
         if self.leaving:
             return
-        if reason := self.silence.check():
+        if reason := self.watch.check():
             self._loop_gone = reason
             self.leave()
         else:

@@ -15,7 +15,7 @@ from processes import processes_of, see_them_go
 from until import until
 
 from orchestrator.onnode.agent.leftovers import remove_folder
-from orchestrator.onnode.beat import LOOK_S, Silence
+from orchestrator.onnode.beat import LOOK_S, LoopWatch
 
 # The training, a worker of it, and one that has left its session and its parent.
 TRAINING = "sleep 1000 & setsid sh -c 'sleep 1000 & exit' & echo up; wait; sleep 1000"
@@ -95,11 +95,11 @@ def test_beats_keep_a_node_and_mean_nothing_else(one: Bench) -> None:
 
 def test_a_node_that_was_stopped_has_not_missed_the_loop() -> None:
     """It counts its own checks: none is made while it is stopped, whatever the clock says then."""
-    silence, limit = Silence(storage_wait_s=3600), int(3600 / LOOK_S)
-    assert [silence.check() for _ in range(limit - 1)] == [""] * (limit - 1)
-    silence.hear()
-    assert [silence.check() for _ in range(limit - 1)] == [""] * (limit - 1)
-    assert silence.check() == "no word from the loop for 3600 s"
+    watch, limit = LoopWatch(storage_wait_s=3600), int(3600 / LOOK_S)
+    assert [watch.check() for _ in range(limit - 1)] == [""] * (limit - 1)
+    watch.hear()
+    assert [watch.check() for _ in range(limit - 1)] == [""] * (limit - 1)
+    assert watch.check() == "no word from the loop for 3600 s"
 
 
 def test_use_without_it_lets_go(one: Bench) -> None:

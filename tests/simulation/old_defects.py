@@ -464,7 +464,7 @@ DEFECTS = [
         "storage that was full, read-only or away for a moment ended the job",
         "b08e39a",
         STORAGE,
-        "        if problem.errno not in _PASSES or job.is_ending() or waited >= job.settings.storage_wait_s:\n",
+        "        if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:\n",
         "        if True:\n",
         likely=("storage is (full|over|read)",),
     ),
