@@ -171,10 +171,14 @@ class Loop:
         self._status = status
         self.process.kill()
 
-    def _died(self) -> None:
+    def drop(self) -> None:
+        """Forget the flow of a dead process."""
         flow, self._flow = self._flow, None
         if flow is not None:
             _unwind(flow)
+
+    def _died(self) -> None:
+        self.drop()
         for step in self.steps:
             step.orphan()
         self._ended(self._status)

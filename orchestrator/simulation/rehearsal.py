@@ -223,6 +223,8 @@ def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) 
         world.settle()
     except Stuck as error:
         stuck = "; ".join(f"job {job.id} is {job.shown.lower()}: {job.reason}" for job in world.live()) or str(error)
+    finally:
+        world.close()
     for failure in world.jobs.failures:
         raise failure
     if world.run_set is None:

@@ -15,7 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -152,7 +152,7 @@ class Case:
     def played(self, folder: Path, failures: Failures, seed: int, chances: list[random.Random]) -> Trial:
         """Play a set from `seed`."""
         world = _FailingWorld(replace(self.plan, seed=seed), folder, self.rendered, failures, chances)
-        with suppress(Stuck):
+        with suppress(Stuck), closing(world):
             world.play(LONGEST_S)
         for failure in world.jobs.failures:
             raise failure
@@ -163,7 +163,7 @@ class Case:
         overheads, limits, began = [], [math.inf], time.perf_counter()
         for seed in range(1, SAMPLES + 1):
             world = RehearsedWorld(replace(self.plan, seed=seed), folder, self.rendered)
-            with suppress(Stuck):
+            with suppress(Stuck), closing(world):
                 world.play(LONGEST_S)
             lengths = world.lengths
             overheads.append(world.ended_s - scheduled_s(lengths, self._at_once))

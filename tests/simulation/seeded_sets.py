@@ -172,6 +172,7 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
         trial.found.append(traceback.format_exc(limit=-6))
     finally:
         gc.enable()
+        world.close()
     trial.turns, trial.virtual_s = world.engine.turns, world.engine.now
     trial.happened = [str(fault) for _, fault in world.happened]
     return trial

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -225,12 +226,17 @@ class Sets:
 
     def forget(self) -> None:
         """Neither resume nor check the last world."""
+        if self._world is not None:
+            self._world.close()
         self._world = None
 
     def close(self) -> None:
         world, self._world = self._world, None
-        if world is not None and world.run_set is not None:
-            world.finish()
+        if world is None:
+            return
+        with closing(world):
+            if world.run_set is not None:
+                world.finish()
 
 
 @cache

@@ -376,7 +376,9 @@ def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: st
     agents, batch = processes(lib, "hold"), loops(place.bundle, job, place.env["SLURM_CONF"])
     channels = channels_of(agents)
     assert (len(channels), len(batch)) == (len(place.lab.nodes), 1)
-    # First those that would tidy up when the others are gone.
+    # First those that would tidy up when the others are gone; no loop sees that some are, and tells the others to let go.
+    for pid in batch:
+        os.kill(pid, signal.SIGSTOP)
     for pids in (agents, batch, processes("srun", lib)):
         kill(pids)
     place.lab.run("scancel", "--signal=KILL", job, check=False)
