@@ -431,6 +431,8 @@ class Jobs:
     training: Callable[[TrainingRun], Part]
     pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
+    """The last one of each job."""
+    every_loop: list[Loop] = field(default_factory=list)
     notifications: list[bytes] = field(default_factory=list)
     log: list[tuple[float, str, str]] = field(default_factory=list)
     """What the loops logged: virtual time, job, text. A start of a job is `starts on` with its nodes."""
@@ -454,6 +456,7 @@ class Jobs:
         if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
+        self.every_loop.append(loop)
         world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
         bundle = Path(job.script).parent
         loop.start(work(world, bundle, "slurm"))

@@ -265,7 +265,7 @@ class Simulation:
 
     def close(self) -> None:
         """End what still runs, without a trace: else the interpreter would unwind it at a moment of its own."""
-        for loop in self.jobs.loops.values():
+        for loop in self.jobs.every_loop:
             loop.process.kill()
             loop.drop()
 
