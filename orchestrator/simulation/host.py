@@ -157,8 +157,8 @@ class Loop:
             self._flow = None
             self._over(int(end.value))
             return
-        except Killed:
-            self._flow = None
+        except Killed:  # perhaps before the flow was reached
+            self.drop()
             raise
         except Exception as error:  # a defect of the loop: whoever plays the set wants to see it
             self._flow, self.failure = None, error
