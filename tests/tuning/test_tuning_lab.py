@@ -388,7 +388,7 @@ def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: st
         place.revert()
         assert knobs.now() == knobs.before
     wait_for(knobs.put_back)
-    # What only the killed processes could have removed.
     wait_for(lambda: not processes(set_dir))
+    # Left by the killed processes; the next agent on this machine, which may be another test's, removes them as well.
     for channel in channels:
-        shutil.rmtree(channel)
+        shutil.rmtree(channel, ignore_errors=True)
