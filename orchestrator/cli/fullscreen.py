@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from orchestrator.cli.signals import exit_on
 from orchestrator.words import bare
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -62,19 +63,17 @@ def full_screen() -> Iterator[FullScreen]:
     """Take the terminal's whole screen, and give it back as it was whatever ends the block, SIGTERM and SIGHUP too."""
     keys = sys.stdin.isatty()
     before = _single_keys() if keys else None
-    handlers = {one: signal.signal(one, _ended) for one in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        bare(sys.stdout).write(ENTER)
-        yield FullScreen(keys)
-    finally:
-        bare(sys.stdout).write(LEAVE)
-        sys.stdout.flush()
-        if before is not None:
-            import termios
+    with exit_on(signal.SIGTERM, signal.SIGHUP):
+        try:
+            bare(sys.stdout).write(ENTER)
+            yield FullScreen(keys)
+        finally:
+            bare(sys.stdout).write(LEAVE)
+            sys.stdout.flush()
+            if before is not None:
+                import termios
 
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+                termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _single_keys() -> list[Any]:
@@ -87,7 +86,3 @@ def _single_keys() -> list[Any]:
     now[6][termios.VSUSP] = b"\0"
     termios.tcsetattr(sys.stdin, termios.TCSADRAIN, now)
     return before
-
-
-def _ended(number: int, _: object) -> None:
-    raise SystemExit(128 + number)

@@ -251,23 +251,17 @@ def _one(args: Namespace, plan: RehearsalPlan, output: Path | None) -> int:
 
 @contextmanager
 def _temporary() -> Iterator[Path]:
-    """Give a temporary folder, in memory if this machine has such a place; SIGTERM removes it, too."""
+    """Make a temporary folder, in memory if possible, that SIGTERM removes as well."""
     import os
     import signal
     from tempfile import TemporaryDirectory
 
+    from orchestrator.cli.signals import exit_on
+
     memory = "/dev/shm"
     usable = "TMPDIR" not in os.environ and os.access(memory, os.W_OK | os.X_OK)
-    before = signal.signal(signal.SIGTERM, _ended)
-    try:
-        with TemporaryDirectory(prefix="rehearsal-", dir=memory if usable else None) as folder:
-            yield Path(folder)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _ended(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
+    with exit_on(signal.SIGTERM), TemporaryDirectory(prefix="rehearsal-", dir=memory if usable else None) as folder:
+        yield Path(folder)
 
 
 def _keep(root: Path, output: Path) -> None:

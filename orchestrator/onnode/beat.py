@@ -22,7 +22,7 @@ _LINE = '{"do":"beat"}'
 
 
 class LoopWatch:
-    """Counts how often a node has checked without having heard from the loop.
+    """Counts the checks of a node since the last line from the loop.
 
     It counts checks and not time: a node that was stopped itself, as all nodes of a suspended job are, has not checked meanwhile.
     """
@@ -31,8 +31,8 @@ class LoopWatch:
         self._limit_s = max(SILENCE_S, float(storage_wait_s))
         self._checks = 0
 
-    def hear(self) -> None:
-        """Something has come from the loop."""
+    def reset(self) -> None:
+        """Count from here: a line has come from the loop."""
         self._checks = 0
 
     def check(self) -> str:
@@ -43,18 +43,18 @@ class LoopWatch:
 
 
 def listen(
-    waiting: Waiting, storage_wait_s: int, hear: Callable[[str], object], at_end: Callable[[str], object]
+    waiting: Waiting, storage_wait_s: int, receive: Callable[[str], object], at_end: Callable[[str], object]
 ) -> None:
-    """Call `hear` with each line of the loop on standard input.
+    """Call `receive` with each line of the loop on standard input.
 
     Call `at_end` with "" when the input ends, and with the reason when the loop counts as gone.
     """
     watch = LoopWatch(storage_wait_s)
 
     def take(line: str) -> None:
-        watch.hear()
+        watch.reset()
         if line != _LINE:
-            hear(line)
+            receive(line)
 
     def check() -> None:
         if reason := watch.check():

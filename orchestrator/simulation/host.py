@@ -209,9 +209,8 @@ class SimStep:
         self._jobs, self._loop, self._take, self._complain = jobs, loop, take, complain
         self._senders = Senders(nodes, take)
         in_order = [node for node in jobs.machines if node in nodes]
-        """Slurm numbers the tasks by its own table of nodes, whatever the loop thinks."""
-        digits = len(str(len(in_order) - 1))
-        self._labels = {node: b"%*d: " % (digits, task) for task, node in enumerate(in_order)}
+        self._tasks = {node: task for task, node in enumerate(in_order)}
+        """Node -> task. Slurm numbers the tasks by its own table of nodes, whatever the loop expects."""
         self.engine = loop.engine
         self.running = self.alive = True
         self._input = True
@@ -244,7 +243,7 @@ class SimStep:
         if len(self.nodes) == 1:
             self._take(node, line)
         else:
-            self._senders.hear_labelled(self._labels[node] + line)
+            self._senders.receive_labelled(b"%*d: %s" % (len(str(len(self._tasks) - 1)), self._tasks[node], line))
 
     def _in_order(self, pipe: str) -> float:
         """Return in how many seconds something that is written into a pipe now arrives."""
@@ -274,7 +273,7 @@ class SimStep:
         machine = self._jobs.machines[agent.name]
         delay = 0.3 if machine.up else self.engine.between(*self._jobs.pace.notices_death)
         if how:
-            rank = int(self._labels[agent.name].partition(b":")[0])
+            rank = self._tasks[agent.name]
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
@@ -320,11 +319,11 @@ class SimStep:
                 self._take_in(agent.name, agent.pong(message))
 
     def _beat(self) -> None:
-        """Let the agents hear that there is a loop: not as events of their own, for these lines mean nothing else."""
+        """Send the beat to the agents: without an event for each, because it has no other effect."""
         if self._input and self.running:
             for agent in self.agents.values():
                 if agent.process.alive and not agent.process.stopped and agent.machine.up:
-                    agent.watch.hear()
+                    agent.watch.reset()
             self._loop.process.after(BEAT_S, self._beat)
 
     def end_input(self) -> None:

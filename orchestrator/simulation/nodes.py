@@ -275,7 +275,7 @@ class Agent:
 
     def hear(self, message: Mapping[str, Any]) -> None:
         """Take a line of the loop."""
-        self.watch.hear()
+        self.watch.reset()
         word = message.get("do")
         if word == "ping":
             self.write_line(self.pong(message))

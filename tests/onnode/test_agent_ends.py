@@ -97,7 +97,7 @@ def test_a_node_that_was_stopped_has_not_missed_the_loop() -> None:
     """It counts its own checks: none is made while it is stopped, whatever the clock says then."""
     watch, limit = LoopWatch(storage_wait_s=3600), int(3600 / LOOK_S)
     assert [watch.check() for _ in range(limit - 1)] == [""] * (limit - 1)
-    watch.hear()
+    watch.reset()
     assert [watch.check() for _ in range(limit - 1)] == [""] * (limit - 1)
     assert watch.check() == "no word from the loop for 3600 s"
 

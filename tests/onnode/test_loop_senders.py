@@ -35,7 +35,7 @@ def heard(*lines: str, nodes: str = "n1 n2 n3") -> list[tuple[str, str]]:
     )
     for text in lines:
         label, *words = text.split(" ")
-        senders.hear_labelled(f"{label} {chr(9).join([*words, ''])}".encode())
+        senders.receive_labelled(f"{label} {chr(9).join([*words, ''])}".encode())
     return found
 
 

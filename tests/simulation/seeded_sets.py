@@ -303,12 +303,12 @@ def _two_jobs(world: Simulation) -> Iterator[str]:
             yield f"job {second.id} was submitted while job {first.id} was alive"
 
 
-def shrink(trial: Trial) -> Trial:
+def shrink(trial: Trial, place: Path | None = None) -> Trial:
     """Return the failing trial with the fewest faults, leaving out one after the other."""
     best, keep = trial, list(range(len(trial.planned)))
     for k in list(keep):
         fewer = tuple(one for one in keep if one != k)
-        again = play(trial.seed, fewer)
+        again = play(trial.seed, fewer, place)
         if again.found:
             best, keep = again, list(fewer)
     return best

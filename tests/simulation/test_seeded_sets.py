@@ -61,4 +61,4 @@ def test_a_broken_invariant_is_found_and_shrunk(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Folder, "link", lambda *_: None)
     trial = seeded_sets.play(3, place=tmp_path)
     assert any("result" in text for text in trial.found)
-    assert seeded_sets.shrink(trial).faults == []
+    assert seeded_sets.shrink(trial, tmp_path).faults == []

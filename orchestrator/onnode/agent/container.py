@@ -295,4 +295,7 @@ class NodeContainer(Place):
             remove(self._node, self._name, self._waiting)
         status = self._client.process.poll()
         was_killed = status is None or status < 0
-        self._remover.leave() if was_killed and not self._up else self._remover.end()
+        if was_killed and not self._up:
+            self._remover.leave()
+        else:
+            self._remover.end()

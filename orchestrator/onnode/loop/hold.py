@@ -61,7 +61,7 @@ class Group:
         """The run that is going on, which hears what its nodes say."""
         self.said: dict[str, int] = {}
         """node -> how many bytes, since the last attempt began."""
-        self._wordy: set[str] = set()
+        self._distrusted: set[str] = set()
         """Nodes that have broken the protocol in this job."""
         self.broken: dict[str, str] = {}
         """Node of the present hold -> how it breaks the protocol."""
@@ -141,7 +141,7 @@ class Group:
     def _is_too_much(self, node: str, size: int) -> bool:
         """Count what a node has sent; True, and it is given up, if that is too much."""
         self.said[node] = self.said.get(node, 0) + size + WORD_BYTES
-        limit = SAID_AGAIN if node in self._wordy else MAX_SAID
+        limit = SAID_AGAIN if node in self._distrusted else MAX_SAID
         if self.said[node] <= limit:
             return False
         self._give_up(node, f"it sends too much: more than {limit >> 10} KB since the last run began")
@@ -154,7 +154,7 @@ class Group:
 
     def _give_up(self, node: str, reason: str) -> None:
         """Take no more from a node of this hold that breaks the protocol."""
-        self._wordy.add(node)
+        self._distrusted.add(node)
         self.broken[node] = reason
         self._ended(node, reason, "protocol")
 

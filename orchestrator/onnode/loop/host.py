@@ -96,7 +96,7 @@ class NodeStep:
         self._outputs: list[Lines] = []
         for command, more in commands:
             # Standard error of a process alone is srun's, too.
-            takes: tuple[Callable[[bytes], object], ...] = (self._senders.hear_labelled, self._from_label(complain))
+            takes: tuple[Callable[[bytes], object], ...] = (self._senders.receive_labelled, self._from_label(complain))
             if len(commands) == len(nodes):
                 takes = (partial(take, nodes[len(self.processes)]), partial(complain, ""))
             try:
@@ -118,14 +118,14 @@ class NodeStep:
         reactor.after(self._timer, BEAT_S, self._beat)
 
     def _from_label(self, take: Take) -> Callable[[bytes], object]:
-        def hear(line: bytes) -> None:
+        def receive(line: bytes) -> None:
             place, text = labelled(line, self.nodes)
-            take(self._senders.name(place), text)
+            take(self._senders.node_at(place), text)
 
-        return hear
+        return receive
 
     def _beat(self) -> None:
-        """Let the nodes hear that there is a loop; whatever a flow waits for, its reactor does this in time."""
+        """Send the beat; whatever a flow waits for, its reactor does this in time."""
         self.send(BEAT)
         self._reactor.after(self._timer, BEAT_S, self._beat)
 

@@ -129,18 +129,15 @@ class SlurmNodes(Nodes):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
 
     def in_step(self, nodes: Sequence[str]) -> list[str]:
-        """Return `nodes` in the order of the allocation.
-
-        Slurm sorts the names of a step (srun(1), --nodelist) like those of a job.
-        """
+        """Return `nodes` in the order of the allocation, which is that of the tasks at most sites (senders.py has the others)."""
         wanted = frozenset(nodes)
         return [node for node in self.allocated if node in wanted]
 
     def commands(self, nodes: Sequence[str], argv: Sequence[str]) -> list[tuple[list[str], dict[str, str]]]:
         """Return the one command that starts `argv` on each of `nodes`; one that fails, or is lost, does not end the others.
 
-        With several nodes srun says which one each line comes from (loop/senders.py). A token that a node repeats would
-        not do: environment and input of a step are the same for all nodes, so none could be a node's secret.
+        If there are several nodes, srun labels each line with the task that sent it (loop/senders.py). A token that a node
+        repeats would not do: environment and input of a step are the same for all nodes, so no node could have a secret.
         """
         size = [
             f"--nodes={len(nodes)}",

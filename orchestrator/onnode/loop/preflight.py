@@ -20,6 +20,7 @@ from ..waiting import Lines
 from .hold import Group
 from .host import BatchHost
 from .nodes import Flow, LocalNodes, SlurmNodes, node_command
+from .senders import named_node
 from .work import Work
 
 FIT, UNFIT, WRONG_WORDS, NOT_RUN = 0, 1, 2, 3
@@ -184,14 +185,13 @@ class Preflight(Work):
         group.marker_text = self.environment.get("ORCH_MARKER_TEXT", "")
 
     def _hear_lines(self, group: Group) -> Flow:
-        """Take in what the nodes said to somebody else, from standard input."""
+        """Read from standard input what the nodes sent to the controller."""
         # This process may start after the nodes have answered.
         group.step_started_ms = number(self.environment.get("ORCH_ASKED_MS", "")) or self.world.wall_ms()
 
-        def take(
-            line: bytes,
-        ) -> None:  # whoever asked knows where it comes from, and has dropped what is not the node's own
-            group.take(line.split(b"\t", 2)[1].decode("utf-8", "replace") if b"\t" in line else "", line)
+        def take(line: bytes) -> None:
+            # The controller, which asked each node, has dropped every line that names another node.
+            group.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)
         while lines.open and not self.ending:

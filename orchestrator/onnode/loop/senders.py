@@ -1,21 +1,21 @@
-"""Which node of a step a line comes from: `srun --label` gives the task, and this the node that the task is on."""
+"""The sender of each line of a step: `srun --label` gives the task, and a task runs on one node."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 MOST_HELD = 100
-"""Lines of one task that wait until it is known which node it is."""
+"""Lines of a task that are held back until its node is clear. A node sends fewer before its first run."""
 
 Take = Callable[[str, bytes], object]
-"""Takes the node that a line comes from, "" if that is not known, and the line."""
+"""Takes the node that sent a line ("" if unknown) and the line."""
 
 
 def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
-    """Return the node that a line of `srun --label` comes from, and the line without its label; "" and the whole line without one.
+    """Return the node at the place of a line's label, and the line without the label; "" and the whole line if it has none.
 
-    srun writes `TASK: ` in front of each line (and starts a new line where a node did not end its own), blanks before the number
-    where others have more digits. No process of a node can change that. `nodes` are in the order of the tasks.
+    srun writes `TASK: ` in front of each line (and starts a new line if a node did not end its own), with blanks before the
+    number if other tasks have more digits. No process of a node can change that.
     """
     label, colon, rest = line.partition(b": ")
     task = label.lstrip(b" ")
@@ -25,68 +25,70 @@ def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
 
 
 class Senders:
-    """Hands on the lines of a step's tasks, each with the node that it comes from.
+    """Passes the lines of a step on, each with the node that sent it.
 
-    Slurm sorts the names of a job; the tasks of a step may have the order of slurm.conf instead. So the place of a task among
-    the names says its node only as long as the task agrees. Tasks that all name one another's nodes are in another order, and are
-    believed. A task that names the node of a task which agrees with its place speaks for another node: its lines are handed on
-    under its own place, for whoever takes them to judge.
+    `nodes` are sorted by name, as Slurm lists the nodes of a job. The tasks of a step can have the order of slurm.conf instead,
+    so a task's place in `nodes` is only a guess. A task that names the node of its place confirms it. Tasks that name one
+    another's nodes, all of them, have another order, and are believed. A task that names a node whose own task has confirmed its
+    place forges: its lines are passed on as those of its own place, so that the receiver sees the difference.
     """
 
     def __init__(self, nodes: Sequence[str], take: Take) -> None:
         self._nodes, self._take = tuple(nodes), take
-        self._known: dict[str, str] = {}
-        """Place -> node; a place has the name of the node that is expected there."""
+        self._confirmed: dict[str, str] = {}
+        """Place -> node. A place is named after the node that is expected there."""
         self._claims: dict[str, str] = {}
+        """Place -> the node that its task named first, while that is not confirmed."""
         self._held: dict[str, list[bytes]] = {}
 
-    def name(self, place: str) -> str:
-        """Return the node at a place, as far as that is known."""
-        return self._known.get(place, place)
+    def node_at(self, place: str) -> str:
+        """Return the node at a place, or the expected one until that is confirmed."""
+        return self._confirmed.get(place, place)
 
-    def hear_labelled(self, line: bytes) -> None:
-        self.hear(*labelled(line, self._nodes))
+    def receive_labelled(self, line: bytes) -> None:
+        """Pass on a line as srun writes it."""
+        self.receive(*labelled(line, self._nodes))
 
-    def hear(self, place: str, line: bytes) -> None:
-        """Take in a line without its label."""
-        if place in self._known:
-            self._take(self._known[place], line)
+    def receive(self, place: str, line: bytes) -> None:
+        """Pass on a line of the task at `place`, or hold it back until the task's node is clear."""
+        if place in self._confirmed:
+            self._take(self._confirmed[place], line)
             return
-        named = _named(line)
+        named = named_node(line)
         if not place or named not in self._nodes:
             self._take(place, line)
-        elif named == place or named in self._known.values():
-            self._agree({place: place})
+        elif named == place or named in self._confirmed.values():
+            self._confirm({place: place})
             self._take(place, line)
         else:
-            self._wait(place, named, line)
+            self._hold_back(place, named, line)
 
-    def _wait(self, place: str, named: str, line: bytes) -> None:
-        """Keep a line of a task that names another place's node."""
+    def _hold_back(self, place: str, named: str, line: bytes) -> None:
+        """Keep a line of a task that names the node of another place."""
         self._claims.setdefault(place, named)
         held = self._held.setdefault(place, [])
         held.append(line)
         if set(self._claims) == set(self._claims.values()):
-            self._agree(dict(self._claims))
+            self._confirm(dict(self._claims))
         elif len(held) > MOST_HELD:
-            self._agree({place: place})
+            self._confirm({place: place})
 
-    def _agree(self, places: dict[str, str]) -> None:
-        """Know these, and with them the places that named one of their nodes: hear what waited there."""
-        heard: list[str] = []
+    def _confirm(self, places: dict[str, str]) -> None:
+        """Confirm the nodes of these places, and the own place of every task that claims one of these nodes."""
+        released: list[str] = []
         while places:
-            self._known.update(places)
-            heard += places
+            self._confirmed.update(places)
+            released += places
             for place in places:
                 self._claims.pop(place, None)
             taken = set(places.values())
             places = {place: place for place, named in self._claims.items() if named in taken}
-        for place in heard:
+        for place in released:
             for line in self._held.pop(place, []):
-                self._take(self._known[place], line)
+                self._take(self._confirmed[place], line)
 
 
-def _named(line: bytes) -> str:
-    """Return the node that a line is about, "" of a line without one."""
+def named_node(line: bytes) -> str:
+    """Return the node that a message is about; "" for a line that is no message."""
     cells = line.split(b"\t", 2)
     return cells[1].decode("utf-8", "replace") if len(cells) == 3 else ""

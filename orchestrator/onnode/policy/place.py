@@ -50,6 +50,11 @@ class Standing:
         """The nodes with a rank, in rank order."""
         return [node for node in self.ranks if node]
 
+    @property
+    def by_rank(self) -> list[str]:
+        """All allocated nodes, those with a rank first."""
+        return list(dict.fromkeys([*self.workers, *self.allocated]))
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -150,7 +155,7 @@ def lost_reason(state: str) -> str:
 
 def candidates(standing: Standing) -> list[str] | Pause:
     """Return the nodes that may work, those with a rank first; or Pause. Before a set has to stop, blamed nodes are asked again."""
-    nodes = list(dict.fromkeys([*standing.workers, *standing.allocated]))
+    nodes = standing.by_rank
     out = standing.aside.keys() | standing.lost.keys()
     found = [node for node in nodes if node not in out and node not in standing.blamed]
     if len(found) < standing.need:

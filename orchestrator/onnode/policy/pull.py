@@ -10,9 +10,8 @@ def lacking(standing: Standing) -> list[str]:
     lack = {node for node, report in standing.reports.items() if report.lacks}
     if not lack:
         return []
-    nodes = dict.fromkeys([*standing.workers, *standing.allocated])
     out = standing.failed.keys() | standing.silent
-    return [node for node in nodes if node in lack and node not in out]
+    return [node for node in standing.by_rank if node in lack and node not in out]
 
 
 def next_to_pull(standing: Standing, at_once: int) -> list[str]:
