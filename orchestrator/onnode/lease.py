@@ -122,6 +122,7 @@ class Lease:
         world: World = THIS,
     ) -> None:
         self.path, self.me, self._world = path, me, world
+        self._content = (json.dumps(asdict(me)) + "\n").encode()
         self._sees, self._lost, self._beat_s, self._stale_s = sees, lost, beat_s, stale_s
         self._stop: Callable[[], None] | None = None
 
@@ -144,7 +145,7 @@ class Lease:
         world, mine, gone = self._world, self._beside("new"), None
         deadline = world.now() + patience_s
         try:
-            world.files.create(mine, (json.dumps(asdict(self.me)) + "\n").encode())
+            world.files.create(mine, self._content)
             for _ in range(100_000):
                 if linked(mine, self.path, world):
                     if beat:
@@ -171,16 +172,18 @@ class Lease:
     @property
     def mine(self) -> bool:
         """Whether the file is still this lease's. Raises OSError."""
-        found = read(self.path, self._world)
-        return found is not None and found[0] == self.me
+        try:
+            content, _ = self._world.files.read_with_time(self.path, 1 << 16)
+        except FileNotFoundError:
+            return False
+        return content == self._content
 
     def confirm(self) -> None:
         """Raise HeldError unless the lease is still held: directly before a step that must not happen twice. Raises OSError."""
-        found = read(self.path, self._world)
-        if found is None or found[0] != self.me:
-            raise HeldError(
-                self.path, found[0] if found else UNREADABLE, HolderVerdict(ALIVE, "it took over meanwhile")
-            )
+        if not self.mine:
+            found = read(self.path, self._world)
+            holder = found[0] if found else UNREADABLE
+            raise HeldError(self.path, holder, HolderVerdict(ALIVE, "it took over meanwhile"))
 
     def release(self) -> None:
         """Let go. Only the own file is removed."""

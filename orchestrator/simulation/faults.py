@@ -344,10 +344,10 @@ def _damaged(*, empty: bool) -> Happens:
     """Lose or empty one file of the set that the next job can restore."""
 
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
-        if not world.missing():
-            return
         if world.run_set is None or not world.idle():
             world.engine.after(LOOKS_S, lambda: does(world, fault, words))
+            return
+        if not world.missing():
             return
         root = world.run_set.layout.root
         patterns = (

@@ -99,8 +99,9 @@ class SimReactor:
 class Loop:
     """The loop of a job as a process: it resumes its flow when its time has come, or something happened."""
 
-    def __init__(self, process: SimProcess, ended: Callable[[int], object]) -> None:
+    def __init__(self, process: SimProcess, job: SimJob, ended: Callable[[int], object]) -> None:
         """`ended(status)` is called when the process is over, however."""
+        self.job = job
         self.process, self.engine, self._ended = process, process.engine, ended
         self._status = KILLED
         self.reactor: SimReactor | None = None
@@ -208,9 +209,9 @@ class SimStep:
         self.nodes = tuple(nodes)
         self._jobs, self._loop, self._take, self._complain = jobs, loop, take, complain
         self._senders = Senders(nodes, take)
-        in_order = [node for node in jobs.machines if node in nodes]
-        self._tasks = {node: task for task, node in enumerate(in_order)}
-        """Node -> task. Slurm numbers the tasks by its own table of nodes, whatever the loop expects."""
+        in_order = [node for node in jobs.machines if node in self.nodes]
+        self._places = dict(zip(in_order, self.nodes, strict=True))
+        """Node -> the node that the loop expects there. Slurm numbers the tasks by its own table of nodes."""
         self.engine = loop.engine
         self.running = self.alive = True
         self._input = True
@@ -239,11 +240,11 @@ class SimStep:
         return write
 
     def _take_in(self, node: str, line: bytes) -> None:
-        """Give the loop a line as srun writes it: with a label, unless the node is alone."""
+        """Give the loop a line from the place that srun's label says."""
         if len(self.nodes) == 1:
             self._take(node, line)
         else:
-            self._senders.receive_labelled(b"%*d: %s" % (len(str(len(self._tasks) - 1)), self._tasks[node], line))
+            self._senders.receive(self._places[node], line)
 
     def _in_order(self, pipe: str) -> float:
         """Return in how many seconds something that is written into a pipe now arrives."""
@@ -273,7 +274,7 @@ class SimStep:
         machine = self._jobs.machines[agent.name]
         delay = 0.3 if machine.up else self.engine.between(*self._jobs.pace.notices_death)
         if how:
-            rank = self._tasks[agent.name]
+            rank = list(self._places).index(agent.name)
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
@@ -451,7 +452,7 @@ class Jobs:
             if machine.up:
                 self.engine.after(0.2, lambda: self.cluster.ended(job.id, status))
 
-        loop = Loop(process, ended)
+        loop = Loop(process, job, ended)
         if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop

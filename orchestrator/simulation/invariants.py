@@ -124,16 +124,17 @@ def reasons(root: Path) -> Iterator[tuple[str, str]]:
         yield f"run {run} attempt {attempt}", str((read_json(place / "state.json") or {}).get("reason"))
 
 
-def words_of_nodes(root: Path) -> int:
-    """Return how many words a node has said between two attempts, at most."""
+def bytes_of_nodes(root: Path) -> int:
+    """Return the most bytes that a node has sent between two attempts, as the loop counts them."""
     from orchestrator.evidence.events import read_events
+    from orchestrator.onnode.loop.hold import WORD_BYTES
 
     most = 0
     for path in root.glob("events-*.tsv"):
         said = Counter[str]()
         for event in read_events(path):
             if event.source == "node":
-                said[event.node] += 1
+                said[event.node] += len(event.detail) + WORD_BYTES
                 most = max(most, said[event.node])
             elif event.word == "attempt":
                 said.clear()

@@ -162,9 +162,9 @@ class Agent:
     # ---- until it is ready ----
 
     def flood(self) -> None:
-        """Send 6,000 words that the loop has no use for, within a few seconds."""
-        for k in range(6000):
-            self.process.after(k * 0.001, lambda: self.say("note", "a word too many"))
+        """Send 360 KB that the loop has no use for, within a few seconds."""
+        for k in range(400):
+            self.process.after(k * 0.01, lambda: self.say("note", "a word too many " * 55))
 
     def _begin(self) -> None:
         if self.machine.floods:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import OrchestratorError, SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.onnode import settings as settings_file
+from orchestrator.onnode.bundle import MANIFEST
 from orchestrator.onnode.files import Files
 from orchestrator.onnode.records import REHEARSAL, SetRecord
 from orchestrator.onnode.settings import Settings
@@ -38,9 +40,12 @@ LOGIN = "login"
 class Rendered:
     """A rendered entry, and what bash makes of it: evaluated once for all sets that are played."""
 
-    def __init__(self, entry: Entry, nexp: int) -> None:
+    def __init__(self, entry: Entry, nexp: int, *, programs: bool = True) -> None:
+        """Without `programs` its files are fewer: no Python is started in a simulation, but each set copies and hashes it."""
         self.entry, self.nexp = entry, nexp
         self.files: dict[str, bytes] = render_bundle(entry, nexp=nexp)
+        if not programs:
+            self.files = _without_programs(self.files)
         self.sha256 = manifest_hash(self.files)
         self.facts = facts_of(entry)
         self._settings: dict[tuple[str, ...], Settings] = {}
@@ -57,6 +62,14 @@ class Rendered:
     def config(self, bundle: Path, settings: Settings, nexp: int) -> tuple[bytes, frozenset[str]]:
         self._config = self._config or settings_file.config(bundle, settings, nexp)
         return self._config
+
+
+def _without_programs(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    asked_for = ("lib/agent/container.py", "lib/agent/warden.py")  # settings.check_parts
+    kept = {name: content for name, content in files.items() if name in asked_for or not name.endswith(".py")}
+    manifest = json.loads(kept[MANIFEST])
+    manifest["outputs"] = {name: sha for name, sha in manifest["outputs"].items() if name in kept}
+    return kept | {MANIFEST: json.dumps(manifest).encode()}
 
 
 class Desk(Surroundings):
@@ -239,17 +252,25 @@ class Simulation:
 
     def idle(self) -> bool:
         """Whether no job of the set is in Slurm's hands, and no command is running."""
-        busy = any(process.alive for process in self.commands)
-        return not busy and not self.live()
+        # Asked after every event. The newest one is mostly the one that is alive.
+        for job in reversed(self.cluster.every_job):
+            if not job.other and (job.alive or job.completing):
+                return False
+        return not any(process.alive for process in self.commands)
 
     def killed_last(self) -> bool:
         """Whether a command was killed after the last job had ended: only the next one can tidy up after it."""
-        last = max((job.end_ms for job in self.cluster.jobs.values()), default=0)
+        last = max((job.end_ms for job in self.all_jobs), default=0)
         return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - 60_000 for one in self.done)
+
+    @property
+    def all_jobs(self) -> list[SimJob]:
+        """The jobs of the set, in the order of their submission: those that Slurm has forgotten, too."""
+        return [job for job in self.cluster.every_job if not job.other]
 
     def live(self) -> list[SimJob]:
         """Return the jobs of the set that Slurm has not finished with."""
-        return [job for job in self.cluster.jobs.values() if not job.other and (job.alive or job.completing)]
+        return [job for job in self.all_jobs if job.alive or job.completing]
 
     def play(self, limit_s: float = 90 * 86400.0) -> None:
         """Submit, and resume until all runs have a result, or the user gives up. Raises Stuck."""

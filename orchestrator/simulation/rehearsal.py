@@ -21,7 +21,6 @@ from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
 from orchestrator.simulation.play import Rendered, Simulation
-from orchestrator.simulation.slurm import SimJob
 from orchestrator.words import duration
 
 if TYPE_CHECKING:
@@ -158,13 +157,12 @@ def on_cluster(entry: Entry) -> Entry:
 
 
 class RehearsedWorld(Simulation):
-    """A simulation with a user who resumes the set after a fixed time, and that keeps what its jobs came to."""
+    """A simulation with a user who resumes the set after a fixed time."""
 
     def __init__(self, plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> None:
         bundle = bundle or Rendered(plan.entry, plan.nexp)
         super().__init__(bundle, folder, plan.seed, plan.nodes, run_seconds=plan.run_s)
         self.plan, self.resumes = plan, 0
-        self.seen: dict[str, SimJob] = {}
         for fault in plan.faults:
             plant(self, fault)
 
@@ -176,7 +174,7 @@ class RehearsedWorld(Simulation):
     @property
     def ended_s(self) -> float:
         """When the last job was over, the last command without one."""
-        ends = [_at_s(self, job.end_ms) for job in self.seen.values() if job.end_ms]
+        ends = [_at_s(self, job.end_ms) for job in self.all_jobs if job.end_ms]
         return max(ends) if ends else self.done[-1].at
 
     def play(self, limit_s: float = LONGEST_S) -> None:
@@ -200,19 +198,12 @@ class RehearsedWorld(Simulation):
 
     def _abandoned(self) -> bool:
         """Return whether a job that Slurm calls running has no loop: its batch host died, and --no-kill keeps the job."""
-        loops = (self.jobs.loops.get(job.id) for job in self.live() if job.state == "RUNNING")
-        return any(loop is not None and not loop.process.alive for loop in loops)
+        return any(not loop.process.alive and loop.job.state == "RUNNING" for loop in self.jobs.loops.values())
 
     def _wait(self, seconds: float) -> None:
         until = self.engine.now + seconds
         self.engine.after(seconds, lambda: None)
         self.engine.run(lambda: self.engine.now >= until)
-
-    def live(self) -> list[SimJob]:
-        """Return the jobs of the set that Slurm has not finished with, and keep them: Slurm forgets them after a while."""
-        jobs = super().live()
-        self.seen.update({job.id: job for job in jobs})
-        return jobs
 
 
 def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
@@ -276,7 +267,7 @@ def _jobs(world: RehearsedWorld) -> Iterator[Moment]:
             yield Moment(at, "slurm", f"job {job} {text}")
         elif text := _loop_text(world, text):
             yield Moment(at, "loop", text)
-    for one in world.seen.values():
+    for one in world.all_jobs:
         if one.end_ms and one.state not in ("COMPLETED", "FAILED"):
             yield Moment(_at_s(world, one.end_ms), "slurm", f"job {one.id} is ended by Slurm: {one.state}")
 

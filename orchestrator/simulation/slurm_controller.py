@@ -43,6 +43,8 @@ class Controller:
         self.kill_wait_s, self.min_job_age_s, self.slurmd_timeout_s = kill_wait_s, min_job_age_s, slurmd_timeout_s
         self.nodes = {node: SimNode(node) for node in nodes}
         self.jobs: dict[str, SimJob] = {}
+        """Those that Slurm has not forgotten."""
+        self.every_job: list[SimJob] = []
         self.next_id = first_job_id
         self.planned: Collection[str] = ()
         """Free nodes that are kept for the first job of the queue."""
@@ -79,8 +81,7 @@ class Controller:
 
     def submit(self, job: SimJob) -> None:
         """Put a job into the queue."""
-        self.next_id = max(self.next_id, int(job.id)) + 1
-        job.submit_ms, self.jobs[job.id] = self.engine.wall_ms, job
+        self._add(job)
         job.reason = self._obstacle(job) or "None"
         self._schedule_soon()
         if job.begin_ms:
@@ -88,10 +89,15 @@ class Controller:
 
     def reject(self, job: SimJob) -> None:
         """Keep a job that can never start, as one that has failed."""
-        self.next_id = max(self.next_id, int(job.id)) + 1
-        job.submit_ms = job.start_ms = job.end_ms = self.engine.wall_ms
-        job.state, job.reason, self.jobs[job.id] = "FAILED", "BadConstraints", job
+        self._add(job)
+        job.start_ms = job.end_ms = self.engine.wall_ms
+        job.state, job.reason = "FAILED", "BadConstraints"
         self._forget_later(job)
+
+    def _add(self, job: SimJob) -> None:
+        self.next_id = max(self.next_id, int(job.id)) + 1
+        job.submit_ms, self.jobs[job.id] = self.engine.wall_ms, job
+        self.every_job.append(job)
 
     def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
         """Have a job of somebody else take these nodes for so long, as soon as they are free."""

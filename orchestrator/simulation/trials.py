@@ -167,7 +167,7 @@ class Case:
                 world.play(LONGEST_S)
             lengths = world.lengths
             overheads.append(world.ended_s - scheduled_s(lengths, self._at_once))
-            limits += [job.time_limit_s for job in world.seen.values() if job.time_limit_s is not None]
+            limits += [job.time_limit_s for job in world.all_jobs if job.time_limit_s is not None]
             if self.plan.faults or world.missing() or world.resumes or len(lengths) != self.plan.nexp:
                 limits = [0.0]
                 break

@@ -93,7 +93,9 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         time_limit=shape.limit or None,
         limits={"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": STORAGE_WAIT_S // 60},
     )
-    return Rendered(load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]), shape.runs)
+    return Rendered(
+        load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]), shape.runs, programs=False
+    )
 
 
 @dataclass
@@ -245,17 +247,16 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         for path in root.glob("jobs/*.json"):
             if (invariants.read_json(path) or {}).get("state") == "cancelled":
                 yield f"{path.name} says cancelled, and nobody cancelled it: {happened}"
-    if any("too much" in text for text in happened) and invariants.words_of_nodes(root) > 2 * MAX_SAID // WORD_BYTES:
-        yield f"a node has said {invariants.words_of_nodes(root)} words"
+    if any("too much" in text for text in happened) and invariants.bytes_of_nodes(root) > MAX_SAID + WORD_BYTES:
+        yield f"a node has sent {invariants.bytes_of_nodes(root)} bytes"
     if len(happened) == 1 and (guilty := GUILTY.match(happened[0])) and shape.spares:
         lost = len(list(root.glob("runs/*/attempt_*"))) > shape.runs
         if lost and f"n{guilty[1]}" not in dict(invariants.blamed_nodes(root)):
             yield f"an attempt was lost by {happened[0]}, and nobody is blamed"
-    jobs = [job for job in world.cluster.jobs.values() if not job.other]
     harmless = not happened or (len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares)
     harmless = harmless and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
     if harmless and world.resumed and shape.limit:
-        yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in jobs]}"
+        yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
     if not happened and len(list(root.glob("runs/*/attempt_*"))) != shape.runs:
         yield "an attempt was lost without a fault"
 
@@ -297,7 +298,7 @@ def _vain_cancels(world: Simulation) -> Iterator[str]:
 
 
 def _two_jobs(world: Simulation) -> Iterator[str]:
-    jobs = sorted((job for job in world.cluster.jobs.values() if not job.other), key=lambda job: job.submit_ms)
+    jobs = sorted(world.all_jobs, key=lambda job: job.submit_ms)
     for first, second in pairwise(jobs):
         if not first.end_ms or second.submit_ms < first.end_ms:
             yield f"job {second.id} was submitted while job {first.id} was alive"

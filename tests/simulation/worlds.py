@@ -126,7 +126,7 @@ class World(Simulation):
 
     @property
     def last_job(self) -> SimJob:
-        return [job for job in self.cluster.jobs.values() if not job.other][-1]
+        return self.all_jobs[-1]
 
     def start(self) -> World:
         """Submit the set, or what is missing of it."""
