@@ -30,6 +30,9 @@ JOBS := 3
 SEEDS := 1000
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
+# Tests start hundreds of commands: without byte code each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo unit test long faults sim mutations check docs pictures reference zipapp lock lab lab-down clean
 
 help:
