@@ -162,8 +162,8 @@ class Agent:
     # ---- until it is ready ----
 
     def flood(self) -> None:
-        """Send 360 KB that the loop has no use for, within a few seconds."""
-        for k in range(400):
+        """Send 540 KB that the loop has no use for, within a few seconds."""
+        for k in range(600):
             self.process.after(k * 0.01, lambda: self.say("note", "a word too many " * 55))
 
     def _begin(self) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import GRACE_S
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.loop.hold import MAX_SAID, WORD_BYTES
+from orchestrator.onnode.loop.hold import MAX_SAID, SAID_AGAIN
 from orchestrator.simulation import faults, invariants
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault
@@ -247,7 +247,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         for path in root.glob("jobs/*.json"):
             if (invariants.read_json(path) or {}).get("state") == "cancelled":
                 yield f"{path.name} says cancelled, and nobody cancelled it: {happened}"
-    if any("too much" in text for text in happened) and invariants.bytes_of_nodes(root) > MAX_SAID + WORD_BYTES:
+    if any("too much" in text for text in happened) and invariants.bytes_of_nodes(root) > MAX_SAID + 2 * SAID_AGAIN:
         yield f"a node has sent {invariants.bytes_of_nodes(root)} bytes"
     if len(happened) == 1 and (guilty := GUILTY.match(happened[0])) and shape.spares:
         lost = len(list(root.glob("runs/*/attempt_*"))) > shape.runs

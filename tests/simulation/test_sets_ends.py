@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from worlds import Ends, Me, Sets, World, exits, hangs
+from worlds import RUN_S, Ends, Me, Sets, World, exits, hangs
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SetEvidence
@@ -70,6 +70,18 @@ def test_a_signal_at_any_moment_is_not_lost(sets: Sets, part: int) -> None:
         for run in (1, 2):
             assert world.set.outcomes(run) in (["success"], ["interrupted", "success"])
         assert all(world.set.outcomes(run) == ["success"] for run in finished)
+
+
+def test_a_signal_in_the_moment_in_which_the_last_run_ends(sets: Sets) -> None:
+    """The loop finds both at once: the set has all of its results, whatever was asked for."""
+    world = sets.make(nexp=1).start().running(1)
+    loop = world.jobs.loops[world.last_job.id].process
+    loop.stopped = True
+    world.signal(signal.SIGTERM)
+    world.wait(2 * RUN_S)
+    loop.resume()
+    assert world.end() == 0
+    assert (world.set.outcomes(1), world.set.job["state"], world.set.job["reason"]) == (["success"], "complete", "")
 
 
 def test_a_signal_again_and_again(sets: Sets) -> None:

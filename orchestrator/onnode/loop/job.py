@@ -140,7 +140,7 @@ class SetJob(SetWork):
     def _flow(self) -> Flow:
         """Work on the set, with all groups of nodes side by side; (state, reason)."""
         problems = yield from together([self._work_on(group) for group in self.groups])
-        if self.ending:
+        if self.ending and self.folder.missing():  # a signal may come when the last run has just ended
             return self.ending, self.ending_reason
         if not self.queue.missing:
             self.run = self.folder.record.nexp
