@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 Action = Callable[[], object]
 NEVER = float("inf")
@@ -22,7 +22,7 @@ class Stuck(Exception):
     """Nothing will ever happen again, or no end is in sight."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Timer:
     """An event to come. `action` is None once it is cancelled, or over."""
 
@@ -34,7 +34,7 @@ class Timer:
         self.action = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SimProcess:
     """A process on a host. Code runs in its name only inside an event of its own, one event at a time.
 
@@ -103,8 +103,9 @@ class Engine:
     def after(self, seconds: float, action: Action, process: SimProcess | None = None) -> Timer:
         """Have `action` run once in so many seconds, in the name of `process` if there is one."""
         self._count += 1
-        timer = Timer(self.now + max(0.0, seconds), action, process)
-        heapq.heappush(self._heap, (timer.at, self._count, timer))
+        at = self.now + seconds if seconds > 0.0 else self.now
+        timer = Timer(at, action, process)
+        heappush(self._heap, (at, self._count, timer))
         return timer
 
     def between(self, low: float, high: float) -> float:
@@ -165,10 +166,10 @@ class Engine:
         """Let the next event happen, if it is due by `until`; False if there is none."""
         heap = self._heap
         while heap and heap[0][2].action is None:
-            heapq.heappop(heap)
+            heappop(heap)
         if not heap or heap[0][0] > until:
             return False
-        timer = heapq.heappop(heap)[2]
+        timer = heappop(heap)[2]
         self.now, self.turns = max(self.now, timer.at), self.turns + 1
         action, timer.action = timer.action, None
         if action is not None:
