@@ -151,6 +151,12 @@ def not_complete(root: Path) -> Iterator[str]:
         yield f"all runs are done, and the set is shown as {state}: {reason}"
 
 
+def last_end_ms(root: Path) -> int:
+    """Return when the last attempt of a set ended (Unix milliseconds), 0 without one."""
+    states = (read_json(path) or {} for path in root.glob("runs/*/attempt_*/state.json"))
+    return max((int(state.get("end_ms", 0)) for state in states), default=0)
+
+
 def leftover_files(root: Path) -> Iterator[str]:
     """Yield temporary files and locks that are still in a set."""
     for path in sorted((*root.rglob(".*tmp*"), *root.glob("*.lock"), *root.glob(".*.lock*"), *root.glob(".clock.*"))):

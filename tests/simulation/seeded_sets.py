@@ -38,6 +38,8 @@ STORAGE_WAIT_S = 1800
 """Some faults last longer: a job gives up its storage, and a node its loop."""
 LIMIT_S = 40 * 86400.0
 """No set may take longer in virtual time once its faults are over."""
+END_S = 120.0
+"""After its last run a job only lets its nodes go."""
 SYSTEM = """kind: system
 name: nodes_%d
 accelerator: cpu
@@ -257,6 +259,9 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     harmless = harmless and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
     if harmless and world.resumed and shape.limit:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
+    late_s = (world.all_jobs[-1].end_ms - invariants.last_end_ms(root)) / 1000
+    if harmless and late_s > END_S:
+        yield f"the last job ended {late_s:.0f} s after the last run: {happened}"
     if not happened and len(list(root.glob("runs/*/attempt_*"))) != shape.runs:
         yield "an attempt was lost without a fault"
 

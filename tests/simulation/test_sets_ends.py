@@ -72,6 +72,16 @@ def test_a_signal_at_any_moment_is_not_lost(sets: Sets, part: int) -> None:
         assert all(world.set.outcomes(run) == ["success"] for run in finished)
 
 
+def test_slurm_is_asked_again_why_it_ends_the_job(sets: Sets) -> None:
+    """A controller that is busy with the pre-emption may answer only when the runs have been stopped."""
+    world = sets.make(nexp=2).start().running(2)
+    world.fault("the job is pre-empted for 1 min")
+    world.wait(58.0).fault("Slurm loses 1 answers")
+    world.end()
+    assert (world.set.job["state"], "pre-empted" in world.set.job["reason"]) == ("paused", True)
+    assert [event.data()["told"] != "" for event in world.set.events("ending")] == [False, True]
+
+
 def test_a_signal_in_the_moment_in_which_the_last_run_ends(sets: Sets) -> None:
     """The loop finds both at once: the set has all of its results, whatever was asked for."""
     world = sets.make(nexp=1).start().running(1)

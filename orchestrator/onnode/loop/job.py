@@ -141,6 +141,7 @@ class SetJob(SetWork):
         """Work on the set, with all groups of nodes side by side; (state, reason)."""
         problems = yield from together([self._work_on(group) for group in self.groups])
         if self.ending and self.folder.missing():  # a signal may come when the last run has just ended
+            self.ask_why()
             return self.ending, self.ending_reason
         if not self.queue.missing:
             self.run = self.folder.record.nexp

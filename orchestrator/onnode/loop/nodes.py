@@ -80,8 +80,8 @@ class Nodes:
         """Return the seconds until the time limit of the job; None without one, or without an answer."""
         return None
 
-    def told_of_me(self) -> str:
-        """Return what Slurm says of this job's end (policy/ending.py); "" without Slurm, or without an answer in time."""
+    def told_of_me(self) -> str | None:
+        """Return what Slurm says of this job's end (policy/ending.py), "" without Slurm; None without an answer in time."""
         return ""
 
     def sees(self, job_id: str) -> bool | None:
@@ -176,10 +176,10 @@ class SlurmNodes(Nodes):
         days, hours, minutes, seconds = (int(one or 0) for one in parts.groups())
         return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
 
-    def told_of_me(self) -> str:
-        """Return what Slurm says of this job's end; "" without an answer. It is ended by force after KillWait."""
+    def told_of_me(self) -> str | None:
+        """Return what Slurm says of this job's end; None without an answer. It is ended by force after KillWait."""
         status, text = self.world.ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S)
-        return telling(text) if status == 0 else ""
+        return telling(text) if status == 0 else None
 
     def names(self, words: str) -> list[str]:
         """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""

@@ -98,6 +98,8 @@ class SetWork(Work):
         super().__init__(folder.layout.bundle, settings, folder.layout, world)
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
         self.started_ms = world.wall_ms()
+        self.unexplained: list[str] = []
+        """The signals that end the job, as long as Slurm has not answered why they came."""
         self.warnings: list[str] = []
         self.edited: list[str] = []
         """Files of the bundle that are not as they were made, and meant so."""
@@ -184,14 +186,22 @@ class SetWork(Work):
     def look_at_signals(self) -> None:
         """Take in signals: the first one says why the set is closed."""
         if self.reactor.signals and not self.ending:
-            signals = [signal.Signals(one).name for one in self.reactor.signals]
-            self._end_as(*ending(signals, ""))
-            # Who asks Slurm only now has its state on record, should the time for an answer not be given.
-            told = self.scheduler.told_of_me()
-            decided = ending(signals, told)
-            if decided != (self.ending, self.ending_reason):
-                self._end_as(*decided)
-            self.note_ending({"signals": signals, "told": told, "state": decided[0], "reason": decided[1]})
+            self.unexplained = [signal.Signals(one).name for one in self.reactor.signals]
+            # On record before Slurm is asked, should there be no time for an answer.
+            self._end_as(*ending(self.unexplained, ""))
+            self.ask_why()
+
+    def ask_why(self) -> None:
+        """Ask Slurm why the job is ended, unless it has answered."""
+        if not self.unexplained:
+            return
+        told, signals = self.scheduler.told_of_me(), self.unexplained
+        decided = ending(signals, told or "")
+        if decided != (self.ending, self.ending_reason):
+            self._end_as(*decided)
+        self.note_ending({"signals": signals, "told": told or "", "state": decided[0], "reason": decided[1]})
+        if told is not None:
+            self.unexplained = []
 
     def note_ending(self, decided: dict[str, Any]) -> None:
         """Put on record why the set is closed."""
