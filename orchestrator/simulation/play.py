@@ -127,11 +127,15 @@ class Simulation:
         pace: NodePace | None = None,
         user: User | None = None,
         run_seconds: float | None = None,
+        login: str = LOGIN,
     ) -> None:
-        """`run_seconds`: how long a run takes, instead of the time that published results suggest."""
+        """`run_seconds`: how long a run takes, instead of the time that published results suggest.
+
+        `login` is the host on which commands are given.
+        """
         self.engine = Engine(seed)
         self.bundle, self.folder, self.user = bundle, folder, user or User()
-        self.log_dir = folder / "sets"
+        self.log_dir, self._login = folder / "sets", login
         shutil.rmtree(self.log_dir, ignore_errors=True)
         self.log_dir.mkdir(parents=True)
         self.server = Server(self.engine, self.log_dir)
@@ -192,11 +196,11 @@ class Simulation:
 
     def command(self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER) -> None:
         """Have a command given now; it dies in front of its step `dies_at`."""
-        process = self.engine.process(name, LOGIN)
+        process = self.engine.process(name, self._login)
         process.dies_at = dies_at
         self.commands.append(process)
         environment = {"PATH": "/usr/bin:/bin", "HOME": "/home/user", "USER": "user"}
-        desk = Desk(process, SimFiles(self.server, process, LOGIN), self.cluster, environment)
+        desk = Desk(process, SimFiles(self.server, process, self._login), self.cluster, environment)
         done = Done(name, self.engine.now)
         self.done.append(done)
 

@@ -152,7 +152,7 @@ def test_a_silent_measurement_ends_with_the_input(bundle: Bundle) -> None:
     bundle.spoil("n1", *SILENT)
     step = bundle.start(["n1"])
     try:
-        until(lambda: processes_of(bundle.folder / "orch-0-test-n1-deep/measure"))
+        until(lambda: processes_of(bundle.folder / f"orch-{os.getuid()}-test-n1-deep/measure"))
         step.close()
         step.wait(LIMIT_S)
         assert not step.alive
