@@ -207,8 +207,8 @@ class SimStep:
         complain: Take,
     ) -> None:
         self.nodes = tuple(nodes)
-        self._jobs, self._loop, self._take, self._complain = jobs, loop, take, complain
-        self._senders = Senders(nodes, take)
+        self._jobs, self._loop, self._complain = jobs, loop, complain
+        self._receive = Senders(nodes, take).receive
         in_order = [node for node in jobs.machines if node in self.nodes]
         self._places = dict(zip(in_order, self.nodes, strict=True))
         """Node -> the node that the loop expects there. Slurm numbers the tasks by its own table of nodes."""
@@ -231,20 +231,14 @@ class SimStep:
 
     def _line(self, node: str) -> Callable[[bytes], None]:
         """Return what takes the lines of a node: they arrive in the order in which they were written."""
+        place = self._places[node]
 
         def write(line: bytes) -> None:
             if self.alive:
                 delay = self._in_order(f"from {node}")
-                self._loop.post(delay, lambda: self._take_in(node, line) if self.alive else None)
+                self._loop.post(delay, lambda: self._receive(place, line) if self.alive else None)
 
         return write
-
-    def _take_in(self, node: str, line: bytes) -> None:
-        """Give the loop a line from the place that srun's label says."""
-        if len(self.nodes) == 1:
-            self._take(node, line)
-        else:
-            self._senders.receive(self._places[node], line)
 
     def _in_order(self, pipe: str) -> float:
         """Return in how many seconds something that is written into a pipe now arrives."""
@@ -315,9 +309,11 @@ class SimStep:
 
     def _ping(self, message: Mapping[str, Any]) -> None:
         """All answers to a ping come in together: there are a great many of them."""
-        for agent in self.agents.values():
-            if agent.process.alive and not agent.process.stopped and agent.machine.up and self.alive:
-                self._take_in(agent.name, agent.pong(message))
+        receive, places = self._receive, self._places
+        for agent in self.agents.values() if self.alive else ():
+            process = agent.process
+            if process.alive and not process.stopped and agent.machine.up:
+                receive(places[agent.name], agent.pong(message))
 
     def _beat(self) -> None:
         """Send the beat to the agents: without an event for each, because it has no other effect."""

@@ -287,11 +287,10 @@ class Agent:
 
     def pong(self, message: Mapping[str, Any]) -> bytes:
         """Return the answer to a ping."""
-        start = f"pong\t{self.name}\t{message.get('n')}"
         if self.run is None:
-            return start.encode()
-        quiet, began, interval, stopped = self.run.output.pulse()
-        return f"{start}{UNIT}{self.run.id}{UNIT}{quiet}{UNIT}{began}{UNIT}{interval}{UNIT}{stopped}".encode()
+            return f"pong\t{self.name}\t{message.get('n')}".encode()
+        detail = message.get("n"), self.run.id, *self.run.output.pulse()
+        return b"pong\t%s\t%s" % (self.name.encode(), UNIT.join(map(str, detail)).encode())
 
     def _serve(self) -> None:
         while self.requests and not self.leaving and not self._busy and (self._awaits or self.ready):

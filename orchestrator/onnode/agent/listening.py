@@ -73,5 +73,5 @@ class RunOutput(StopFinder):
         now = self._clock()
         self._quiet_s += min(now - self._looked, MOST_STEP_S)
         self._looked = now
-        ms = int(1000 * self._quiet_s), int(self._began > 0), int(1000 * self._interval_s)
-        return Pulse(*ms, int(self.status != ""))
+        began, stopped = int(self._began > 0), int(self.status != "")
+        return Pulse(int(1000 * self._quiet_s), began, int(1000 * self._interval_s), stopped)

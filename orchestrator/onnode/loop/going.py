@@ -71,8 +71,11 @@ class Going:
     def take_pong(self, node: str, detail: str) -> None:
         """Take in the answer to a ping: number, attempt, and the four numbers of a Pulse."""
         said = _PONG.fullmatch(detail)
-        if said is not None and said[1] == self.id and node in self._members:
-            self.pulses[node] = Pulse(int(said[2]), int(said[3]), int(said[4]), int(said[5]))
+        if said is None or node not in self._members:
+            return
+        attempt, quiet, began, interval, stopped = said.groups()
+        if attempt == self.id:
+            self.pulses[node] = Pulse(int(quiet), int(began), int(interval), int(stopped))
 
 
 def _numbers(texts: Sequence[str]) -> list[int]:

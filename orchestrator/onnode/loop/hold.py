@@ -160,7 +160,8 @@ class Group:
 
     def _take_pong(self, sender: str, line: bytes) -> None:
         """Take in the answer to a ping: by far the most frequent line, and no event."""
-        _, node, detail = [*line.decode("utf-8", "replace").split("\t", 2), ""][:3]
+        _, _, text = line.decode("utf-8", "replace").partition("\t")
+        node, _, detail = text.partition("\t")
         if node not in self.known or not sender:
             return self._keep_garbled(sender, line)
         if node != sender:
