@@ -1,16 +1,18 @@
 """Run `make test` N times in fresh clones, each in another random order, and print a table.
 
-usage:  python tools/green_runs.py [--quiet N] [--busy N] [--user NAME] [--keep DIR] [--target TARGET]
+usage:  python tools/green_runs.py [--quiet N] [--busy N] [--user NAME] [--target TARGET] [--keep DIR] [--most N]
 
 Every run has a clone of its own with an empty HOME, made from the commit that is checked out here.
 Beside the busy runs four processes compute without a pause. With --user the runs are those of an
 ordinary user (the script itself needs root for that), so tests that need a lab are skipped.
-The output of each run stays in --keep. Exits with 1 if a run was not green.
+Runs are on record in --keep, with their output: started again, it goes on with the runs of this
+commit that are missing. --most ends it after so many. Exits with 1 if a run was not green.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import re
@@ -21,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -113,14 +115,24 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, default=TOP / "build/green-runs", metavar="DIR", help="for the output of each"
     )
+    parser.add_argument("--most", type=int, default=0, metavar="N", help="end after so many runs; 0: all")
     args = parser.parse_args()
-    args.keep.mkdir(parents=True, exist_ok=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TOP, check=True, capture_output=True, text=True).stdout
+    keep = args.keep.resolve() / f"{commit[:12]}{'-' if args.user else ''}{args.user}-{args.target}"
+    keep.mkdir(parents=True, exist_ok=True)
+    record = keep / "runs.jsonl"
+    lines = record.read_text().splitlines() if record.exists() else []
+    runs = [Run(**{**found, "bad": tuple(found["bad"])}) for found in map(json.loads, lines)]
     print("".join(head.rjust(width) for head, width in zip(HEADS, WIDTHS, strict=True)), flush=True)
-    runs = []
-    for number in range(1, args.quiet + args.busy + 1):
-        one = run(number, busy=number > args.quiet, target=args.target, user=args.user, keep=args.keep.resolve())
+    for one in runs:
+        print(one.row, flush=True)
+    wanted = range(len(runs) + 1, args.quiet + args.busy + 1)
+    for number in wanted[: args.most or None]:
+        one = run(number, busy=number > args.quiet, target=args.target, user=args.user, keep=keep)
         print(one.row, flush=True)
         runs.append(one)
+        with record.open("a") as file:
+            file.write(json.dumps(asdict(one)) + "\n")
     green = sum(one.status == 0 for one in runs)
     print(f"{green} of {len(runs)} green")
     return 0 if green == len(runs) else 1
