@@ -136,7 +136,8 @@ lab_lock() {  # the folder that holds the state folder is locked: no lock file i
     flock --timeout 300 9 || die "the other lab command is still at work" "fuser -v $(dirname "$LAB_STATE")"
 }
 
-is_debian_root() { [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ]; }
+# Its packages come with apt.
+is_debian_root() { [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null; }
 
 apt_install() {  # apt_install PACKAGE...: only what is missing, and without starting any service
     local missing=() package policy=/usr/sbin/policy-rc.d made_policy=
