@@ -33,7 +33,7 @@ case "$*" in
 esac
 """
 SRUN = 'while [[ $1 == --* ]]; do shift; done; SLURMD_NODENAME=n1 exec "$@"'
-SCONTROL = r"""printf 'ReservationName=%s StartTime=1 Users=%s Accounts=(null) State=ACTIVE\n' mine "$(id -un)" theirs nobody"""
+SCONTROL = r"""printf 'ReservationName=%s StartTime=1 Users=%s Accounts=(null) State=ACTIVE\n' mine "$(id -un)" theirs no-such-user"""
 
 
 @pytest.fixture

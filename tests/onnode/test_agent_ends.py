@@ -227,6 +227,7 @@ def test_a_folder_that_cannot_be_made_is_said(one: Bench) -> None:
     assert agent.end() == 1 and agent.words[-1][0] == "left"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a device")
 def test_full_disk_ends_the_run(one: Bench, tmp_path: Path) -> None:
     """/dev/full in place of the log: whatever is written to it finds no room."""
     agent = one.agent()
