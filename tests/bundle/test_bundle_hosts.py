@@ -30,14 +30,14 @@ def test_few_programs_are_needed(bundles: Bundles) -> None:
         found = shutil.which(name)
         assert found
         (programs / name).symlink_to(os.path.realpath(found))
-    code, out = bundles.make(nexp=2).run(PATH=str(programs))
+    code, out = bundles.make(nexp=1).run(PATH=str(programs))
     assert code == 0, out
-    assert [bundles.set.outcomes(run) for run in (1, 2)] == [["success"], ["success"]]
+    assert bundles.set.outcomes(1) == ["success"]
 
 
 @pytest.mark.skipif(not FAKETIME, reason="no libfaketime: apt-get install faketime")
-@pytest.mark.parametrize("step_s", [-86400])
-def test_a_clock_that_is_set_ends_no_run(bundles: Bundles, step_s: int) -> None:
+def test_a_clock_that_is_set_ends_no_run(bundles: Bundles) -> None:
+    step_s = -86400
     clock, python = bundles.folder / "clock", bundles.folder / "python"
     clock.write_text("+0\n")
     real = os.path.realpath(shutil.which("python3") or "")

@@ -260,7 +260,7 @@ def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(sets: Sets,
         "RCCL does not use RDMA although the site says network.rdma: required "
         f"(n{guilty + 1}, 1 of 1 processes: Using network Socket)"
     )
-    assert first["end_ms"] - first["start_ms"] < 300_000
+    assert b"run_start" in one.log(1) and b"run_stop" not in one.log(1), "long before its end"
 
 
 def test_settings_that_are_not_put_back_are_a_warning_of_the_job(sets: Sets) -> None:
