@@ -24,9 +24,8 @@ def test_a_node_that_does_not_answer_is_replaced(bundles: Bundles) -> None:
     assert one.left_behind() == []
 
 
-def test_the_bandwidth_is_measured_once_and_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
-    plan = "[[ $me != 1.1.1 ]] || exit 3; [[ $me != 1.1.0 ]] || hang"
-    bundles.make(plan, system="two_nodes", spares=1, nexp=1, preflight={"deep": True})
+def test_the_bandwidth_is_measured_and_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
+    bundles.make(system="two_nodes", spares=1, nexp=1, preflight={"deep": True})
     search = bundles.bundle / "lib/deep/search.py"
     # What a measurement of a slow link says is tested in tests/deep; here it is who gets the ranks then.
     search.write_text(
@@ -48,8 +47,7 @@ Search.verdict = _slow
     code, out = bundles.run(ORCH_DEEP_BYTES="65536", ORCH_DEEP_BUDGET_S="1", ORCH_DEEP_PASS_S="0.01")
     one = bundles.set
     assert code == 0, out
-    assert out.count("orchestrator: deep: ") == 1, "a second hold does not measure again"
-    assert len(one.events("hold")) == 2
+    assert out.count("orchestrator: deep: ") == 1
     rows = [line.split("\t") for line in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text().splitlines()]
     deep = {row[0]: row[2] for row in rows if row[1] == "deep"}
     assert deep.pop("local0") == "fail"
@@ -84,7 +82,7 @@ def test_preflight_here_and_its_words(bundles: Bundles) -> None:
     rows = (bundles.folder / "rows.tsv").read_text().splitlines()
     assert {line.split("\t")[0] for line in rows} == {"node", "local0", "local1", "local2"}
     assert list(bundles.log_dir.iterdir()) == []
-    for word in ("--nodes", "--what", "--judge"):
+    for word in ("--nodes", "--what"):
         done = preflight(bundles, word)
         assert (done.returncode, done.stdout) == (2, ""), word
         assert "preflight.sh: " in done.stderr

@@ -90,11 +90,6 @@ def successor(folder: Folder) -> Folder:
 # ---- states ----
 
 
-def test_every_run_has_a_state_from_the_start(folder: Folder) -> None:
-    assert [folder.run_state(run) for run in (1, 2)] == [RunRecord(run=run, state="queued") for run in (1, 2)]
-    assert folder.missing() == [1, 2]
-
-
 @pytest.mark.parametrize(("outcome", "rank"), [("success", 1), ("not_converged", 0)])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("which", ["run", "attempt", "both"])
@@ -143,15 +138,6 @@ def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(folder: Folder, 
     )
     assert left.seed == 1
     assert not folder.layout.result(1).exists()
-
-
-def test_a_finished_run_that_a_killed_job_did_not_close_is_published(folder: Folder) -> None:
-    attempt(folder, 1, 1, "", "success", rank=1)
-    after = successor(folder)
-    state = after.run_state(1)
-    assert state is not None and (state.state, state.outcome) == ("success", "success")
-    assert state.reason == f"job {folder.job_id} ended without closing this attempt"
-    assert folder.layout.result(1).read_bytes() == b"cleared\n" + mllog("success") + b"attempt 1\n"
 
 
 def test_a_result_that_was_removed_is_published_again(folder: Folder) -> None:

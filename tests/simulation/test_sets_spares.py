@@ -236,6 +236,12 @@ def test_a_node_that_is_not_fit_costs_only_its_place(sets: Sets, how: str, run: 
         assert "n1\ttunables\tfail" in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text()
 
 
+def test_a_second_hold_does_not_measure_the_bandwidth_again(sets: Sets) -> None:
+    world = sets.make(only((1, 1, 1), (1, 2, 1)), spares=1, nexp=1, preflight={"deep": True})
+    assert world.play() == 0
+    assert world.out.count("orchestrator: deep: ") == 1 and len(world.set.events("hold")) > 1
+
+
 def test_too_few_fit_nodes_pause_the_set(sets: Sets) -> None:
     world = sets.make(spares=1)
     for number in (1, 2, 3):
