@@ -151,6 +151,7 @@ def test_stop_finder_on_hostile_output() -> None:
     finder = StopFinder()
     finder.feed(b":::MLLOG " * 100000 + b'"key":' * 50000 + b"\n")
     finder.feed(b"run_stop\n" * 100000)
+    finder.feed(b"the key run_stop, status success\n" + STOP.removeprefix(":::MLLOG ").encode() + b"\n")
     assert finder.status == ""
 
 
