@@ -117,6 +117,7 @@ WHOLE = (
 
 # Files whose tests share something that takes seconds to make: one worker makes it once.
 TOGETHER = (
+    "bundle/test_bundle_loop.py",
     "controller/test_outputs.py",
     "docs/test_docs_blocks.py",
     "render/test_render_catalogue.py",

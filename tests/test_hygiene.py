@@ -18,7 +18,6 @@ EXCEPTIONS = {
     "simulation/seeded_sets.py": "a program: how many sets it plays in a second",
     "simulation/mutations.py": "a program: how long it looks for each defect",
     "faults/": "the campaign: faults at random moments, and how long a set takes to recover",
-    "onnode/test_agent_tuning.py": "signals at moments spread over half a second",
     "tuning/": "to be rewritten with the host settings",
 }
 

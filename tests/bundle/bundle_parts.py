@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -65,12 +64,6 @@ class Loop:
     def signal(self, number: int) -> None:
         """To the loop alone, as scancel --batch and `orchestrator cancel` do."""
         self.process.send_signal(number)
-
-    def kill_all(self) -> None:
-        """SIGKILL to the loop and to all that it started: what a node that loses power leaves."""
-        os.kill(self.process.pid, signal.SIGSTOP)
-        kill_all(self.folder)
-        self.end()
 
 
 class Bundles:

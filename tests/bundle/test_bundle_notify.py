@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 from bundle_parts import Bundles
 from ports import free_port
-from until import LIMIT_S, until
+from until import LIMIT_S
+
+from orchestrator.onnode import notify
 
 SECRET = "T0PSECRETPATH"
 
@@ -32,10 +36,6 @@ class Server:
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}/{SECRET}"
-
-    @property
-    def events(self) -> list[str]:
-        return [one["event"] for one in self.got]
 
 
 @pytest.fixture
@@ -77,45 +77,38 @@ def notices(out: str) -> list[str]:
     return [line.partition("orchestrator: ")[2] for line in out.splitlines() if "orchestrator: notify" in line]
 
 
-def test_a_set_tells_of_itself(bundles: Bundles, server: Server) -> None:
-    code, out = bundles.make(notify={"webhook": "HOOK"}, nexp=3).run(HOOK=server.address)
-    assert code == 0, out
-    assert server.events == ["score", "complete"] and set(server.paths) == {f"/{SECRET}"}
-    told, one = server.got[-1], bundles.set
-    assert (told["set"], told["set_id"], told["job_id"]) == (str(one.root), one.root.name, one.job["job_id"])
-    assert (told["state"], told["nexp"], told["converged"], told["missed"]) == ("complete", 3, 3, 0)
-    assert told["text"] == f"{one.root.name} is complete: 3 of 3 runs are done"
-    assert notices(out) == [] and one.left_behind() == []
-
-
-def test_the_address_is_nowhere(bundles: Bundles, server: Server) -> None:
+def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, server: Server) -> None:
     """Not in a file, not on a command line, not in the environment of a run or a node, not in an error."""
     server.answer = 500
+    tools = bundles.folder / "tools"
+    tools.mkdir()
+    for name in ("tell", "sendmail"):
+        (tools / name).write_text(f'#!/bin/bash\necho "$*" >{tools}/{name}.argv\ncat >{tools}/{name}.got\n')
+        (tools / name).chmod(0o755)
+    site = {
+        "webhook": "HOOK",
+        "command": [str(tools / "tell"), "me"],
+        "mail": ["me@example.com", "you@example.com"],
+        "events": ["complete"],
+    }
     plan = "env >$ORCH_SEEN/env; cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' ' >$ORCH_SEEN/argv; true"
-    bundles.make(plan.replace("$ORCH_SEEN", str(bundles.folder)), notify={"webhook": "HOOK"}, nexp=3)
-    code, out = bundles.run(HOOK=server.address)
+    bundles.make(plan.replace("$ORCH_SEEN", str(bundles.folder)), notify=site, nexp=1)
+    code, out = bundles.run(HOOK=server.address, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
     assert code == 0, out
-    assert server.events == ["score", "complete"]
-    assert notices(out) == ["notify: webhook: the server answered 500"] * 2
+    one = bundles.set
+    [told] = server.got
+    assert server.paths == [f"/{SECRET}"]
+    assert (told["set"], told["set_id"], told["job_id"]) == (str(one.root), one.root.name, one.job["job_id"])
+    assert (told["event"], told["state"], told["nexp"], told["converged"]) == ("complete", "complete", 1, 1)
+    assert told["text"] == f"{one.root.name} is complete: 1 of 1 runs are done"
+    assert json.loads((tools / "tell.got").read_text()) == told and (tools / "tell.argv").read_text() == "me\n"
+    mail = (tools / "sendmail.got").read_text()
+    assert (tools / "sendmail.argv").read_text() == "-i -t\n"
+    assert f"Subject: {told['set_id']}: complete\n" in mail and "To: me@example.com, you@example.com\n" in mail
+    assert told["text"] in mail.replace("=\n", "")
+    assert notices(out) == ["notify: webhook: the server answered 500"]
     assert SECRET not in out and "HOOK=" not in (bundles.folder / "env").read_text()
-    assert files_with(bundles.folder, SECRET) == []
-
-
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("", "HOOK is not set in the job's environment"),
-        (f"file:///etc/{SECRET}", "webhook: the address is neither https:// nor http://"),
-        (f"http://127.0.0.1:%s/{SECRET}", "webhook: Connection refused"),
-        (f"http://[{SECRET}", "webhook: ValueError"),
-    ],
-)
-def test_an_address_that_does_not_work(bundles: Bundles, address: str, said: str) -> None:
-    address = address % free_port() if "%s" in address else address
-    code, out = bundles.make(notify={"webhook": "HOOK", "events": ["complete"]}).run(HOOK=address)
-    assert code == 0 and bundles.set.job["state"] == "complete"
-    assert [said in line for line in notices(out)] == [True], out
-    assert SECRET not in out
+    assert files_with(bundles.folder, SECRET) == [] and one.left_behind() == []
 
 
 def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -> None:
@@ -135,30 +128,28 @@ def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -
     assert bundles.set.left_behind() == []
 
 
-def test_a_command_and_a_mail(bundles: Bundles, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = bundles.folder / "tools"
-    tools.mkdir()
-    for name in ("tell", "sendmail"):
-        (tools / name).write_text(f'#!/bin/bash\necho "$*" >{tools}/{name}.argv\ncat >{tools}/{name}.got\n')
-        (tools / name).chmod(0o755)
-    site = {
-        "command": [str(tools / "tell"), "me"],
-        "mail": ["me@example.com", "you@example.com"],
-        "events": ["complete"],
-    }
-    code, out = bundles.make(notify=site).run(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
-    assert code == 0, out
-    until(lambda: (tools / "sendmail.got").exists())
-    message = json.loads((tools / "tell.got").read_text())
-    assert message["event"] == "complete" and (tools / "tell.argv").read_text() == "me\n"
-    mail = (tools / "sendmail.got").read_text()
-    assert (tools / "sendmail.argv").read_text() == "-i -t\n"
-    assert f"Subject: {message['set_id']}: complete\n" in mail and "To: me@example.com, you@example.com\n" in mail
-    assert message["text"] in mail.replace("=\n", "")
-
-
-def test_a_command_that_fails_is_told_and_no_more(bundles: Bundles) -> None:
-    site = {"command": ["/no/such/program"], "events": ["score", "complete"]}
-    code, out = bundles.make(notify=site, nexp=3).run()
-    assert code == 0
-    assert notices(out) == ["notify: command: /no/such/program: No such file or directory"] * 2
+@pytest.mark.parametrize(
+    ("channel", "order", "said"),
+    [
+        ("webhook", {"address": f"file:///etc/{SECRET}"}, "the address is neither https:// nor http://"),
+        ("webhook", {"address": f"http://127.0.0.1:%s/{SECRET}"}, "Connection refused"),
+        ("webhook", {"address": f"http://[{SECRET}"}, "ValueError"),
+        ("command", {"command": ["/no/such/program"]}, "/no/such/program: No such file or directory"),
+        ("command", {"command": ["bash", "-c", "exit 3"]}, "bash ended with 3"),
+    ],
+)
+def test_who_cannot_be_told_is_named_without_the_address(channel: str, order: dict[str, Any], said: str) -> None:
+    if "%s" in order.get("address", ""):
+        order = {"address": order["address"] % free_port()}
+    lib = Path(notify.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-B", lib, "notify", channel],
+        input=json.dumps({"message": {}, "seconds": 60, **order}),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        start_new_session=True,
+    )
+    assert done.returncode == 1
+    assert notices(done.stdout + done.stderr) == [f"notify: {channel}: {said}"]
+    assert SECRET not in done.stdout + done.stderr

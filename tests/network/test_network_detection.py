@@ -289,6 +289,13 @@ def test_an_empty_row_that_the_site_names(place: Place) -> None:
     assert len(troubles) == 8
 
 
+def test_a_difference_that_the_site_has_decided_is_none(place: Place) -> None:
+    bundle = place.render(OWN, network="{gid_index: 1}")
+    for node, gid in (("n1", 3), ("n2", 1)):
+        place.tree(node, renamed_broadcom(gid))
+    assert place.look(bundle, "n1").summary == place.look(bundle, "n2").summary != ""
+
+
 @pytest.mark.parametrize("how", [{"network": "{rdma: off}"}, {"given": {"NCCL_IB_DISABLE": "1"}}])
 def test_rdma_off_asks_nothing(place: Place, how: dict[str, dict[str, str]]) -> None:
     place.tree("n1", [down(port) for port in renamed_broadcom()])

@@ -1,4 +1,4 @@
-"""How a node is left: at the end of the input, at a signal, when its agent is killed, when it is not wanted any more."""
+"""What a node's agent leaves at the end of its input, at a signal, when it is killed. What it says then: test_agent_contract.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from agent_parts import STOP, Agent, Bench, bench
+from agent_parts import Agent, Bench, bench
 from processes import processes_of, see_them_go
 from until import until
 
@@ -45,16 +45,6 @@ def gone(made: Bench, agent: Agent) -> None:
     assert list(made.channels.iterdir()) == []
     log = made.layout.node(agent.name) / "hold.log"
     assert not log.exists() or b"Traceback" not in log.read_bytes()
-
-
-def test_end_of_input_records_the_run_and_leaves_nothing(one: Bench) -> None:
-    agent = one.agent()
-    training(one, agent)
-    agent.input.close()
-    assert agent.end() == 0
-    assert [word for word, _ in agent.words][-2:] == ["exit", "left"]
-    assert agent.record(1)["exit"] == 143
-    gone(one, agent)
 
 
 def impatient(made: Bench) -> None:
@@ -102,44 +92,16 @@ def test_a_node_that_was_stopped_has_not_missed_the_loop() -> None:
     assert watch.check() == "no word from the loop for 3600 s"
 
 
-def test_use_without_it_lets_go(one: Bench) -> None:
-    agent = one.agent()
-    agent.hear("ready")
-    agent.say("use", nodes=["n1", "n2"])
-    agent.say("ping", n=1)
-    agent.hear("pong")
-    agent.say("use", nodes=["n2"])
-    assert agent.end() == 0 and agent.words[-1][0] == "left"
-    gone(one, agent)
-
-
-def test_a_spare_waits_until_it_is_wanted(one: Bench) -> None:
-    agent = one.agent(ORCH_CHOOSE="1")
-    agent.hear("waits")
-    agent.say("use", nodes=["n2"])
-    agent.say("ping", n=1)
-    agent.hear("pong")
-    agent.say("use", nodes=["n2", "n1"])
-    agent.hear("ready")
-    agent.begin(1)
-    assert agent.hear("exit")[1] == "0"
-    spare = one.agent(name="n3", ORCH_CHOOSE="1")
-    spare.hear("waits")
-    for other in (agent, spare):
-        other.input.close()
-        assert other.end() == 0 and other.words[-1][0] == "left"
-    gone(one, agent)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_signal_during_a_run(one: Bench, number: signal.Signals) -> None:
+@pytest.mark.parametrize("numbers", [(), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)])
+def test_the_end_of_its_input_and_signals_during_a_run(one: Bench, numbers: tuple[signal.Signals, ...]) -> None:
     agent = one.agent()
     training(one, agent)
-    # Twice, and to the whole group, as Slurm does.
-    os.killpg(agent.process.pid, number)
-    os.killpg(agent.process.pid, number)
-    assert agent.end() == 143
-    assert agent.record(1)["exit"] == 143 and agent.words[-1][0] == "left"
+    for number in numbers:  # to the whole group, and again, as Slurm does
+        os.killpg(agent.process.pid, number)
+    if not numbers:
+        agent.input.close()
+    assert agent.end() == (143 if numbers else 0)
+    assert [word for word, _ in agent.words][-2:] == ["exit", "left"] and agent.record(1)["exit"] == 143
     gone(one, agent)
 
 
@@ -206,44 +168,6 @@ def test_folders_of_living_holders_stay(one: Bench) -> None:
 
 def start_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-
-
-def test_a_missing_attempt_folder_is_said(one: Bench) -> None:
-    agent = one.agent()
-    agent.hear("ready")
-    agent.prepare(1)
-    kind, text = agent.hear("failed")
-    assert kind == "storage" and "attempt_1/node_0.log: No such file" in text
-    assert agent.end() == 1 and agent.words[-1][0] == "left"
-    gone(one, agent)
-
-
-def test_a_folder_that_cannot_be_made_is_said(one: Bench) -> None:
-    one.layout.nodes.mkdir()
-    one.layout.node("n1").write_text("no folder")
-    agent = one.agent()
-    kind, text = agent.hear("failed")
-    assert kind == "storage" and str(one.layout.node("n1")) in text
-    assert agent.end() == 1 and agent.words[-1][0] == "left"
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a device")
-def test_full_disk_ends_the_run(one: Bench, tmp_path: Path) -> None:
-    """/dev/full in place of the log: whatever is written to it finds no room."""
-    agent = one.agent()
-    one.plan(f"echo '{STOP}'; sleep 1000")
-    agent.hear("ready")
-    folder = one.layout.attempt(1, 1)
-    folder.mkdir(parents=True)
-    os.mknod(folder / "node_0.log", 0o666 | 0o020000, os.makedev(1, 7))
-    agent.prepare(1)
-    agent.hear("prepared")
-    agent.say("go", id="1.1")
-    kind, text = agent.hear("failed")
-    assert kind == "storage" and "No space left" in text
-    assert agent.end() == 1
-    assert [fields[4] for word, fields in agent.words if word == "exit"] == [""]
-    gone(one, agent)
 
 
 def test_settings_that_cannot_be_read_are_said(one: Bench) -> None:

@@ -69,20 +69,11 @@ def test_rank_is_the_place_among_the_nodes(one) -> None:
 
 @pytest.mark.parametrize(
     ("number", "plan", "code"),
-    [(3, "exit 7", 7), (4, "kill -9 $$", 137), (5, "exec /nonexistent", 127), (6, "exec /etc/passwd", 126)],
+    [(5, "exec /nonexistent", 127), (6, "exec /etc/passwd", 126)],
 )
 def test_exit_status(one, number: int, plan: str, code: int) -> None:
     fields, _ = run(one, plan, number)
     assert fields[1] == str(code) and fields[4] == ""
-
-
-def test_files_of_results_go_to_their_attempt(one) -> None:
-    bench, _ = one
-    scratch = bench.layout.node("n1") / "scratch"
-    run(one, f"echo 1 >{scratch}/a; mkdir {scratch}/b; echo 2 >{scratch}/b/.c", 7)
-    kept = bench.layout.node_files(7, 1, "n1")
-    assert (kept / "a").read_text() == "1\n" and (kept / "b/.c").read_text() == "2\n"
-    assert list(scratch.iterdir()) == []
 
 
 def test_stop_ends_it_with_term(one) -> None:
@@ -94,18 +85,6 @@ def test_stop_ends_it_with_term(one) -> None:
     fields = agent.hear("exit")
     assert fields[:2] == ["8.1", "143"] and agent.record(8)["exit"] == 143
     assert agent.log(8) == b"up\ntidy\n"
-
-
-def test_stop_before_go(one) -> None:
-    bench, agent = one
-    bench.layout.attempt(9, 1).mkdir(parents=True)
-    agent.prepare(9)
-    agent.hear("prepared")
-    agent.say("stop", id="9.1")
-    assert agent.hear("exit")[1] == "143"
-    agent.say("go", id="9.1")
-    agent.say("ping", n=5)
-    assert agent.hear("pong") == ["5"] and agent.log(9) == b""
 
 
 def test_leaked_processes_end_with_the_run(one) -> None:
@@ -172,6 +151,7 @@ def test_stop_finder_on_hostile_output() -> None:
     finder = StopFinder()
     finder.feed(b":::MLLOG " * 100000 + b'"key":' * 50000 + b"\n")
     finder.feed(b"run_stop\n" * 100000)
+    finder.feed(b"the key run_stop, status success\n" + STOP.removeprefix(":::MLLOG ").encode() + b"\n")
     assert finder.status == ""
 
 

@@ -42,15 +42,16 @@ def mllog(status: str = "") -> bytes:
     return start + (stop if status else b"")
 
 
-def job(root: Path, name: str = "") -> Folder:
-    """A job that works on the set in `root`."""
+def job(root: Path, name: str = "", seed: str = "", nexp: int = 2) -> Folder:
+    """A job that works on the set in `root`; `seed`: ROOT_SEED of its environment."""
     bundle = root.parent / "bundle"
     bundle.mkdir(exist_ok=True)
     root.mkdir(exist_ok=True)
     world = BatchHost()
-    world.environment = {"ORCH_SET_DIR": str(root), **({"ORCH_JOB_ID": name} if name else {})}
+    given = {"ORCH_SET_DIR": str(root), "ORCH_JOB_ID": name, "ROOT_SEED": seed}
+    world.environment = {name: value for name, value in given.items() if value}
     scheduler = LocalNodes(world.environment, 1, world)
-    mine = open_folder(bundle, settings(nexp=2, logdir=str(root.parent)), scheduler, world)
+    mine = open_folder(bundle, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world)
     world.run(mine.taking(scheduler))
     return mine
 
@@ -89,13 +90,7 @@ def successor(folder: Folder) -> Folder:
 # ---- states ----
 
 
-def test_every_run_has_a_state_from_the_start(folder: Folder) -> None:
-    assert [folder.run_state(run) for run in (1, 2)] == [RunRecord(run=run, state="queued") for run in (1, 2)]
-    assert folder.missing() == [1, 2]
-
-
-@pytest.mark.parametrize("outcome", ["success", "not_converged"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("outcome", "rank"), [("success", 1), ("not_converged", 0)])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 @pytest.mark.parametrize("which", ["run", "attempt", "both"])
 def test_a_result_outlives_every_damage_of_its_states(
@@ -143,15 +138,6 @@ def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(folder: Folder, 
     )
     assert left.seed == 1
     assert not folder.layout.result(1).exists()
-
-
-def test_a_finished_run_that_a_killed_job_did_not_close_is_published(folder: Folder) -> None:
-    attempt(folder, 1, 1, "", "success", rank=1)
-    after = successor(folder)
-    state = after.run_state(1)
-    assert state is not None and (state.state, state.outcome) == ("success", "success")
-    assert state.reason == f"job {folder.job_id} ended without closing this attempt"
-    assert folder.layout.result(1).read_bytes() == b"cleared\n" + mllog("success") + b"attempt 1\n"
 
 
 def test_a_result_that_was_removed_is_published_again(folder: Folder) -> None:
@@ -347,10 +333,10 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
 # ---- set.json ----
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "zeros", "no object"])
+@pytest.mark.parametrize("damage", ["empty", "half", "zeros", "no object", '{"nexp": 3}', '{"root_seed": 5}'])
 def test_a_damaged_set_is_refused(folder: Folder, damage: str) -> None:
     folder.let_go()
-    DAMAGE[damage](folder.layout.set_file)
+    DAMAGE.get(damage, lambda path: path.write_text(damage))(folder.layout.set_file)
     (folder.layout.root / "ledger.jsonl").unlink()
     with pytest.raises(FolderError, match="set.json.*it is damaged"):
         job(folder.layout.root)
@@ -401,6 +387,18 @@ def test_a_root_seed_whose_seeds_overflow_is_refused(folder: Folder, nexp: int, 
     message = f"`root_seed` is {root}; seeds of {nexp} runs stay below 2.31 only up to {2**31 - 1000 * nexp}; start"
     with pytest.raises(FolderError, match=message):
         with_seed(folder, nexp, root)
+
+
+def test_a_root_seed_that_is_none_is_refused(tmp_path: Path) -> None:
+    words = "must be a number from 1 to 2137484648: seeds of 9999 runs stay below 2^31"
+    for seed in ("0", "-5", "x", "2137484649", "99999999999999999999", "1+1", "a[$(touch pwned)]"):
+        with pytest.raises(FolderError) as refused:
+            job(tmp_path / "set", seed=seed, nexp=9999)
+        assert str(refused.value) == f"ROOT_SEED={seed} {words}"
+
+
+def test_each_set_has_a_root_seed_of_its_own(tmp_path: Path) -> None:
+    assert len({job(tmp_path / name).record.root_seed for name in ("a", "b", "c")}) == 3
 
 
 def test_a_set_with_runs_and_without_its_declaration_is_refused(folder: Folder) -> None:

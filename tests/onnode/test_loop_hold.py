@@ -93,16 +93,12 @@ def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(group: 
         group.take("n1", line)
     assert group.standing.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
     assert group.is_gone("n1") and not group.is_gone("n0")
+    assert "n0" not in group.heard, "its pong is no sign of life of n0"
     group.take("n1", b"ready\tn1\tsha256:1")
     assert group.standing.reports["n1"].image == "", "nothing more of it counts"
     assert [(one.word, one.node) for one in read_events(tmp_path / "events")][2:] == [
         ("forged", "n1"), ("silent", "n1"), ("fail", "n1"),
     ]  # fmt: skip
-
-
-def test_a_pong_in_the_name_of_another_node_is_no_sign_of_life(group: Group) -> None:
-    group.take("n1", b"pong\tn0\t1")
-    assert "n0" not in group.heard and group.is_gone("n1")
 
 
 def test_a_line_that_comes_from_nobody_is_not_believed(group: Group) -> None:

@@ -11,6 +11,8 @@ import pytest
 from run_sets import Set
 from worlds import Ends, Me, Sets, World, hangs
 
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.starts import attempt_starts, differences
 from orchestrator.onnode.policy.during import recorded
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.nodes import Part
@@ -232,3 +234,63 @@ def test_no_run_begins_that_cannot_end_before_the_time_limit(sets: Sets) -> None
     assert len(one.events("late")) == 1
     assert world.play() == 0
     assert one.results() == [1, 2, 3]
+
+
+# ---- what the nodes report
+
+
+@pytest.mark.parametrize(("guilty", "rdma"), [(0, "required"), (1, "required"), (None, "required"), (0, "preferred")])
+def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(sets: Sets, guilty: int | None, rdma: str) -> None:
+    """RCCL falls back to sockets on one rank of one node: any node counts, not only the one that logs."""
+
+    def plan(me: Me) -> Part | None:
+        way = "Socket" if me.rank == guilty else "IB"
+        said = prints((1, f"x:1:1 [0] NCCL INFO Using network {way}"), (2, "run_start"), (900, "run_stop"))
+        return said if me.attempt == 1 else None
+
+    world = sets.make(plan, nexp=1, network={"rdma": rdma})
+    assert world.play() == 0
+    one = world.set
+    first = one.attempt(1, 1)
+    if guilty is None or rdma != "required":
+        assert (first["outcome"], first["reason"]) == ("success", "")
+        return
+    assert one.outcomes(1) == ["infrastructure", "success"]
+    assert first["reason"] == (
+        "RCCL does not use RDMA although the site says network.rdma: required "
+        f"(n{guilty + 1}, 1 of 1 processes: Using network Socket)"
+    )
+    assert b"run_start" in one.log(1) and b"run_stop" not in one.log(1), "long before its end"
+
+
+def test_settings_that_are_not_put_back_are_a_warning_of_the_job(sets: Sets) -> None:
+    world = sets.make(nexp=1, tunables="apply")
+    for number in (1, 2):
+        world.machine(number).unreverted = "k wanted 1, found 2"
+    assert world.play() == 0
+    one = world.set
+    warning = (
+        "node n1, n2: host settings were not reverted: k wanted 1, found 2; "
+        "to revert them: orchestrator tune revert --nodes n1,n2 --sudo"
+    )
+    assert one.results() == [1] and warning in one.job["warnings"]
+    assert sorted(event.node for event in one.events("revert-failed")) == ["n1", "n2"]
+    for machine in world.machines.values():  # as their watchdogs do when that is possible
+        machine.unreverted = ""
+        machine.tuned_by.clear()
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_nodes_that_differ(sets: Sets, allow: bool) -> None:
+    world = sets.make(nexp=1, tuning={"allow_differences": allow})
+    world.machine(2).facts = {**world.machine(2).facts, "bios": "1.5"}
+    world.machine(1).facts = {**world.machine(1).facts, "bios": "1.4"}
+    text = "the nodes differ: node n2 (rank 1): bios is 1.5, elsewhere 1.4"
+    code, one = world.play(), world.set
+    if not allow:
+        assert code == 1 and one.job["state"] in ("failed", "paused") and text in one.job["reason"], one.job
+        world.machine(2).facts["bios"] = "1.4"
+        return
+    assert code == 0 and text in world.out
+    [found] = differences(attempt_starts(SetEvidence(one.root)))
+    assert (found.field, found.node, found.run, found.value, found.usual) == ("bios", "n2", 1, "1.5", "1.4")

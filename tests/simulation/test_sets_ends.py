@@ -223,6 +223,22 @@ def test_a_node_that_is_cut_off_with_a_stopped_loop_lets_go(sets: Sets) -> None:
     complete_after(world, [["success"], ["interrupted", "success"], ["success"]])
 
 
+def test_a_loop_that_was_given_up_changes_nothing_any_more(sets: Sets) -> None:
+    """Slurm lost its batch host, another job took the set, and then the host came back."""
+    world = sets.make(hangs_in_run_2, nexp=2).start().running(2)
+    one = world.set
+    world.fault("the loop is stopped for 20 min")
+    world.wait(60.0)
+    (one.root / "loop.lock").write_text("next\n")  # of somebody, and it cannot be read
+    before = {path: path.read_bytes() for path in one.root.rglob("*") if path.suffix in (".json", ".txt")}
+    world.signal(signal.SIGTERM)
+    assert world.end() == 1
+    assert "loop.lock is not this job's any more" in world.out
+    assert (one.root / "loop.lock").read_text() == "next\n"
+    assert {path: path.read_bytes() for path in before} == before
+    (one.root / "loop.lock").unlink()
+
+
 def test_a_loop_that_is_back_reads_why_its_nodes_have_left(sets: Sets) -> None:
     world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
     world.fault("the loop is stopped for 3 h")

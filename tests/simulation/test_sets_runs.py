@@ -168,3 +168,9 @@ def test_a_time_limit_is_notified(sets: Sets) -> None:
     world.end()
     [told] = world.notices
     assert (told["event"], told["state"]) == ("paused", "time_limit")
+
+
+def test_an_address_that_the_job_lacks_is_logged_and_costs_nothing(sets: Sets) -> None:
+    world = sets.make(nodes=1, nexp=1, notify={"webhook": "HOOK", "events": ["complete"]})
+    assert world.play() == 0 and world.set.job["state"] == "complete"
+    assert "HOOK is not set in the job's environment" in world.out and world.notices == []

@@ -204,6 +204,8 @@ def unfit(world: World, number: int, how: str) -> None:
         machine.broken_container = "no space left on device"
     elif how == "image":
         machine.image = "sha256:" + "7" * 64
+    elif how == "settings":
+        machine.untunable = "k wanted 1, found 0"
     elif how == "kernel":
         machine.facts = {**machine.facts, "kernel": "5.9"}
     else:
@@ -217,11 +219,12 @@ def unfit(world: World, number: int, how: str) -> None:
         ("container", 0, "no space left on device"),
         ("image", 0, "image is sha256:7777"),
         ("kernel", 0, "kernel is 5.9"),
+        ("settings", 0, "tunables: k wanted 1, found 0"),
         ("gate", 1, "before run 1: k wanted 1"),
     ],
 )
 def test_a_node_that_is_not_fit_costs_only_its_place(sets: Sets, how: str, run: int, reason: str) -> None:
-    world = sets.make(spares=2)
+    world = sets.make(spares=2, tunables="apply")
     unfit(world, 1, how)
     assert world.play() == 0
     one = world.set
@@ -229,6 +232,14 @@ def test_a_node_that_is_not_fit_costs_only_its_place(sets: Sets, how: str, run: 
     assert reason in one.job["set_aside"][0]["reason"]
     assert sorted(one.job["nodes"]) == ["n2", "n3"] and one.job["spares"] == ["n4"]
     assert one.results() == [1, 2]
+    if how == "settings":
+        assert "n1\ttunables\tfail" in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text()
+
+
+def test_a_second_hold_does_not_measure_the_bandwidth_again(sets: Sets) -> None:
+    world = sets.make(only((1, 1, 1), (1, 2, 1)), spares=1, nexp=1, preflight={"deep": True})
+    assert world.play() == 0
+    assert world.out.count("orchestrator: deep: ") == 1 and len(world.set.events("hold")) > 1
 
 
 def test_too_few_fit_nodes_pause_the_set(sets: Sets) -> None:

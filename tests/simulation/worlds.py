@@ -248,4 +248,5 @@ def _bundle(folder: Path, nodes: int, nexp: int, keys: str) -> Rendered:
     own = {"container": {"engine": "docker"}, "time_limit": "7-00:00:00", **json.loads(keys)}
     own["limits"] = {"attempts": 2, "run_timeout_minutes": 60, **own.get("limits", {})}
     site = Site(scheduler="slurm", partition="batch", log_dir=str(folder / "sets"), **own)
-    return Rendered(load_entry(f"nodes_{nodes}", "builtin", site=site, systems_dirs=[place]), nexp)
+    entry = load_entry(f"nodes_{nodes}", "builtin", site=site, systems_dirs=[place])
+    return Rendered(entry, nexp, programs=False)

@@ -1,4 +1,4 @@
-"""The ledger of a set that really ran: clean as it is, and every attack on it, or on what it speaks of, is named."""
+"""The ledger of a set: clean as it is, and every attack on it, or on what it speaks of, is named."""
 
 from __future__ import annotations
 
@@ -10,39 +10,31 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import outputs
 import pytest
-from bundle_parts import Bundles, made
 from until import LIMIT_S
+from worlds import Sets, exits
 
 from orchestrator.cli import main
 from orchestrator.evidence.ledger import Mismatch, verify
-from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode import ledger
-from orchestrator.onnode.world import THIS
-from orchestrator.runset.submit import _record, mark_cancelled
+from orchestrator.runset.submit import mark_cancelled
 
 TOP = Path(__file__).resolve().parents[2]
-DIED_ONCE = "[[ $me != 2.1.* ]] || exit 3"
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A complete set of three runs with a failed attempt, a submission and a cancel."""
-    with_bundles = made(tmp_path_factory.mktemp("ledger"))
-    bundles: Bundles = next(with_bundles)
-    code, out = bundles.make(DIED_ONCE, nexp=3).run()
-    assert code == 0, out
-    run_set = open_set(bundles.set.root)
-    job = bundles.set.job["job_id"]
-    _record(run_set, SubmissionRecord(number=1, job_name="x", requested_ms=1, state="submitted", job_id=job), THIS)
-    mark_cancelled(run_set, job)
-    yield bundles.set.root
-    next(with_bundles, None)
+    sets = Sets(tmp_path_factory.mktemp("ledger"))
+    world = sets.make(lambda me: exits(3) if me[:2] == (2, 1) else None, nodes=1, nexp=3)
+    assert world.play() == 0 and world.run_set is not None
+    mark_cancelled(world.run_set, world.set.job["job_id"])
+    yield world.set.root
+    sets.forget()
 
 
 @pytest.fixture
@@ -70,7 +62,7 @@ def test_cancels_at_once_are_one_on_record(tmp_path: Path) -> None:
 def test_what_was_done_is_on_record_in_order(original: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ["attempt", "end", "result"]
     again = ["attempt", "end", *run]
-    assert [kind for kind in kinds(original) if kind != "job"] == ["declare", *run, *again, *run, "submit", "cancel"]
+    assert [kind for kind in kinds(original) if kind != "job"] == ["declare", "submit", *run, *again, *run, "cancel"]
     verdict = verify(original)
     assert verdict.problems == () and not verdict.torn and not verdict.copy_of
     capsys.readouterr()
@@ -379,24 +371,3 @@ def test_without_set_json_the_declaration_counts(one: Path, capsys: pytest.Captu
         assert scored(one, capsys) == before
         assert main(["status", str(one)]) == 0
         assert "complete" in capsys.readouterr().out
-
-
-def test_a_copy_is_another_set(one: Path, original: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its jobs are those of the original: nothing is ended, nothing is submitted under its name."""
-    assert verify(one).copy_of == str(original)
-    for path in (one / "jobs").glob("*.json"):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "state": "running", "ended_ms": 0}))
-    for command in ("cancel", "resume"):
-        assert main([command, str(one)]) == 5
-        assert f"is a copy of {original}" in capsys.readouterr().err
-    assert main(["status", str(one)]) == 0
-    assert f"a copy of {original}" in capsys.readouterr().out
-
-
-def test_a_set_that_was_moved_is_the_same(one: Path, tmp_path: Path) -> None:
-    entries = ledger.read(one)[0]
-    place = {"path": str(tmp_path / "gone"), "inode": 1}
-    declared = replace(entries[0], data={**entries[0].data, "place": place})
-    assert ledger.original(one, [declared]) == ""
-    here = replace(entries[0], data={**entries[0].data, "place": {"path": "/elsewhere", "inode": one.stat().st_ino}})
-    assert ledger.original(one, [here]) == ""

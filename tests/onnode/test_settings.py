@@ -1,0 +1,68 @@
+"""The values of a bundle and the environment of its runs, as bash evaluates them: what is refused, and in which words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from sites import local_site, write_system
+
+from orchestrator.model import Site, load_entry
+from orchestrator.onnode.settings import SettingsError, evaluate_config, load
+from orchestrator.render import render_bundle, write_bundle
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("settings")
+    write_system(folder / "systems")
+    site = Site(**local_site(folder / "sets"))
+    entry = load_entry("one_node", "builtin", site=site, systems_dirs=[folder / "systems"])
+    write_bundle(render_bundle(entry, nexp=3), folder / "bundle")
+    return folder / "bundle"
+
+
+def with_value(bundle: Path, name: str, value: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(bundle), name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "values"),
+    [
+        ("NEXP", 9999, ["0", "abc", "-1", "1.5", "10000", "1 2", "$(touch pwned)", "08"]),
+        ("MAX_ATTEMPTS", 999, ["abc", "0", "1000"]),
+        ("RUN_TIMEOUT_S", 9_999_999, ["soon", "0"]),
+        ("CONTAINER_START_S", 99_999, ["x[$(touch pwned)]", "-1"]),
+    ],
+)
+def test_a_number_that_is_none(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int, values: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for value in values:
+        with pytest.raises(SettingsError) as refused:
+            load(bundle, with_value(bundle, name, value))
+        assert str(refused.value) == f"{name}={value} must be a number from 1 to {most}"
+    assert list(tmp_path.iterdir()) == [], "nothing of it was evaluated"
+
+
+def test_an_empty_number_is_the_bundles_own(bundle: Path) -> None:
+    assert load(bundle, with_value(bundle, "NEXP", "")).nexp == 3
+
+
+def test_a_config_that_cannot_be_evaluated(bundle: Path) -> None:
+    settings = load(bundle, with_value(bundle, "NEXP", "1"))
+    config = bundle / settings.config_file
+    before = config.read_text()
+    for line, words in (
+        ("export (", "syntax error"),
+        ("unset_variable=$nothing", "nothing: unbound variable"),
+        ("false", "bash ended with 1"),
+        ("exit 3", "bash ended with 3"),
+        ("no_such_command", "no_such_command: command not found"),
+    ):
+        config.write_text(f"{before}{line}\n")
+        with pytest.raises(SettingsError, match=f"^{config.name} cannot be evaluated: .*{words}"):
+            evaluate_config(bundle, settings, 1)
+    config.write_text(before)
