@@ -154,9 +154,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
 
 
 def needs_whole_machine(item: pytest.Item) -> bool:
-    """Return whether `item` uses what a machine has once: the lab (or starts another one), or its settings."""
-    fixtures = getattr(item, "fixturenames", ())
-    return bool(item.get_closest_marker("lab") or item.get_closest_marker("host") or "another_lab" in fixtures)
+    """Return whether `item` uses what a machine has once: the lab, or its settings."""
+    return bool(item.get_closest_marker("lab") or item.get_closest_marker("host"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -206,13 +205,6 @@ def lab_beside(name: str) -> Iterator[Callable[..., Lab]]:
         yield start
     finally:
         command("down")
-
-
-@pytest.fixture
-def another_lab() -> Iterator[Callable[[int, str], Lab]]:
-    """Starts a cluster of its own, with so many nodes of that name: what breaks there disturbs nobody. It is removed afterwards."""
-    with lab_beside("more") as start:
-        yield lambda nodes, prefix: start(LAB_NODES=str(nodes), LAB_PREFIX=prefix)
 
 
 @pytest.fixture(scope="session")

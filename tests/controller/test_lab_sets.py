@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,50 +40,38 @@ def request_for(shared: Path, body: str, name: str, *options: str) -> JobRequest
     return JobRequest(script(shared, body), name, shared, env, str(shared / "job_%j.out"), options)
 
 
-def test_submit_query_cancel(shared: Path) -> None:
-    name = f"orch-{shared.name}"
+def test_jobs_are_submitted_found_and_cancelled(shared: Path) -> None:
+    """One closes by itself, one is deaf, one has an odd name and waits, and one is refused."""
+    name, odd = f"orch-{shared.name}", f"orch-{shared.name}\n| a=b UserId=x"
     body = 'trap "echo closed; exit" TERM; env -0 >env; touch up\nwhile :; do sleep 0.1; done'
     job_id = Slurm().submit(request_for(shared, body, name))
-    [job] = Slurm().jobs(names=[name, "orch-nobody"]).values()
-    assert (job.id, job.alive) == (job_id, True)
-    until((shared / "up").exists)
-    job = Slurm().jobs(ids=[job_id])[job_id]
-    assert (job.state, job.name) == ("RUNNING", name)
-    assert job.start_ms > 1_600_000_000_000
-    inside = dict(pair.split("=", 1) for pair in (shared / "env").read_text().split("\0") if pair)
-    assert inside["MARK"] == "a,b 'c'"
-    assert "PYTEST_CURRENT_TEST" not in inside
-    assert Slurm().cancel(job_id, 20)
-    assert (shared / f"job_{job_id}.out").read_text().endswith("closed\n")
-    assert not Slurm().jobs(ids=[job_id])[job_id].alive
-
-
-def test_a_deaf_job_is_ended_by_force(shared: Path) -> None:
-    body = 'trap "" TERM; touch up\nwhile :; do sleep 0.1; done'
-    job_id = Slurm().submit(request_for(shared, body, f"orch-{shared.name}"))
-    until((shared / "up").exists)
-    assert Slurm().cancel(job_id, 0.5)
-
-
-def test_odd_job_names_and_both_commands_agree(shared: Path) -> None:
-    name = f"orch-{shared.name}\n| a=b UserId=x"
-    job_id = Slurm().submit(request_for(shared, "sleep 60", name, "--hold"))
-    try:
-        seen = Slurm().jobs(ids=[job_id])[job_id]
-        assert seen.state == "PENDING"
-        assert seen.reason == "JobHeldUser"
-        answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=20)
-        shown = {job.id: job for job in parse_show(answer)}
-        assert shown[job_id].state == seen.state
-        assert seen.name.startswith(f"orch-{shared.name}\n")
-    finally:
-        assert Slurm().cancel(job_id, 1)
-
-
-def test_refusal(shared: Path) -> None:
+    body = 'trap "" TERM; touch deaf\nwhile :; do sleep 0.1; done'
+    deaf = Slurm().submit(request_for(shared, body, f"{name}-deaf"))
+    held = Slurm().submit(request_for(shared, "sleep 60", odd, "--hold"))
     with pytest.raises(SchedulerError, match="nvalid partition") as caught:
         Slurm().submit(request_for(shared, "true", "orch-x", "--partition=nosuch"))
     assert caught.value.exit_code == ExitCode.SCHEDULER
+    until((shared / "deaf").exists)
+    with ThreadPoolExecutor(1) as beside:
+        ended_by_force = beside.submit(Slurm().cancel, deaf, 0.5)  # Slurm gives it KillWait
+
+        [job] = Slurm().jobs(names=[name, "orch-nobody"]).values()
+        assert (job.id, job.alive) == (job_id, True)
+        until((shared / "up").exists)
+        job = Slurm().jobs(ids=[job_id])[job_id]
+        assert (job.state, job.name) == ("RUNNING", name) and job.start_ms > 1_600_000_000_000
+        inside = dict(pair.split("=", 1) for pair in (shared / "env").read_text().split("\0") if pair)
+        assert inside["MARK"] == "a,b 'c'" and "PYTEST_CURRENT_TEST" not in inside
+        assert Slurm().cancel(job_id, 20)
+        assert (shared / f"job_{job_id}.out").read_text().endswith("closed\n")
+        assert not Slurm().jobs(ids=[job_id])[job_id].alive
+
+        seen = Slurm().jobs(ids=[held])[held]
+        assert (seen.state, seen.reason) == ("PENDING", "JobHeldUser") and seen.name.startswith(f"{name}\n")
+        answer = ask(["scontrol", "--oneliner", "--all", "show", "job"], timeout_s=20)
+        assert {job.id: job for job in parse_show(answer)}[held].state == seen.state
+        assert Slurm().cancel(held, 1)
+        assert ended_by_force.result()
 
 
 def test_a_job_without_a_recorded_answer_is_found(shared: Path) -> None:
@@ -98,16 +87,10 @@ def test_a_job_without_a_recorded_answer_is_found(shared: Path) -> None:
     assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [("submitted", job_id)]
 
 
-def test_a_set_on_two_nodes(cli: Commands, lab_site: Path) -> None:
-    assert cli("run", *SYSTEM, "--site", lab_site, "--nexp", "3").code in (ExitCode.OK, ExitCode.NO_SCORE), cli.err
-    [one] = cli.json("status", "--site", lab_site)["sets"]
-    assert (one["state"], one["done"]) == ("complete", 3), one
-    assert '"key": "run_stop"' in cli("logs", one["set"]).out
-    assert cli("resume", one["set"]).code == ExitCode.SET_STATE
-
-
-def test_cancel_and_resume(cli: Commands, lab_site: Path) -> None:
-    said = cli.json("submit", *SYSTEM, "--site", lab_site, "--nexp", "3", "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
+def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site: Path) -> None:
+    first, *others = lab.nodes
+    words = ("--nexp", "3", "--spares", "1", "--exclude", first, "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
+    said = cli.json("submit", *SYSTEM, "--site", lab_site, *words)
     root = Path(said["set"])
 
     def hangs() -> bool:
@@ -117,14 +100,23 @@ def test_cancel_and_resume(cli: Commands, lab_site: Path) -> None:
     until(hangs)
     [one] = cli.json("status", "--site", lab_site)["sets"]
     assert (one["state"], one["job_state"], one["current_run"]) == ("running", "RUNNING", 2)
+    assert '"key": "run_stop"' in cli("logs", root, "--run", "1").out
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert cli("cancel", root).code == ExitCode.OK, cli.err
     assert "is gone; 1 of 3 runs are done" in cli.out
     assert not Slurm().jobs(ids=[said["job_id"]])[said["job_id"]].alive
     assert cli.json("status", root)["state"] == "cancelled"
-    assert cli("resume", root).code == ExitCode.OK, cli.err
+    told = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
+    assert list(told) == others[:3] and [one["spare"] for one in told.values()] == [False, False, True]
+    assert told[others[0]]["ranks"] == [0] and told[others[0]]["good"] == 1
+
+    assert cli("resume", root, "--spares", "0", "--exclude", others[0]).code == ExitCode.OK, cli.err
     assert cli("watch", root).code == ExitCode.OK, cli.err
-    assert [run["attempt"] for run in cli.json("status", root)["runs"]] == [1, 2, 1]
+    last = cli.json("status", root)
+    assert (last["state"], [run["attempt"] for run in last["runs"]]) == ("complete", [1, 2, 1])
+    job = json.loads((root / f"jobs/{last['job_id']}.json").read_text())
+    assert job["nodes"] == others[1:3] and job["spares"] == []
+    assert cli("resume", root).code == ExitCode.SET_STATE
 
 
 def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands, lab_site: Path) -> None:
@@ -137,7 +129,7 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(cli: Commands,
     assert cli.json("status", said["set"])["state"] == "cancelled"
 
 
-# ---- nodes: preflight, spares, excluded ones ----
+# ---- nodes ----
 
 
 @pytest.fixture
@@ -163,30 +155,6 @@ def test_preflight_checks_the_idle_nodes(
     assert excluded.read_text() == "" and list(shared.iterdir()) == []
     cli("preflight", *SYSTEM, "--site", lab_site, "--nodes", ",".join(lab.nodes[:2]))
     assert cli.code == ExitCode.OK and "tested 2 of 2 nodes" in cli.out
-
-
-def test_a_set_with_spares_keeps_off_excluded_nodes(cli: Commands, lab: Lab, lab_site: Path) -> None:
-    first, *others = lab.nodes
-    cli("run", *SYSTEM, "--site", lab_site, "--nexp", "1", "--spares", "1", "--exclude", first)
-    [root] = [
-        path
-        for path in Path(lab_site.read_text().split("log_dir: ")[1].split("\n")[0]).iterdir()
-        if path.name.startswith("local")
-    ]
-    told = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
-    assert list(told) == others[:3] and [one["spare"] for one in told.values()] == [False, False, True]
-    assert told[others[0]]["ranks"] == [0] and told[others[0]]["good"] == 1
-    # a later job: the run is taken away, so that there is something to do again
-    (root / "runs/1/state.json").unlink()
-    cli("resume", root, "--spares", "0", "--exclude", others[0])
-    assert cli.code == 0, cli.err
-    cli("watch", root)
-    [last] = [
-        one
-        for one in map(json.loads, (path.read_text() for path in (root / "jobs").glob("*.json")))
-        if one["job_id"] == cli.json("status", root)["job_id"]
-    ]
-    assert last["nodes"] == others[1:3] and last["spares"] == []
 
 
 def test_what_the_partition_does_not_allow_is_told_before_a_set_is_made(

@@ -11,7 +11,7 @@ HOST = [
     ["clock_steps", "term_loop", "damage_run_state", "kill_resume", "other_user"],
     ["private_tmp", "kill9_everything", "zombie_loop", "resumes_at_once"],
 ]
-LAB = [["training_dies", "container_kill", "preempted", "requeue"]]
+LAB = [["container_kill", "requeue"]]
 DATABASE = ("slurmdbd_restart", "mariadb_restart")
 
 

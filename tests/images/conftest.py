@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+from command_line import call
 from images_parts import EngineNode, SshHosts, start_hosts
 
 TOP = Path(__file__).resolve().parents[2]
@@ -93,22 +93,5 @@ def start_ssh(lab: object) -> Iterator[Callable[..., SshHosts]]:
 
 @pytest.fixture
 def orchestrator() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line in a process of its own, outside any allocation."""
-
-    def call(
-        *words: str | Path, stdin: str = "", env: dict[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        outer = ("SLURM_", "ORCHESTRATOR_SITE")
-        base = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *words],
-            input=stdin,
-            text=True,
-            cwd=TOP,
-            env={**base, **(env or {})},
-            capture_output=True,
-            timeout=300,
-            check=False,
-        )
-
-    return call
+    """Call the command line outside any allocation."""
+    return lambda *words, stdin="", env={}: call(words, env, stdin)

@@ -105,56 +105,38 @@ def test_who_stops_reading_ends_the_rest(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_ssh_runs_the_command_word_by_word(start_ssh: Callable[..., object]) -> None:
-    hosts = start_ssh({f"h{k}": "" for k in range(1, 4)})
+def test_ssh_carries_every_word_much_in_both_directions_and_the_exit_code(start_ssh: Callable[..., object]) -> None:
+    hosts = start_ssh({"h1": "", "h2": ""})
     odd = ["$HOME", "a b", "'; touch /x; '", "*", "\n", ""]
-    answers = list(run_on_nodes(hosts.names, ["printf", "<%s>", *odd], transport=Ssh(str(hosts.config)), timeout_s=30))
-    assert sorted(one.node for one in answers) == ["h1", "h2", "h3"]
-    assert {one.text for one in answers} == {"".join(f"<{word}>" for word in odd)}, [one.words for one in answers]
-
-
-@pytest.mark.lab
-def test_ssh_carries_much_in_both_directions_and_the_exit_code(start_ssh: Callable[..., object]) -> None:
-    hosts = start_ssh({"h1": ""})
     much = bytes(range(256)) * 20_000  # 5 MB: more than any window or pipe holds
-    (answer,) = run_on_nodes(
-        ["h1"], ["sh", "-c", "tee /dev/stderr; exit 7"], stdin=much, transport=Ssh(str(hosts.config)), timeout_s=60
-    )
-    assert (answer.returncode, answer.problem) == (7, "")
-    assert answer.stdout == much and answer.stderr == much
+    script = ["sh", "-c", 'tee /dev/stderr; printf "<%s>" "$@"; exit 7', "-", *odd]
+    answers = list(run_on_nodes(hosts.names, script, stdin=much, transport=Ssh(str(hosts.config)), timeout_s=60))
+    assert sorted(one.node for one in answers) == ["h1", "h2"]
+    for one in answers:
+        assert (one.returncode, one.problem) == (7, "")
+        assert one.stdout == much + "".join(f"<{word}>" for word in odd).encode() and one.stderr == much
 
 
 @pytest.mark.lab
-def test_ssh_refuses_unknown_and_changed_host_keys(start_ssh: Callable[..., object]) -> None:
-    hosts = start_ssh({"h1": "", "h2": "", "h3": ""})
+def test_ssh_nodes_that_hang_are_away_or_have_another_key_do_not_stop_the_others(
+    start_ssh: Callable[..., object],
+) -> None:
+    hosts = start_ssh({"h1": "", "h2": "", "h3": "", "h4": "HANG=yes"})
     assert "StrictHostKeyChecking no" in hosts.config.read_text()
-    first, second, third = hosts.known_hosts.read_text().splitlines()
+    first, second, third, fourth = hosts.known_hosts.read_text().splitlines()
     other_key = third.split(" ", 1)[1]
-    hosts.known_hosts.write_text(f"{first.split()[0]} {other_key}\n{third}\n")  # h1 changed, h2 unknown
+    hosts.known_hosts.write_text(f"{first.split()[0]} {other_key}\n{third}\n{fourth}\n")  # h1 changed, h2 unknown
     before = hosts.known_hosts.read_bytes()
-    answers = {
-        one.node: one for one in run_on_nodes(hosts.names, ["true"], transport=Ssh(str(hosts.config)), timeout_s=30)
-    }
+    nodes = [*hosts.names, NamedNode("away", "ssh://root@127.0.0.9:9")]
+    script = ["sh", "-c", '[ -z "$HANG" ] || sleep 100; echo here']
+    answers = {one.node: one for one in run_on_nodes(nodes, script, transport=Ssh(str(hosts.config)), timeout_s=5)}
     assert "is not the one in known_hosts" in answers["h1"].problem
     assert "is not in known_hosts" in answers["h2"].problem
-    assert answers["h3"].ok, answers["h3"].problem
+    assert answers["h3"].text == "here\n", answers["h3"].problem
+    assert "did not end within 5 s" in answers["h4"].problem
+    assert "127.0.0.9:9" in answers["away"].problem
     assert hosts.known_hosts.read_bytes() == before
     assert second.split()[0] not in hosts.known_hosts.read_text()
-
-
-@pytest.mark.lab
-def test_one_ssh_node_that_hangs_or_is_away_does_not_stop_the_others(start_ssh: Callable[..., object]) -> None:
-    hosts = start_ssh({"h1": "HANG=yes", "h2": ""})
-    nodes = ["h1", "h2", NamedNode("away", "ssh://root@127.0.0.9:9")]
-    answers = {
-        one.node: one
-        for one in run_on_nodes(
-            nodes, ["sh", "-c", '[ -z "$HANG" ] || sleep 100; echo here'], transport=Ssh(str(hosts.config)), timeout_s=5
-        )
-    }
-    assert answers["h2"].text == "here\n"
-    assert "did not end within 5 s" in answers["h1"].problem
-    assert "127.0.0.9:9" in answers["away"].problem
 
 
 @pytest.mark.lab

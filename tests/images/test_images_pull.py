@@ -1,4 +1,4 @@
-"""A job whose image is not on its nodes: a registry that is busy and slow, a real engine, eight nodes of a real Slurm."""
+"""A job whose image is not on its nodes: a registry that is busy and slow, a real engine, nodes of a real Slurm."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 TOP = Path(__file__).resolve().parents[2]
-SYSTEM, WORKLOAD = "MI325X_08x08x32", "flux1"
 
 
 class Job:
-    """A job on eight nodes that lack the image, from its bundle to its end."""
+    """A job on nodes that lack the image, from its bundle to its end."""
 
-    def __init__(self, lab: Lab, folder: Path, **container: Any) -> None:
+    def __init__(self, lab: Lab, folder: Path, system: str, workload: str, **container: Any) -> None:
         self.lab, self.folder, self.bundle, self.log_dir = lab, folder, folder / "bundle", folder / "results"
         self.log_dir.mkdir()
         site = yaml.safe_load(lab.run(TOP / "lab/site").stdout)
@@ -45,7 +44,7 @@ class Job:
         site |= {"limits": {"container_start_seconds": 15}}
         site["container"] |= {"pull": "missing", **container}
         (folder / "site.yaml").write_text(yaml.safe_dump(site))
-        entry = load_entry(SYSTEM, WORKLOAD, site=load_site(folder / "site.yaml"))
+        entry = load_entry(system, workload, site=load_site(folder / "site.yaml"))
         write_bundle(render_bundle(entry, nexp=2), self.bundle)
 
     def start(self, image: str) -> Future[int]:
@@ -94,7 +93,7 @@ def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
     lab: Lab, folder: Path, engine: docker.DockerClient
 ) -> None:
     blobs, manifest = contents_of(engine, "orchestrator/builtin:1")
-    job, seen = Job(lab, folder), set[str]()
+    job, seen = Job(lab, folder, "MI325X_08x08x32", "flux1"), set[str]()
     with serving(Registry(blobs, manifest, busy=2, slow_s=35)) as registry:
         running = job.start(f"{registry.address}/team/training:1")
 
@@ -119,7 +118,7 @@ def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
 
 
 def test_what_the_registry_does_not_have_is_said_at_once(lab: Lab, folder: Path) -> None:
-    job = Job(lab, folder, pull_at_once=8)
+    job = Job(lab, folder, "local_2x2x8", "builtin", pull_at_once=2)
     with serving(Registry({}, b"")) as registry:
         assert job.start(f"{registry.address}/team/training:1").result(LIMIT_S) != 0
     record = json.loads(next(iter((job.root / "jobs").glob("*.json"))).read_text())

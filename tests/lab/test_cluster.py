@@ -38,14 +38,6 @@ ENGINE_OPTIONS = [
 ]
 
 
-def sbatch(lab: Lab, folder: Path, script: str, *options: str) -> Path:
-    """Run a batch script to its end and return the file with its output."""
-    (folder / "job.sh").write_text(f"#!/bin/bash\n{script}\n")
-    output = folder / "job.out"
-    assert lab.batch(f"--output={output}", *options, folder / "job.sh") == 0
-    return output
-
-
 @pytest.fixture
 def folder(lab: Lab) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="cluster-", dir=lab.shared))
@@ -53,117 +45,50 @@ def folder(lab: Lab) -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def test_one_step_runs_on_every_node(lab: Lab) -> None:
-    step = lab.run(
-        "srun",
-        f"--nodes={len(lab.nodes)}",
-        "--ntasks-per-node=1",
-        "--gres=gpu:8",
-        "sh",
-        "-c",
-        "echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES",
-    )
-    assert sorted(step.stdout.splitlines()) == [f"{k} {name} 0,1,2,3,4,5,6,7" for k, name in enumerate(lab.nodes)]
-
-
-def test_a_node_has_eight_gpus_and_no_more(lab: Lab) -> None:
+def test_a_step_has_a_task_on_every_node(lab: Lab) -> None:
+    """A node has eight GPUs and no more, and a name that resolves."""
+    shown = "echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES $(getent hosts $SLURMD_NODENAME)"
+    words = ("srun", f"--nodes={len(lab.nodes)}", "--ntasks-per-node=1", "--gres=gpu:8", "sh", "-c", shown)
+    assert sorted(lab.run(*words).stdout.splitlines()) == [
+        f"{k} {name} 0,1,2,3,4,5,6,7 127.0.0.1 {name}" for k, name in enumerate(lab.nodes)
+    ]
     refused = lab.run("srun", "--nodes=1", "--gres=gpu:9", "true", check=False)
-    assert refused.returncode != 0
-    assert "not available" in refused.stderr
+    assert refused.returncode != 0 and "not available" in refused.stderr
 
 
-def test_node_names_resolve_on_the_host(lab: Lab) -> None:
-    for name in lab.nodes:
-        assert lab.run("getent", "hosts", name).stdout.split()[0] == "127.0.0.1"
-
-
-def test_steps_overlap_a_long_one(lab: Lab, folder: Path) -> None:
-    everywhere = f"srun --overlap --nodes={len(lab.nodes)} --ntasks-per-node=1"
-    output = sbatch(
-        lab,
-        folder,
-        f"""
+def test_a_job(lab: Lab, folder: Path) -> None:
+    """With an emptied environment it reaches the engine; its steps overlap a long one; when it has ended there is a line of it."""
+    everywhere = "srun --export=ALL --overlap --nodes=2 --ntasks-per-node=1"
+    (folder / "job.sh").write_text(f"""#!/bin/bash
+        docker info --format '{{{{.DockerRootDir}}}}'
         {everywhere} sh -c 'echo up; exec sleep 600' >held.out & held=$!
-        until [ "$(grep -c up held.out)" = {len(lab.nodes)} ]; do sleep 0.05; done
-        for i in 1 2 3; do {everywhere} echo beside; done
+        until [ "$(grep -c up held.out)" = 2 ]; do sleep 0.05; done
+        for i in 1 2 3; do {everywhere} docker version --format beside; done
         kill -0 $held && echo still held
         kill $held
-    """,
-        f"--nodes={len(lab.nodes)}",
-        "--ntasks-per-node=1",
-        "--gres=gpu:8",
-        f"--chdir={folder}",
-        "--error=/dev/null",
-    )
-    lines = output.read_text().splitlines()
-    assert lines.count("beside") == 3 * len(lab.nodes)
-    assert "still held" in lines
-
-
-def test_a_job_with_an_emptied_environment_reaches_the_engine(lab: Lab, folder: Path) -> None:
-    output = sbatch(
-        lab,
-        folder,
-        "docker info --format '{{.DockerRootDir}}'; srun --export=ALL docker version --format ok",
-        "--export=NONE",
-    )
-    assert output.read_text().split() == [str(lab.state / "docker/data"), "ok"]
-
-
-def test_an_ended_job_leaves_a_line(lab: Lab) -> None:
-    assert lab.batch("--output=/dev/null", "--job-name=leaves-a-line", "--wrap=exit 3") == 3
+        exit 3
+    """)
+    words = ("--nodes=2", "--ntasks-per-node=1", "--gres=gpu:8", "--export=NONE", "--job-name=leaves-a-line")
+    output = (f"--chdir={folder}", f"--output={folder}/job.out", "--error=/dev/null")
+    assert lab.batch(*words, *output, folder / "job.sh") == 3
+    lines = (folder / "job.out").read_text().splitlines()
+    assert lines == [str(lab.state / "docker/data"), *["beside"] * 6, "still held"]
     line = (lab.state / "slurm/jobcomp.log").read_text().split("Name=leaves-a-line ")[-1]
-    assert "JobState=FAILED" in line
-    assert "ExitCode=3:0" in line
+    assert "JobState=FAILED" in line and "ExitCode=3:0" in line
 
 
-def test_a_container_gets_the_devices_of_a_descriptor(lab: Lab) -> None:
-    seen = lab.run(
-        "docker",
-        "run",
-        "--rm",
-        *ENGINE_OPTIONS,
-        IMAGE,
-        "bash",
-        "-c",
-        "ls -U /dev/kfd /dev/dri/renderD128 /dev/infiniband/uverbs0 /workspace/code/run_and_time.sh; pwd",
-    )
-    assert seen.stdout.split() == [
-        "/dev/kfd",
-        "/dev/dri/renderD128",
-        "/dev/infiniband/uverbs0",
-        "/workspace/code/run_and_time.sh",
-        "/workspace/code",
-    ]
-
-
-def test_a_limit_that_the_machine_allows_is_kept(lab: Lab) -> None:
-    seen = lab.run(
-        "docker",
-        "run",
-        "--rm",
-        "--network=host",
-        "--ulimit=nofile=512:1024",
-        IMAGE,
-        "bash",
-        "-c",
-        "ulimit -Sn; ulimit -Hn",
-    )
-    assert seen.stdout.split() == ["512", "1024"]
-
-
-def test_a_container_of_a_node_sees_the_nodes_name(lab: Lab) -> None:
-    """As on a cluster, where every host has its own; the label is what a bundle gives to each of its containers."""
+def test_a_container_has_the_devices_the_limits_and_the_name_of_its_node(lab: Lab) -> None:
+    """As on a cluster, where every host has its own name; the label is what a bundle gives to each of its containers."""
+    node, other = lab.nodes[0], lab.nodes[-1]
+    files = ["/dev/kfd", "/dev/dri/renderD128", "/dev/infiniband/uverbs0", "/workspace/code/run_and_time.sh"]
     told = "import socket, os; print(socket.gethostname(), socket.getfqdn(), os.environ['HOSTNAME'])"
-    command = ["docker", "run", "--rm", "--network=host", "--uts=host"]
-    for node in lab.nodes[:2]:
-        seen = lab.run(*command, f"--label=orchestrator.node={node}", IMAGE, "python3", "-c", told).stdout.split()
-        assert seen == [node] * 3
-        others = lab.run(
-            *command, f"--label=orchestrator.node={node}", IMAGE, "getent", "ahostsv4", lab.nodes[-1]
-        ).stdout
-        assert {line.split()[0] for line in others.splitlines()} == {"127.0.0.1"}
-    assert lab.run(*command, IMAGE, "hostname").stdout.strip() == os.uname().nodename
+    script = f'ls -U {" ".join(files)}; pwd; ulimit -Sc; ulimit -Hc; python3 -c "{told}"; getent ahostsv4 {other}'
+    label = (f"--label=orchestrator.node={node}", "--ulimit=core=1024:2048")
+    seen = lab.run("docker", "run", "--rm", *ENGINE_OPTIONS, *label, IMAGE, "bash", "-c", script).stdout.split()
+    assert seen[: len(files) + 6] == [*files, "/workspace/code", "1", "2", *[node] * 3]
+    assert seen[len(files) + 6] == "127.0.0.1"
+    command = ("docker", "run", "--rm", "--network=host", "--uts=host", IMAGE, "hostname")
+    assert lab.run(*command).stdout.strip() == os.uname().nodename
 
 
 def test_a_container_ends_with_its_client(lab: Lab) -> None:
@@ -234,24 +159,25 @@ def small_image(env: dict[str, str]) -> str:
     return "small:1"
 
 
-def test_down_leaves_nothing_even_of_a_broken_lab(
+def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broken_lab(
     lab: Lab, second_lab: Callable[..., subprocess.CompletedProcess[str]], folder: Path
 ) -> None:
     """A job and a container are at work, a node and the engine were killed: `lab/down` ends and removes all of it."""
     second_lab("up", LAB_IMAGE="no")
     exports = dict(line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines())
     state, env = Path(exports["ORCHESTRATOR_LAB"]), {**lab.env, **exports}
+    lost, kept = lab_pid(state, "slurmd-second1"), lab_pid(state, "slurmctld")
+    os.kill(lost, signal.SIGKILL)
+    second_lab("up", LAB_IMAGE="no")
+    assert lab_pid(state, "slurmd-second1") != lost and lab_pid(state, "slurmctld") == kept
+
     (folder / "job.sh").write_text(
         "#!/bin/bash\nsrun --ntasks-per-node=1 sh -c 'exec docker run --rm --network=host "
         f'--volume={folder}:/mnt {small_image(env)} sh -c "touch /mnt/up-$SLURMD_NODENAME; exec sleep 600"\'\n'
     )
-    subprocess.run(
-        ["sbatch", "--nodes=2", "--no-kill", "--output=/dev/null", folder / "job.sh"],
-        env=env,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    until(lambda: len(list(folder.glob("up-second*"))) == 2)
+    words = ("sbatch", "--nodes=2", "--no-kill", "--output=/dev/null", folder / "job.sh")
+    subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
+    until(lambda: sorted(path.name for path in folder.glob("up-*")) == ["up-second1", "up-second2"])
     for name in ("slurmd-second2", "dockerd"):
         os.kill(lab_pid(state, name), signal.SIGKILL)
     assert any("process" in trace for trace in traces(state))
@@ -262,31 +188,5 @@ def test_down_leaves_nothing_even_of_a_broken_lab(
     # The first lab's are untouched.
     assert Path("/dev/kfd").exists()
     assert lab.run("docker", "version", "--format", "{{.Server.Os}}").stdout.strip() == "linux"
-    assert (
-        len(
-            lab.run("sinfo", "--noheader", "--Node", "--partition=batch", "--states=idle,mixed,alloc").stdout.split(
-                "\n"
-            )
-        )
-        > 1
-    )
-
-
-def test_up_again_restarts_what_was_lost(lab: Lab, second_lab: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    second_lab("up", LAB_IMAGE="no")
-    exports = dict(line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines())
-    state = Path(exports["ORCHESTRATOR_LAB"])
-    lost, kept = lab_pid(state, "slurmd-second1"), lab_pid(state, "slurmctld")
-    os.kill(lost, signal.SIGKILL)
-    second_lab("up", LAB_IMAGE="no")
-    assert lab_pid(state, "slurmd-second1") != lost
-    assert lab_pid(state, "slurmctld") == kept
-    named = subprocess.run(
-        ["srun", "--nodes=2", "printenv", "SLURMD_NODENAME"],
-        env={**lab.env, **exports},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert sorted(named.stdout.split()) == ["second1", "second2"]
+    words = ("sinfo", "--noheader", "--Node", "--partition=batch", "--states=idle,mixed,alloc")
+    assert lab.run(*words).stdout.strip()

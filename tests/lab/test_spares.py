@@ -1,4 +1,5 @@
-"""Ten nodes of a real Slurm for a set that needs eight: one has no image, one a host setting that refuses, one loses power."""
+"""Five nodes of a real Slurm for a set that needs two: one has no image, one a host setting that refuses, one speaks for another
+one, and one loses power."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from replayed import differences
 from run_sets import Set
 from until import LIMIT_S, until
@@ -29,31 +31,36 @@ pytestmark = pytest.mark.lab
 TOP = Path(__file__).resolve().parents[2]
 
 NMI = "proc/sys/kernel/nmi_watchdog"
-NO_IMAGE, STUBBORN_KNOB, LOSES_POWER = "sp3", "sp6", "sp5"
 # An engine that has no image on one node: all nodes of the lab share one store.
-ENGINE = f"""#!/bin/sh
-if [ "$SLURMD_NODENAME" = {NO_IMAGE} ] && [ "$1" = image ]; then echo 'Error: No such image' >&2; exit 1; fi
+ENGINE = """#!/bin/sh
+if [ "$SLURMD_NODENAME" = %s ] && [ "$1" = image ]; then echo 'Error: No such image' >&2; exit 1; fi
 exec docker "$@"
+"""
+# An interpreter that is a script, which writes to the agent's output first.
+PYTHON = """#!/bin/sh
+[ "$SLURMD_NODENAME" != %s ] || printf 'left\\t%s\\t\\n'
+exec python3 "$@"
 """
 
 
 class Batch:
-    """One set of ten runs, started with `sbatch job.sh` as a user without our command would."""
+    """One set of three runs, started with `sbatch job.sh` as a user without our command would."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab, self.folder = lab, lab.shared / "spares"
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder, self.nodes = lab, folder, lab.nodes[:5]
+        self.good, self.no_image, self.stubborn, self.liar, self.loses_power = self.nodes
         self.log_dir, self.bundle = self.folder / "results", self.folder / "bundle"
         self.log_dir.mkdir(parents=True)
-        (self.folder / "engine").write_text(ENGINE)
-        (self.folder / "engine").chmod(0o755)
-        site = lab.run(TOP / "lab/site").stdout.replace(
-            "  engine: docker\n", f"  engine: docker\n  command: [{self.folder}/engine]\n"
-        )
-        lines = [f"log_dir: {self.log_dir}" if line.startswith("log_dir:") else line for line in site.splitlines()]
-        (self.folder / "site.yaml").write_text("\n".join([*lines, "spares: 2", "limits: {attempts: 1}", ""]))
-        self.roots = {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in lab.nodes}
-        (self.roots[STUBBORN_KNOB] / NMI).unlink()
-        (self.roots[STUBBORN_KNOB] / NMI).symlink_to(STUBBORN)
+        self.script("engine", ENGINE % self.no_image)
+        self.script("python", PYTHON % (self.liar, self.good))
+        site = yaml.safe_load(lab.run(TOP / "lab/site").stdout)
+        site |= {"log_dir": str(self.log_dir), "nodelist": [*self.nodes], "spares": 3, "limits": {"attempts": 1}}
+        site |= {"python": str(self.folder / "python"), "tuning": {"profile": "published"}}
+        site["container"] |= {"command": [str(self.folder / "engine")]}
+        (self.folder / "site.yaml").write_text(yaml.safe_dump(site))
+        self.roots = {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.nodes}
+        (self.roots[self.stubborn] / NMI).unlink()
+        (self.roots[self.stubborn] / NMI).symlink_to(STUBBORN)
         self.before = {node: snapshot(root) for node, root in self.roots.items()}
         self.env = lab.env | {
             "PYTHONPATH": str(TOP),
@@ -61,6 +68,10 @@ class Batch:
             "ORCH_TUNABLES_ROOT": str(self.folder / "host/%n"),
             "ORCH_TUNABLES_STATE": str(self.folder / "state/%n"),
         }
+
+    def script(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+        (self.folder / name).chmod(0o755)
 
     def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -126,65 +137,67 @@ def _parent(entry: Path) -> int:
     return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_three_bad_nodes_of_ten(another_lab: Callable[[int, str], Lab]) -> None:
-    ten = another_lab(10, "sp")
-    one = Batch(ten)
-    fault = "slow:run=4:attempt=1:ms=100"
-    answer = one.orchestrator(
-        "render", "MI325X_08x08x32", "flux1", "--nexp", "10", "-o", one.bundle, "--env", f"BUILTIN_FAULT={fault}"
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert "#SBATCH --nodes=10\n" in (one.bundle / "job.sh").read_text()
-    first = one.submit()
-    until(lambda: list(one.log_dir.glob("*/runs/4/attempt_1/node_0.log")))
-    log = one.root / "runs/4/attempt_1/node_0.log"
-    until(lambda: "run_start" in log.read_text())
-    cut_power(ten, LOSES_POWER)
-    until(lambda: not ten.run("squeue", "--noheader", "--states=running").stdout)
-    record = one.job(first)
-    # Seven of ten are left: the set pauses, and says why.
-    assert record["state"] == "paused", record
-    assert "7 of 10 nodes are fit, 8 are needed" in record["reason"]
-    aside = {entry["node"]: (entry["run"], entry["reason"]) for entry in record["set_aside"]}
-    assert set(aside) == {NO_IMAGE, STUBBORN_KNOB, LOSES_POWER}
-    assert aside[NO_IMAGE][0] == 0 and "image" in aside[NO_IMAGE][1]
-    assert aside[STUBBORN_KNOB][0] == 0 and "nmi_watchdog wanted 0" in aside[STUBBORN_KNOB][1]
-    assert aside[LOSES_POWER][0] == 4
-    for node in aside:
-        assert f"node {node}: " in record["reason"]
+@pytest.fixture
+def one(lab: Lab) -> Iterator[Batch]:
+    folder = lab.shared / f"spares-{os.getpid()}"
+    yield Batch(lab, folder)
+    for job in lab.run("squeue", "--noheader", "--format=%i").stdout.split():
+        lab.run("scancel", job)
+    power_on(lab)
+    shutil.rmtree(folder)
 
+
+def power_on(lab: Lab) -> None:
+    """Have every node back, and the job of one that lost power over."""
     # Slurm itself waits another minute for words of the dead node before it lets go of the job; an administrator need not.
     for state in ("down", "resume"):
-        ten.run("scontrol", "update", f"nodename={','.join(ten.nodes)}", f"state={state}", "reason=lost power")
-    # The node comes back, and another allocation goes on where the first one stopped.
-    env = os.environ | {"ORCHESTRATOR_LAB": str(ten.state)}
+        lab.run("scontrol", "update", f"nodename={','.join(lab.nodes)}", f"state={state}", "reason=lost power")
+    env = {name: value for name, value in lab.env.items() if name not in ("SLURM_CONF", "DOCKER_HOST")}
     subprocess.run(
-        [TOP / "lab/up"],
-        env={k: v for k, v in env.items() if k not in ("SLURM_CONF", "DOCKER_HOST")},
-        check=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=LIMIT_S,
+        [TOP / "lab/up"], env=env, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S
     )
-    shutil.rmtree(one.folder / f"state/{LOSES_POWER}", ignore_errors=True)  # /run is empty after a power cut
-    for path, content in one.before[LOSES_POWER].items():
-        (one.roots[LOSES_POWER] / path).write_bytes(content)
+
+
+def test_four_bad_nodes_of_five(one: Batch) -> None:
+    words = ("--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=100")
+    answer = one.orchestrator("render", "local_2x2x8", "builtin", *words, "-o", one.bundle)
+    assert answer.returncode == 0, answer.stderr
+    assert "#SBATCH --nodes=5\n" in (one.bundle / "job.sh").read_text()
+    first = one.submit()
+    until(lambda: list(one.log_dir.glob("*/runs/2/attempt_1/node_0.log")))
+    log = one.root / "runs/2/attempt_1/node_0.log"
+    until(lambda: "run_start" in log.read_text())
+    cut_power(one.lab, one.loses_power)
+    until(lambda: not one.lab.run("squeue", "--noheader", "--states=running").stdout)
+    record = one.job(first)
+    # One of five is left: the set pauses, and says why.
+    assert record["state"] == "paused", record
+    assert "1 of 5 nodes are fit, 2 are needed" in record["reason"]
+    aside = {entry["node"]: (entry["run"], entry["reason"]) for entry in record["set_aside"]}
+    assert set(aside) == {one.no_image, one.stubborn, one.liar, one.loses_power}
+    assert {node: run for node, (run, _) in aside.items() if run} == {one.loses_power: 2}
+    assert "image" in aside[one.no_image][1] and "nmi_watchdog wanted 0" in aside[one.stubborn][1]
+    assert f"it sends lines in the name of node {one.good}" in aside[one.liar][1]
+    assert all(f"node {node}: " in record["reason"] for node in aside)
+    assert [(event.node, event.detail) for event in Set(one.root).events("forged")] == [(one.liar, f"left {one.good} ")]
+
+    # The node comes back, and another allocation goes on where the first one stopped.
+    power_on(one.lab)
+    shutil.rmtree(one.folder / f"state/{one.loses_power}", ignore_errors=True)  # /run is empty after a power cut
+    for path, content in one.before[one.loses_power].items():
+        (one.roots[one.loses_power] / path).write_bytes(content)
     second = one.submit(ORCH_SET_DIR=str(one.root))
     until(one.idle)
     record = one.job(second)
     assert record["state"] == "complete", record
-    assert {entry["node"] for entry in record["set_aside"]} == {NO_IMAGE, STUBBORN_KNOB}
-    assert len(list((one.root / "results").glob("result_*.txt"))) == 10
-    states = [Set(one.root).run(run) for run in range(1, 11)]
-    assert {state["state"] for state in states} == {"success"}
-    assert [state["attempt"] for state in states] == [1, 1, 1, 2, 1, 1, 1, 1, 1, 1]
-    assert all(not {NO_IMAGE, STUBBORN_KNOB} & set(state["nodes"]) for state in states)
-    assert len({state["seed"] for state in states}) == 10
+    assert {entry["node"] for entry in record["set_aside"]} == {one.no_image, one.stubborn, one.liar}
+    assert Set(one.root).results() == [1, 2, 3]
+    states = [Set(one.root).run(run) for run in (1, 2, 3)]
+    assert [state["attempt"] for state in states] == [1, 2, 1]
+    assert all(state["nodes"] == [one.good, one.loses_power] for state in states)
 
     table = json.loads(one.orchestrator("nodes", one.root, "--json").stdout)
-    named = {node["node"] for node in table["nodes"] if node["set_aside"]}
-    assert named == {NO_IMAGE, STUBBORN_KNOB, LOSES_POWER}
-    assert one.orchestrator("score", one.root).returncode == 0
-    assert ten.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
+    assert {node["node"] for node in table["nodes"] if node["set_aside"]} == set(aside)
+    assert one.lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout == ""
     assert one.clean()
     assert differences(one.root) == []

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import docker
+from command_line import call
 from until import LIMIT_S, until
 
 TOP = Path(__file__).resolve().parents[2]
@@ -251,16 +252,7 @@ class Data:
         return {**kept, **self.env}
 
     def prepare(self, workload: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(workload, *words),
-            env=self.environment,
-            text=True,
-            cwd=TOP,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
+        return call(self.command(workload, *words)[3:], self.env)
 
     def start(self, workload: str, *words: str, host: str = "") -> subprocess.Popen[str]:
         """`host`: as on a machine of that name, whose processes are not seen from here."""

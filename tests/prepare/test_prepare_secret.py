@@ -74,19 +74,13 @@ def command_lines() -> list[bytes]:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("way", ["file", "environment"])
-def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object, way: str) -> None:
+def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object) -> None:
     folder = data.folder("llama2")
     folder.mkdir(parents=True)
-    words = ["--force-space", "--verbose", *WAITING]
-    if way == "file":
-        token_file = data.top / "token"
-        token_file.write_text(TOKEN)
-        token_file.chmod(0o600)
-        words += ["--hf-token-file", str(token_file)]
-    else:
-        data.env["HF_TOKEN"] = TOKEN
-    process = data.start("llama2_70b_lora", *words)
+    token_file = data.top / "token"
+    token_file.write_text(TOKEN)
+    token_file.chmod(0o600)
+    process = data.start("llama2_70b_lora", "--force-space", "--verbose", *WAITING, "--hf-token-file", str(token_file))
     with gate(folder, process), closing(docker.DockerClient(base_url=data.engine)) as client:
         running = client.api.containers(filters={"label": "orchestrator.workload=llama2_70b_lora"})
         assert len(running) == 1
@@ -96,11 +90,11 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object, 
         inspected = json.dumps(client.api.inspect_container(running[0]["Id"]))
         assert TOKEN not in inspected and "prepare_data_and_model" in inspected
         found = files_with(TOKEN, data.top) + files_with(TOKEN, lab.state / "docker/data/containers")  # type: ignore[attr-defined]
-        assert found == ([token_file] if way == "file" else [])
+        assert found == [token_file]
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert TOKEN not in out + err
-    assert files_with(TOKEN, data.top) == ([token_file] if way == "file" else [])
+    assert files_with(TOKEN, data.top) == [token_file]
     log = (folder / ".orchestrator-prepare/llama2_70b_lora/6.0/data-and-model.log").read_text()
     # The script had the token, and printed it: once in two pieces with a pause in between.
     assert log.count(HIDDEN.decode()) >= 5 and "token is [hidden]" in log and TOKEN[9:] not in log

@@ -112,16 +112,45 @@ def test_what_only_root_may_look_into_is_not_called_missing(tmp_path: Path) -> N
         os.seteuid(0)
 
 
+@pytest.mark.parametrize(
+    ("round", "there"),
+    [
+        ("6.0", "data/notes.txt"),
+        ("6.0", "data/other.parquet"),
+        ("6.0", "data/train.npy"),
+        ("6.0", "model/megatron_checkpoints/mine"),
+        ("5.1", "data/mine"),
+        ("5.1", "model/mine"),
+        ("5.0", "model/llama2-70b.nemo"),
+        ("5.0", "gov_report/mine"),
+    ],
+)
+def test_what_the_published_script_would_delete_is_refused_and_named(folders: Data, round: str, there: str) -> None:
+    """Before it asks for a token or an engine."""
+    mine = folders.folder("llama2") / there
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    words = ("llama2_70b_lora", "--force-space", "--round", round)
+    assert f"# refused while this is there: {mine}" in folders.prepare(*words, "--dry-run").stdout
+    refused = folders.prepare(*words)
+    assert refused.returncode == 2
+    assert str(mine) in refused.stderr and "would delete or overwrite" in refused.stderr
+    mine.unlink()
+    folders.env["HF_TOKEN"] = TOKEN
+    assert folders.prepare(*words).returncode == 3, "nothing is in the way any more, and there is no engine"
+
+
 # ---- with an engine ----
 
 
 @pytest.mark.lab
 def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
+    """The tokenizer ends where the runs look for it, wherever the downloader puts it: in a folder, there, in one beside it."""
+    model, tokenizer = data.folder("8b/model"), ["config.json", "tokenizer.json"]
     done = data.prepare("llama31_8b", "--force-space", "--json")
     assert done.returncode == 0, done.stderr
     assert "warning" in done.stderr
-    assert (data.folder("8b/model") / "tokenizer.json").is_file()
-    assert not (data.folder("8b/model") / "llama3_1_8b_tokenizer").exists()
+    assert sorted(path.name for path in model.iterdir()) == tokenizer
     again = data.prepare("llama31_8b")  # nothing is due, so no space is needed
     assert again.returncode == 0 and again.stderr.count("done, skipped") == 2
 
@@ -130,20 +159,36 @@ def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
     assert checked.returncode == 1
     assert parts.pop(("DATADIR", ".")) == parts.pop(("MODEL", ".")) == "too small"  # tiny files
     assert set(parts.values()) == {"ok"}
-    (data.folder("8b/model") / "tokenizer.json").unlink()
+    (model / "tokenizer.json").unlink()
     (data.folder("8b/data") / "c4-train.en_6_text_document.idx").write_bytes(b"")
     text = data.prepare("llama31_8b", "--check").stdout
     assert any("missing" in line.split() and "tokenizer.json" in line for line in text.splitlines())
     assert any("empty" in line.split() and "c4-train.en_6_text_document.idx" in line for line in text.splitlines())
     # What was taken away is brought back, by the steps that bring it.
+    (model / "tokenizer_way").write_text(".")
     mended = data.prepare("llama31_8b", "--force-space")
     assert mended.returncode == 0 and "what it leaves is gone" in mended.stderr
+    assert sorted(path.name for path in model.iterdir()) == [*tokenizer, "tokenizer_way"]
+    (model / "tokenizer_way").write_text("../llama3_1_8b_tokenizer")
+    (model / "tokenizer.json").unlink()
+    assert data.prepare("llama31_8b", "--force-space", "--round", "5.1").returncode == 0
+    assert sorted(path.name for path in model.iterdir()) == [*tokenizer, "tokenizer_way"]
 
 
 @pytest.mark.lab
 def test_flux1_stops_at_a_failing_step_and_goes_on_there(data: Data) -> None:
     folder = data.folder("flux1")
+    none = data.prepare("flux1", "--force-space", "--image", "orchestrator-test/nothing:1")
+    assert none.returncode == 3
+    assert "orchestrator images pull --image orchestrator-test/nothing:1" in none.stderr
+    assert not folder.exists()
     folder.mkdir(parents=True)
+    (folder / "offline").touch()
+    nothing = data.prepare("flux1", "--force-space")
+    assert nothing.returncode == 1
+    assert "it ended well, but left no" in nothing.stdout, "a download that brings nothing is a failure"
+    assert data.state("flux1", "download-cc12m")["exit_code"] == 0
+    (folder / "offline").unlink()
     (folder / "break").touch()
     failed = data.prepare("flux1", "--force-space")
     assert failed.returncode == 1
@@ -158,16 +203,6 @@ def test_flux1_stops_at_a_failing_step_and_goes_on_there(data: Data) -> None:
     assert data.prepare("flux1", "--check").returncode == 0
     # The deleted downloads are not missed.
     assert "all 6 steps are done" in data.prepare("flux1").stdout
-
-
-@pytest.mark.lab
-def test_a_download_that_brings_nothing_is_a_failure_although_it_ends_well(data: Data) -> None:
-    data.folder("flux1").mkdir(parents=True)
-    (data.folder("flux1") / "offline").touch()
-    done = data.prepare("flux1", "--force-space")
-    assert done.returncode == 1
-    assert "it ended well, but left no" in done.stdout
-    assert data.state("flux1", "download-cc12m")["exit_code"] == 0
 
 
 @pytest.mark.lab
@@ -240,68 +275,9 @@ def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: 
     assert data.state("llama2", "data-and-model", round)["state"] == "done"
     again = data.prepare("llama2_70b_lora", *words)
     assert again.returncode == 0 and "done, skipped" in again.stderr
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize(
-    ("round", "there"),
-    [
-        ("6.0", "data/notes.txt"),
-        ("6.0", "data/other.parquet"),
-        ("6.0", "data/train.npy"),
-        ("6.0", "model/megatron_checkpoints/mine"),
-        ("5.1", "data/mine"),
-        ("5.1", "model/mine"),
-        ("5.0", "model/llama2-70b.nemo"),
-        ("5.0", "gov_report/mine"),
-    ],
-)
-def test_what_the_published_script_would_delete_is_refused_and_named(data: Data, round: str, there: str) -> None:
-    mine = data.folder("llama2") / there
-    mine.parent.mkdir(parents=True)
-    mine.write_text("mine")
-    words = ("--force-space", "--round", round)
-    shown = data.prepare("llama2_70b_lora", "--dry-run", "--round", round)
-    assert f"# refused while this is there: {mine}" in shown.stdout
-    refused = data.prepare("llama2_70b_lora", *words)  # before it asks for a token
-    assert refused.returncode == 2, refused.stderr
-    assert str(mine) in refused.stderr and "would delete or overwrite" in refused.stderr
-    mine.unlink()
-    data.env["HF_TOKEN"] = TOKEN
-    assert data.prepare("llama2_70b_lora", *words).returncode == 0
-    # Afterwards too: what is not of the script's making is not the script's to delete.
-    (data.folder("llama2") / "data/train.npy").unlink()
-    (data.folder("llama2") / "data/notes.txt").write_text("mine")
-    again = data.prepare("llama2_70b_lora", *words)
-    if round == "6.0":
-        assert again.returncode == 2 and "data/notes.txt" in again.stderr
-        (data.folder("llama2") / "data/notes.txt").unlink()
-        assert data.prepare("llama2_70b_lora", *words).returncode == 0
-
-
-@pytest.mark.lab
-def test_one_round_is_not_prepared_over_another(data: Data) -> None:
-    data.env["HF_TOKEN"] = TOKEN
-    assert data.prepare("llama2_70b_lora", "--force-space", "--round", "5.1").returncode == 0
+    # Afterwards too: what is not of the script's making is not the script's to delete, nor another round's.
+    (folder / "data/train.npy").unlink()
+    (folder / "data/notes.txt").write_text("mine")
     newer = data.prepare("llama2_70b_lora", "--force-space")
-    assert newer.returncode == 2 and str(data.folder("llama2") / "data/train.npy") in newer.stderr
-    assert data.prepare("llama2_70b_lora", "--check", "--round", "5.1").returncode == 0
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("way", [".", "llama3_1_8b_tokenizer", "../llama3_1_8b_tokenizer"])
-def test_the_tokenizer_ends_where_the_runs_look_for_it(data: Data, way: str) -> None:
-    model = data.folder("8b/model")
-    model.mkdir(parents=True)
-    (model / "tokenizer_way").write_text(way)
-    for round in ("6.0", "5.1"):
-        assert data.prepare("llama31_8b", "--force-space", "--round", round).returncode == 0
-    assert sorted(path.name for path in model.iterdir()) == ["config.json", "tokenizer.json", "tokenizer_way"]
-
-
-@pytest.mark.lab
-def test_an_image_that_is_not_there_is_named_with_the_command_that_brings_it(data: Data) -> None:
-    done = data.prepare("flux1", "--force-space", "--image", "orchestrator-test/nothing:1")
-    assert done.returncode == 3
-    assert "orchestrator images pull --image orchestrator-test/nothing:1" in done.stderr
-    assert not data.folder("flux1").exists()
+    named = "data/notes.txt" if round == "6.0" else "data/validation.npy"
+    assert newer.returncode == 2 and str(folder / named) in newer.stderr, newer.stderr

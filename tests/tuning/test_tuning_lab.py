@@ -1,4 +1,4 @@
-"""Eight nodes of a real Slurm with real containers: tuned before, put back after, whatever happens in between."""
+"""Two nodes of a real Slurm with real containers: tuned before, put back after, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import pytest
 from machine import TUNABLES_STATE
 from replayed import differences
 from tuning_parts import (
-    STUBBORN,
     TOP,
     channels_of,
     fill,
@@ -33,7 +32,7 @@ from orchestrator.cli import main
 from orchestrator.evidence.attempts import drifts
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.starts import attempt_starts
-from orchestrator.tuning.rows import KnobRow, parse_rows
+from orchestrator.tuning.rows import parse_rows
 
 if TYPE_CHECKING:
     from labs import Lab
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 NMI = "proc/sys/kernel/nmi_watchdog"
-PUBLISHED, TWO_NODES = ("MI325X_08x08x32", "flux1"), ("local_2x2x8", "builtin")
+SLOW = "slow:run=1:attempt=1:ms=100"
 
 
 class Place:
@@ -50,6 +49,7 @@ class Place:
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab, self.folder, self.log_dir, self.bundle = lab, folder, folder / "results", folder / "bundle"
         self.log_dir.mkdir(parents=True)
+        self.nodes = lab.nodes[:2]
         self.site = folder / "site.yaml"
         text = lab.run(TOP / "lab/site").stdout
         self.site.write_text(
@@ -57,7 +57,7 @@ class Place:
                 f"log_dir: {self.log_dir}\n" if line.startswith("log_dir:") else line
                 for line in text.splitlines(keepends=True)
             )
-            + "limits: {attempts: 2}\n"
+            + f"limits: {{attempts: 2}}\nnodelist: [{', '.join(self.nodes)}]\n"
         )
         self.env = lab.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": str(self.site)}
         self.machine: dict[str, bytes] | None = None
@@ -73,7 +73,7 @@ class Place:
             "ORCH_TUNABLES_ROOT": str(self.folder / "host/%n"),
             "ORCH_TUNABLES_STATE": str(self.folder / "state/%n"),
         }
-        return {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.lab.nodes}
+        return {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.nodes}
 
     def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -87,13 +87,22 @@ class Place:
             stdin=subprocess.DEVNULL,
         )
 
-    def submit(
-        self, nexp: int, fault: str = "", tuning: str = "{lease_seconds: 3600}", what: tuple[str, str] = PUBLISHED
-    ) -> str:
-        lines = [line for line in self.site.read_text().splitlines() if not line.startswith("tuning:")]
-        self.site.write_text("\n".join([*lines, f"tuning: {tuning}", ""]))
-        words = ["--env", f"BUILTIN_FAULT={fault}"] if fault else []
-        answer = self.orchestrator("render", *what, "--nexp", str(nexp), "--force", "-o", self.bundle, *words)
+    def gate(self) -> Path:
+        """Have run 1 wait, once it prints `waits`, until the file that this returns is there."""
+        code = self.folder / "code"
+        shutil.copytree(TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__"))
+        script = code / "run_and_time.sh"
+        waits = '[ "$ORCH_RUN" != 1 ] || { echo waits; until [ -e go ]; do sleep 0.05; done; }'
+        script.write_text(script.read_text().replace("exec python3", f"{waits}\nexec python3"))
+        with self.site.open("a") as file:
+            file.write(f"code: {{builtin: {code}}}\n")
+        return code / "go"
+
+    def submit(self, nexp: int = 1, fault: str = "", lease_s: int = 3600) -> str:
+        with self.site.open("a") as file:
+            file.write(f"tuning: {{profile: recommended, lease_seconds: {lease_s}}}\n")
+        words = ("--nexp", str(nexp), *(("--env", f"BUILTIN_FAULT={fault}") if fault else ()))
+        answer = self.orchestrator("render", "local_2x2x8", "builtin", *words, "-o", self.bundle)
         assert answer.returncode == 0, answer.stderr
         job = subprocess.run(
             ["sbatch", "--parsable", "job.sh"],
@@ -122,16 +131,11 @@ class Place:
         found: dict[str, Any] = json.loads(record.read_text())
         return found
 
-    def in_run(self, run: int) -> Path:
-        """Wait until the first attempt of a run trains; returns its folder."""
-        folder = self.set_dir() / f"runs/{run}/attempt_1"
-        wait_for(lambda: (folder / "node_0.log").exists() and "run_start" in (folder / "node_0.log").read_text())
+    def in_run(self, prints: str = "run_start") -> Path:
+        """Wait until the first attempt of run 1 prints this; returns its folder."""
+        folder = self.set_dir() / "runs/1/attempt_1"
+        wait_for(lambda: (folder / "node_0.log").exists() and prints in (folder / "node_0.log").read_text())
         return folder
-
-    def rows(self) -> list[KnobRow]:
-        """What the nodes wrote down about their knobs."""
-        files = self.set_dir().glob("nodes/*/tunables.tsv")
-        return [row for path in files for row in parse_rows(path.read_text().splitlines())]
 
     def has_reverted(self, node: str) -> bool:
         """Whether the agent has put everything back, and not a watchdog."""
@@ -140,7 +144,7 @@ class Place:
 
     def revert(self) -> None:
         """`tune revert` on every node. A node of a rehearsal is a folder, which its own environment names."""
-        for node in self.lab.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
+        for node in self.nodes if "ORCH_TUNABLES_ROOT" in self.env else [""]:
             with pytest.MonkeyPatch.context() as patch:
                 for name, text in self.env.items():
                     patch.setenv(name, text.replace("%n", node) if name.startswith("ORCH_TUNABLES_") else text)
@@ -182,11 +186,13 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     """Somebody changes a knob of one node during run 1: recorded at its end, refused before run 2, set again, and run 2 is good."""
     roots = place.fake_roots()
     before = {node: snapshot(root) for node, root in roots.items()}
-    place.submit(2, "slow:run=1:attempt=1:ms=20")
-    place.in_run(1)
+    go = place.gate()
+    place.submit(2)
+    place.in_run("waits")
     assert {(root / NMI).read_text() for root in roots.values()} == {"0\n"}
-    third = place.lab.nodes[2]
-    (roots[third] / NMI).write_text("1\n")
+    first, second = place.nodes
+    (roots[second] / NMI).write_text("1\n")
+    go.touch()
     place.end()
     set_dir = place.set_dir()
     assert place.job()["state"] == "complete", place.job()
@@ -194,14 +200,14 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     assert (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found) == (
         1,
         1,
-        third,
+        second,
         "nmi_watchdog",
         "0",
         "1",
     )
     refused = json.loads((set_dir / "runs/2/attempt_1/state.json").read_text())
     assert refused["outcome"] == "infrastructure"
-    assert refused["reason"] == f"node {third} (rank 2): nmi_watchdog wanted 0, found 1"
+    assert refused["reason"] == f"node {second} (rank 1): nmi_watchdog wanted 0, found 1"
     assert json.loads((set_dir / "runs/2/attempt_2/state.json").read_text())["outcome"] == "success"
     starts = {(one.run, one.attempt): one for one in attempt_starts(SetEvidence(set_dir))}
     assert set(starts) == {(1, 1), (2, 2)}
@@ -214,14 +220,13 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
             for word in ("cache_clear", "run_start")
             if f'"key": "{word}"' in line
         }
-        assert set(start.caches) == set(place.lab.nodes)
+        assert set(start.caches) == set(place.nodes)
         assert all(cache.ready_ms <= times["cache_clear"] <= times["run_start"] for cache in start.caches.values())
-        first, fifth, last = (place.lab.nodes[k] for k in (0, 4, 7))
         assert (
-            start.value("kernel", fifth) == "6.8.0-60-generic"
+            start.value("kernel", second) == "6.8.0-60-generic"
             and start.value("gpu.firmware.smc", first) == "0x00557101"
         )
-        assert start.value("image", last).startswith("sha256:") and start.value("knob.nmi_watchdog", third) == "0"
+        assert start.value("image", second).startswith("sha256:") and start.value("knob.nmi_watchdog", second) == "0"
     for node, root in roots.items():
         assert (root / "proc/sys/vm/drop_caches").read_text() == "3\n"
         (root / "proc/sys/vm/drop_caches").write_text("0\n")
@@ -230,34 +235,7 @@ def test_drift_gate_and_a_second_attempt(place: Place) -> None:
         assert {row.action for row in rows} == {"apply", "revert"} and not [row for row in rows if row.broken]
 
 
-def test_a_knob_that_refuses_and_nodes_that_differ(place: Place) -> None:
-    roots = place.fake_roots()
-    fourth, seventh = place.lab.nodes[3], place.lab.nodes[6]
-    (roots[fourth] / NMI).unlink()
-    (roots[fourth] / NMI).symlink_to(STUBBORN)
-    before = {node: snapshot(root) for node, root in roots.items()}
-    place.submit(1)
-    place.end()
-    record = place.job()
-    assert record["state"] == "failed"
-    assert (
-        record["reason"]
-        == f"node {fourth} (rank 3): tunables: nmi_watchdog wanted 0, found {STUBBORN.read_text().strip()}"
-    )
-    assert {node: snapshot(root) for node, root in roots.items()} == before
-
-    (roots[fourth] / NMI).unlink()
-    (roots[fourth] / NMI).write_text("1\n")
-    (roots[seventh] / "sys/module/amdgpu/version").write_text("6.10.5\n")
-    shutil.rmtree(place.set_dir())
-    place.submit(1)
-    place.end()
-    assert place.job()["reason"].startswith(
-        f"the nodes differ: node {seventh} (rank 6): driver is 6.10.5, elsewhere 6.12.12"
-    )
-
-
-# ---- five endings: the values before and after are the same, byte for byte ----
+# ---- endings: the values before and after are the same, byte for byte ----
 
 
 class Knobs:
@@ -283,7 +261,7 @@ class Knobs:
     def changed_nodes(self) -> set[str]:
         """The nodes whose values are not those of the beginning; real knobs belong to all of them."""
         changed = {name.split()[0] for name, text in self.now().items() if text != self.before[name]}
-        return changed if self.roots or not changed else set(self.place.lab.nodes)
+        return changed if self.roots or not changed else set(self.place.nodes)
 
     def held(self) -> bool:
         return TUNABLES_STATE.exists() if not self.roots else any((self.place.folder / "state").glob("*/*"))
@@ -292,72 +270,42 @@ class Knobs:
         return self.now() == self.before and not self.held()
 
 
-@pytest.fixture(params=["real knobs", "eight roots"])
-def knobs(place: Place, request: pytest.FixtureRequest) -> Knobs:
-    made = Knobs(place, request.param == "real knobs")
-    if not made.roots and not machine.KNOBS:
+def knobs_of(place: Place, kind: str) -> Knobs:
+    if kind == "real knobs" and not machine.KNOBS:
         pytest.skip("this kernel has none of the knobs")
-    return made
+    return Knobs(place, kind == "real knobs")
 
 
 def tuned(knobs: Knobs) -> bool:
-    return knobs.changed_nodes() == set(knobs.place.lab.nodes)
+    return knobs.changed_nodes() == set(knobs.place.nodes)
 
 
-def test_put_back_after_success(place: Place, knobs: Knobs) -> None:
-    place.submit(1, "slow:run=1:attempt=1:ms=10")
-    place.in_run(1)
-    assert tuned(knobs)
-    place.end()
-    assert place.job()["state"] == "complete"
-    assert knobs.put_back()
-
-
-def test_put_back_after_failure(place: Place, knobs: Knobs) -> None:
-    """Every attempt of the only run loses a node's process."""
-    place.submit(1, "die:run=1:node=2:at=0.3")
-    place.in_run(1)
-    place.end()
-    record = json.loads((place.set_dir() / "runs/1/state.json").read_text())
-    assert (record["attempt"], record["outcome"]) == (2, "infrastructure")
-    assert {row.action for row in place.rows()} == {"apply", "revert"}
-    assert knobs.put_back()
-
-
-def test_put_back_after_scancel(place: Place, knobs: Knobs) -> None:
-    job = place.submit(1, "slow:run=1:attempt=1:ms=100")
-    place.in_run(1)
-    assert tuned(knobs)
-    place.lab.run("scancel", job)
-    wait_for(knobs.put_back)
-
-
-@pytest.mark.parametrize(("how", "state"), [("scancel", "cancelled"), ("pre-empted", "paused")])
+@pytest.mark.parametrize(
+    ("how", "kind", "state"), [("scancel", "real knobs", "cancelled"), ("pre-empted", "two roots", "paused")]
+)
 def test_nothing_is_left_soon_after_the_job_is_ended(
-    place: Place, request: pytest.FixtureRequest, how: str, state: str
+    place: Place, request: pytest.FixtureRequest, how: str, kind: str, state: str
 ) -> None:
-    knobs = Knobs(place, real=False)
-    tuning = "{lease_seconds: 3600, profile: recommended}"
-    job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning, what=TWO_NODES)
-    attempt = place.in_run(1)
-    nodes = json.loads((attempt / "state.json").read_text())["nodes"]
+    knobs = knobs_of(place, kind)
+    job = place.submit(fault=SLOW)
+    attempt = place.in_run()
     label = f"label=orchestrator.set={place.set_dir().name}"
 
     def containers() -> list[str]:
         return place.lab.run("docker", "ps", "--all", "--quiet", "--filter", label).stdout.split()
 
-    assert len(containers()) == len(nodes) == 2 and knobs.changed_nodes() == set(nodes)
+    assert len(containers()) == 2 and tuned(knobs)
     if how == "scancel":
         place.lab.run("scancel", job)
     else:
         request.addfinalizer(lambda: place.lab.run("scontrol", "delete", "partition=urgent", check=False))
         place.lab.run("scontrol", "create", "partition=urgent", "nodes=ALL", "prioritytier=100", "maxtime=10")
-        words = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(nodes)}", "--output=/dev/null")
+        words = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(place.nodes)}", "--output=/dev/null")
         place.lab.run("sbatch", *words, "--wrap=true")
         wait_for(lambda: job not in place.lab.run("squeue", "--noheader", "--format=%i", "--states=RUNNING").stdout)
     wait_for(lambda: not containers())
     wait_for(lambda: knobs.put_back() and place.job()["ended_ms"])
-    wait_for(lambda: all(place.has_reverted(node) for node in nodes))
+    wait_for(lambda: all(place.has_reverted(node) for node in place.nodes))
     assert place.job()["state"] == state and how.split("-")[0] in place.job()["reason"], place.job()
     wait_for(lambda: not (place.set_dir() / "loop.lock").exists() and not processes(str(place.set_dir())))
     one = json.loads((attempt / "state.json").read_text())
@@ -365,17 +313,18 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
     wait_for(lambda: not place.running())
 
 
-@pytest.mark.parametrize("by", ["watchdog", "tune revert"])
-def test_put_back_after_everything_was_killed(place: Place, knobs: Knobs, by: str) -> None:
+@pytest.mark.parametrize(("kind", "by"), [("real knobs", "watchdog"), ("two roots", "tune revert")])
+def test_put_back_after_everything_was_killed(place: Place, kind: str, by: str) -> None:
     """SIGKILL for the driver, its steps and the nodes' processes, as after a crash."""
-    job = place.submit(1, "slow:run=1:attempt=1:ms=100", tuning=f"{{lease_seconds: {1 if by == 'watchdog' else 3600}}}")
-    place.in_run(1)
+    knobs = knobs_of(place, kind)
+    job = place.submit(fault=SLOW, lease_s=1 if by == "watchdog" else 3600)
+    place.in_run()
     assert tuned(knobs)
     set_dir = str(place.set_dir())
     lib = f"{set_dir}/bundle/lib"
     agents, batch = processes(lib, "hold"), loops(place.bundle, job, place.env["SLURM_CONF"])
     channels = channels_of(agents)
-    assert (len(channels), len(batch)) == (len(place.lab.nodes), 1)
+    assert (len(channels), len(batch)) == (len(place.nodes), 1)
     # First those that would tidy up when the others are gone; no loop sees that some are, and tells the others to let go.
     for pid in batch:
         os.kill(pid, signal.SIGSTOP)

@@ -1,0 +1,31 @@
+"""The command line in the process of the tests, which has imported already what a process of its own would import for every call."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import main
+
+OUTER = ("SLURM_", "ORCHESTRATOR_SITE", "HF_TOKEN")
+"""How variables begin that a caller's environment may have, and a test's command must not."""
+
+
+def call(words: Sequence[str | Path], env: Mapping[str, str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Call the command line with `env` over this process's environment; return its exit code and what it printed."""
+    argv = [str(word) for word in words]
+    out, err, given = StringIO(), StringIO(), TextIOWrapper(BytesIO(stdin.encode()))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name in [name for name in os.environ if name.startswith(OUTER)]:
+            patch.delenv(name)
+        for name, value in env.items():
+            patch.setenv(name, value)
+        patch.setattr("sys.stdin", given)
+        code = main(argv)
+    return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
