@@ -38,7 +38,8 @@ class Timer:
 class SimProcess:
     """A process on a host. Code runs in its name only inside an event of its own, one event at a time.
 
-    `steps` counts what it asked of the world; it dies in front of step `dies_at`. `deaths` is called once it is dead.
+    `steps` counts what it asked of the world; it dies in front of step `dies_at`, and stands still in front of step `stops_at`
+    for `stops_s` seconds. `deaths` is called once it is dead.
     """
 
     engine: Engine
@@ -51,6 +52,8 @@ class SimProcess:
     busy: bool = False
     steps: int = 0
     dies_at: float = NEVER
+    stops_at: float = NEVER
+    stops_s: float = 0.0
     inbox: deque[Action] = field(default_factory=deque)
     deaths: list[Action] = field(default_factory=list)
 
@@ -61,6 +64,9 @@ class SimProcess:
             self.kill()
         if not self.alive:
             raise Killed(self.name)
+        if self.steps >= self.stops_at:
+            self.stops_at = NEVER
+            self.engine.pause(self, self.stops_s)
 
     def kill(self) -> None:
         """End it as SIGKILL does."""

@@ -20,6 +20,7 @@ from orchestrator.onnode.settings import Settings
 from orchestrator.onnode.world import World, stamp
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
 from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
+from orchestrator.simulation.slurm_job import ON_NODES
 
 if TYPE_CHECKING:
     from orchestrator.onnode.files import Files
@@ -222,6 +223,10 @@ class SimStep:
         """Pipe -> when its last content arrives."""
         loop.steps.append(self)
         loop.process.after(BEAT_S, self._beat)
+        if loop.job.state not in ON_NODES:  # Slurm has ended the job, and its loop lives on
+            self._say(f"srun: error: Unable to confirm allocation for job {loop.job.id}: Invalid job id specified")
+            self.engine.after(0.1, self._end)
+            return
         down = [node for node in nodes if not jobs.machines[node].up]
         for node in nodes:
             if node not in down:

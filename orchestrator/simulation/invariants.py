@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 FINAL = frozenset({"success", "failed"})
+ONCE = ("declare", "submit", "cancel", "attempt", "end", "result")
+"""Kinds of records of which each may be in a ledger once."""
 
 
 def record_violations(root: Path, runs: int, *, complete: bool = True) -> Iterator[str]:
@@ -125,7 +127,7 @@ def reasons(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def bytes_of_nodes(root: Path) -> int:
-    """Return the most bytes that a node has sent between two attempts, as the loop counts them."""
+    """Return the most bytes that a node has sent between two attempts of one hold, as the loop counts them."""
     from orchestrator.evidence.events import read_events
     from orchestrator.onnode.loop.hold import WORD_BYTES
 
@@ -136,7 +138,7 @@ def bytes_of_nodes(root: Path) -> int:
             if event.source == "node":
                 said[event.node] += len(event.detail) + WORD_BYTES
                 most = max(most, said[event.node])
-            elif event.word == "attempt":
+            elif event.word in ("attempt", "hold"):
                 said.clear()
     return most
 
@@ -168,11 +170,16 @@ def replay_violations(root: Path) -> Iterator[str]:
 
 
 def ledger_violations(root: Path) -> Iterator[str]:
-    """Yield problems that `ledger verify` finds."""
+    """Yield problems that `ledger verify` finds, and what is on record twice."""
     from orchestrator.evidence.ledger import verify
+    from orchestrator.onnode.ledger import read
 
     for problem in verify(root).problems:
         yield f"ledger: {problem}"
+    found = Counter(json.dumps([one.kind, one.data]) for one in read(root)[0] if one.kind in ONCE)
+    for text, count in found.items():
+        if count > 1:
+            yield f"{count} times in the ledger: {text}"
 
 
 def score_violations(root: Path) -> Iterator[str]:

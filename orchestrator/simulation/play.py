@@ -190,8 +190,8 @@ class Simulation:
 
     # ---- commands ----
 
-    def command(self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER) -> None:
-        """Have a command given now; it dies in front of its step `dies_at`."""
+    def command(self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER) -> SimProcess:
+        """Have a command given now; it dies in front of its step `dies_at`. Return its process."""
         process = self.engine.process(name, LOGIN)
         process.dies_at = dies_at
         self.commands.append(process)
@@ -210,10 +210,11 @@ class Simulation:
                 process.alive = False
 
         process.after(0.0, run)
+        return process
 
-    def submit(self, dies_at: float = NEVER) -> None:
+    def submit(self, dies_at: float = NEVER) -> SimProcess:
         """Make the set and submit it."""
-        self.command("submit", self._submit, dies_at)
+        return self.command("submit", self._submit, dies_at)
 
     def _submit(self, desk: Desk) -> None:
         bundle = self.bundle
@@ -224,18 +225,18 @@ class Simulation:
             self.run_set = RunSet(create(record, bundle.files, self.log_dir, world=desk), record)
         submit(self.run_set, Slurm(desk, desk.answer), world=desk)
 
-    def resume(self, dies_at: float = NEVER) -> None:
+    def resume(self, dies_at: float = NEVER) -> SimProcess:
         """Submit what is missing."""
-        self.command("resume", self._submit, dies_at)
+        return self.command("resume", self._submit, dies_at)
 
-    def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> None:
+    def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> SimProcess:
         """End the jobs of the set."""
 
         def action(desk: Desk) -> None:
             if self.run_set is not None:
                 cancel(self.run_set, Slurm(desk, desk.answer), grace_s, desk)
 
-        self.command("cancel", action, dies_at)
+        return self.command("cancel", action, dies_at)
 
     # ---- to its end ----
 

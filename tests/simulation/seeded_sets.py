@@ -38,6 +38,10 @@ STORAGE_WAIT_S = 1800
 """Some faults last longer: a job gives up its storage, and a node its loop."""
 LIMIT_S = 40 * 86400.0
 """No set may take longer in virtual time once its faults are over."""
+STEPS = 80
+"""A command takes about 50 steps, and 80 if it makes the set."""
+AT_ITS_END = RUN_S - 5, RUN_S + 15
+"""Seconds after the start of a run: it ends, is closed, and the nodes get ready for the next one."""
 SYSTEM = """kind: system
 name: nodes_%d
 accelerator: cpu
@@ -51,7 +55,8 @@ workloads:
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of set: `nodes` of each of its `runs`, of which `beside` are running at once; `spares` for all of them.
+    """A kind of set: `nodes` of each of its `runs`, of which `beside` are running at once; `spares` for all of them, and
+    `idle` nodes that no job of the set asks for: the next one can start while a node of the last one is away.
 
     `limit`: the time limit of its jobs; "" for one that ends before the third run.
     """
@@ -61,13 +66,14 @@ class Shape:
     runs: int = 3
     beside: int = 1
     limit: str = "1-00:00:00"
+    idle: int = 0
 
     @property
     def hosts(self) -> int:
-        return self.nodes * self.beside + self.spares
+        return self.nodes * self.beside + self.spares + self.idle
 
 
-SHAPES = (Shape(), Shape(), Shape(limit=""), Shape(spares=0), Shape(nodes=2, runs=4, beside=2))
+SHAPES = (Shape(idle=1), Shape(), Shape(idle=1, limit=""), Shape(spares=0), Shape(nodes=2, runs=4, beside=2))
 """A seed draws one of them."""
 
 
@@ -128,11 +134,12 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         events = [dice.choice(list(faults.EVENTS))]
     found = []
     for name in events:
-        event = name.replace(r"(\d+)", str(dice.randint(1, 40 if "its step" in name else shape.hosts)))
+        most = dice.choice((20, 200)) if "in (" in name else STEPS if "its step" in name else shape.hosts
+        event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
-        at = dice.uniform(0.0, 2000.0) if run == 0 or dice.random() < 0.5 else -1.0
+        moments = (dice.uniform(0.0, 2000.0),) if run == 0 else (-1.0, dice.uniform(0.0, 300.0), dice.uniform(*AT_ITS_END))
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
-        found.append(Fault(event, run, at if run == 0 else min(at, 300.0), lasts))
+        found.append(Fault(event, run, dice.choice(moments), lasts))
     dice.shuffle(found)
     return shape, found[:8]
 
