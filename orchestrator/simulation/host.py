@@ -173,6 +173,11 @@ class Loop:
         self._status = status
         self.process.kill()
 
+    @property
+    def killed(self) -> bool:
+        """Whether it ended without an exit status of its own."""
+        return self._status == KILLED
+
     def drop(self) -> None:
         """Forget the flow of a dead process."""
         flow, self._flow = self._flow, None

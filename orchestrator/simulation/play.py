@@ -260,7 +260,9 @@ class Simulation:
         return not any(process.alive for process in self.commands)
 
     def killed_last(self) -> bool:
-        """Whether a command was killed after the last job had ended: only the next one can tidy up after it."""
+        """Whether the last loop, or a command after it, was killed: only the next one can tidy up after it."""
+        if self.jobs.every_loop and self.jobs.every_loop[-1].killed:
+            return True
         last = max((job.end_ms for job in self.all_jobs), default=0)
         return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - 60_000 for one in self.done)
 

@@ -201,6 +201,7 @@ def violations(world: Simulation) -> Iterator[str]:
     if not world.killed_last():
         yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
+    yield from invariants.hold_violations(root)
     yield from invariants.ledger_violations(root)
     if not world.missing():
         yield from invariants.score_violations(root)
