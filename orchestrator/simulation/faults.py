@@ -9,6 +9,7 @@ of that run (default: half of its expected time), `at` from the submission. `doc
 from __future__ import annotations
 
 import errno
+import os
 import re
 import signal
 from collections.abc import Callable, Sequence
@@ -40,6 +41,7 @@ _NODE = re.compile(r"\bnode ([0-9]+)\b")
 STOPS_S = 150.0
 """How long a process stands still between two of its steps: longer than a silent holder of a lease is waited for."""
 MOST_S = 100 * 365 * 86400.0
+UNSENT_BYTES = 200
 BACK_S = 3600.0
 """A dead node is back after this time, unless the sentence says for how long it is gone."""
 GIVEN_UP_S = 1800.0
@@ -168,8 +170,18 @@ def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
     if not world.machines[node].up:
         return
     world.jobs.power_off(node)
+    _lose_unsent(world, node)
     world.cluster.node_down(node)
     world.engine.after(for_s, lambda: _back(world, node))
+
+
+def _lose_unsent(world: Simulation, node: str) -> None:
+    """Lose the end of what the loop on a host has written last: its kernel had not sent it yet."""
+    for job in world.live():
+        if job.batch_host == node and world.run_set is not None:
+            path = world.run_set.layout.events(job.id)
+            size = path.stat().st_size if path.exists() else 0
+            os.truncate(path, size - world.engine.random.randrange(min(size, UNSENT_BYTES))) if size else None
 
 
 def _back(world: Simulation, node: str) -> None:
@@ -431,6 +443,10 @@ def _damaged(*, empty: bool) -> Happens:
     return does
 
 
+def _next_resume_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.user.dies_at = float(words[0])
+
+
 def _user(name: str, *, stops: bool = False) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
         process = getattr(world, name)(dies_at=float(words[0]) if words and not stops else NEVER)
@@ -492,6 +508,7 @@ EVENTS: dict[str, Happens] = {
     r"the set is resumed": _user("resume"),
     r"the set is cancelled": _user("cancel"),
     r"a resume is killed at its step (\d+)": _user("resume"),
+    r"the next resume is killed at its step (\d+)": _next_resume_killed,
     r"a cancel is killed at its step (\d+)": _user("cancel"),
     r"a resume is stopped at its step (\d+)": _user("resume", stops=True),
     r"a cancel is stopped at its step (\d+)": _user("cancel", stops=True),

@@ -30,6 +30,8 @@ BOOT, PIDS = "boot-{}", "pid:[4026531836]"
 """Of the kernel of each host."""
 KILLED, NO_ANSWER = 137, -9
 ABORT_S = 2.0
+AT_ONCE, LATER_S = 0.75, (0.0, 1.5)
+"""Slurm reaches the nodes of a job one after another: mostly within a moment, else within these seconds."""
 
 
 class Surroundings(World):
@@ -497,7 +499,10 @@ class Jobs:
             return
         agents = [] if batch_only else self._agents(job)
         if loop.process.host in job.nodes and job.batch_host in job.nodes:
-            loop.signal(number)
+            if batch_only or self.engine.random.random() < AT_ONCE:
+                loop.signal(number)
+            else:
+                loop.process.after(self.engine.between(*LATER_S), lambda: loop.signal(number))
         for agent in agents if number == signal.SIGTERM else ():
             agent.process.after(0.001, agent.terminate)
 

@@ -111,6 +111,8 @@ class User:
     """How whoever owns the set acts: resumes it after a while, at most so often."""
 
     resumes: int = 20
+    dies_at: float = NEVER
+    """The next resume is killed in front of this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
 
 
@@ -229,6 +231,10 @@ class Simulation:
         """Submit what is missing."""
         return self.command("resume", self._submit, dies_at)
 
+    def _resume_as_planned(self) -> None:
+        self.resume(self.user.dies_at)
+        self.user.dies_at = NEVER
+
     def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> SimProcess:
         """End the jobs of the set."""
 
@@ -284,7 +290,7 @@ class Simulation:
                 return
             self.resumed += 1
             seconds = self.engine.between(*self.user.waits)
-            self.engine.after(seconds, self.resume)
+            self.engine.after(seconds, self._resume_as_planned)
             self.engine.run(lambda until=self.engine.now + seconds: self.engine.now >= until, limit_s)  # type: ignore[misc]
 
     def close(self) -> None:

@@ -81,8 +81,7 @@ DEFECTS = [
         LEASE,
         "            if self.mine:\n                self._world.files.remove(self.path)",
         "            self._world.files.remove(self.path)",
-        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
-        likely=("loop is stopped", "job is|reservation"),
+        likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
         "unfenced-loop",
@@ -91,8 +90,7 @@ DEFECTS = [
         FOLDER,
         "        if self.lease is None or not self.lease.mine:\n",
         "        if self.lease is None:\n",
-        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
-        likely=("loop is stopped", "job is|reservation"),
+        likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
         "unfenced-job-record",
@@ -101,8 +99,7 @@ DEFECTS = [
         WORK,
         "        if not self.folder.is_mine:\n            return\n",
         "",
-        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
-        likely=("loop is stopped", "job is|reservation"),
+        likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
         "lock-from-the-future",
@@ -112,8 +109,7 @@ DEFECTS = [
         "    if touched - now > BEAT_S:  # of a clock that was set back meanwhile: it counts from now on\n"
         "        with suppress(OSError):\n            world.files.touch(path)\n        touched = now\n",
         "",
-        why_not="no fault of the campaign sets the clock of the storage back",
-        likely=("clock",),
+        likely=("clock of the storage is set back (at|in)", "loop is killed|host dies"),
     ),
     one(
         "beats-by-the-own-clock",
@@ -130,7 +126,7 @@ DEFECTS = [
         JUDGE_LEASE,
         "    if left_s > 0:\n        return HolderVerdict(WAIT, heard, left_s)\n",
         "",
-        likely=("loop is stopped|batch host|storage", "forgets|job is"),
+        likely=("batch host is cut off and", "idle=1"),
     ),
     one(
         "no-answer-is-gone",
@@ -185,7 +181,7 @@ DEFECTS = [
         LEDGER,
         "        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before\n",
         "",
-        likely=("loop is stopped", "set is|step"),
+        likely=("(resume|cancel) is stopped at its step", "set is|(resume|cancel) is killed|(loop|job|training) "),
     ),
     one(
         "result-on-record-twice",
@@ -194,7 +190,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
-        likely=("storage is (full|over|read|away|not)",),
+        likely=("loop is killed in .* after (9m|10m)",),
     ),
     one(
         "end-on-record-twice",
@@ -203,7 +199,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(_ended(state), once=True)\n",
         "            self.record_that(_ended(state))\n",
-        likely=("storage is (full|over|read|away|not)", "training|agent|container"),
+        likely=("loop is killed in .* after (9m|10m)",),
     ),
     one(
         "cancel-on-record-twice",
@@ -225,7 +221,7 @@ DEFECTS = [
         "        if index and one.time_ms < entries[index - 1].time_ms - CLOCK_STEP_MS:\n"
         '            yield Mismatch(one.number, "", "says a time more than a day before the record before it")\n'
         "        expected, before = max(expected, one.number + 1), one.hash\n",
-        why_not="no simulated clock steps by more than a day: the check of clocks leaves such a node out",
+        likely=("clocks of all nodes",),
     ),
     # ---- the set's folder ----
     Defect(
@@ -373,7 +369,7 @@ DEFECTS = [
         FOLDER,
         "        folders = [layout.root, layout.jobs, layout.preflight, *self._below(layout.nodes)]\n",
         "        folders = list[Path]()\n",
-        likely=("agent of node . is killed|node . dies|batch host dies",),
+        likely=("loop is killed in",),
     ),
     one(
         "second-close-refused",
@@ -399,7 +395,7 @@ DEFECTS = [
         FOLDER,
         '        ranks = self._ranks(run, attempt, ".log")\n        return {rank: last_status',
         '        ranks = self._ranks(run, attempt, ".log")[:1]\n        return {rank: last_status',
-        likely=("loop is killed|batch host dies|requeued",),
+        likely=("(loop is killed|host dies|is requeued).* after (9m|10m)",),
     ),
     # ---- submissions ----
     one(
@@ -410,7 +406,7 @@ DEFECTS = [
         "                with suppress(OSError):\n"
         "                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n",
         "",
-        likely=("a resume is killed", "limit=''"),
+        likely=("resume is killed at its step [45]", "set is cancelled|limit=''"),
     ),
     one(
         "cancel-waits-for-nothing",
@@ -419,7 +415,7 @@ DEFECTS = [
         CANCEL,
         "    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:\n",
         "    if not gone and asked and not asked[-1].settled:\n",
-        likely=("set is cancelled", "resume is killed|loses"),
+        likely=("set is cancelled", "resume is killed at its step [2345]"),
     ),
     one(
         "jobs-by-their-clocks",
@@ -493,7 +489,7 @@ DEFECTS = [
         HOLD,
         "            self._set_failed_aside()\n            if (len(self.standing.aside), self.standing.blamed) == before:\n",
         "            failed = bool(self.standing.failed)\n            self._set_failed_aside()\n            if not failed:\n",
-        likely=("containers do not start|refuses|fails a check",),
+        likely=("(containers do not start|refuses|fails a check).* for 33m", "limit=''"),
     ),
     # ---- nodes: who is out, and why ----
     one(
@@ -521,7 +517,7 @@ DEFECTS = [
         HOLD,
         '                self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))\n',
         '                self._ended(name, f"its step ended: {text}")\n',
-        likely=("agent of node . is killed|container of node",),
+        likely=("container of node|agent of node . is killed",),
     ),
     one(
         "cancelled-step-blames-all",
@@ -530,7 +526,7 @@ DEFECTS = [
         HOLD,
         "        if self._cancelled:  # srun ends all the others then, and says so\n            return\n",
         "",
-        likely=("node . dies",),
+        likely=("node . dies", "job is|training|loop is"),
     ),
     one(
         "silent-in-the-gate",
@@ -539,7 +535,7 @@ DEFECTS = [
         RUN,
         "    unheard = _unheard(going) if going.waits_for_all else []\n",
         "    unheard = _unheard(going)\n",
-        likely=("node . dies|agent of node",),
+        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
     ),
     one(
         "gate-waits-for-the-dead",
@@ -548,7 +544,7 @@ DEFECTS = [
         RUN,
         "        gone = [node for node in unheard if group.is_gone(node)]\n",
         "        gone = [node for node in unheard if node in going.kept]\n",
-        likely=("agent of node . is killed",),
+        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
     ),
     one(
         "gone-between-two-runs",
@@ -557,7 +553,7 @@ DEFECTS = [
         RUN,
         "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
         "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
-        likely=("container of node",),
+        likely=("container of node .*after (9m|10m)",),
     ),
     one(
         "ended-by-others",
@@ -566,7 +562,7 @@ DEFECTS = [
         RUN,
         "        yield from _hear_signals(job, going)\n",
         "",
-        likely=("job is (cancelled|pre-empted|requeued)|reservation",),
+        likely=("job is (cancelled|pre-empted|requeued)|reservation", "in run"),
     ),
     one(
         "exit-0-before-run-stop",
@@ -595,7 +591,7 @@ DEFECTS = [
         "    if going.exits:  # the others end within end_grace_s; often only the first one to end has ever printed\n"
         '        return ""\n',
         "",
-        likely=("agent of node . is stopped|exits early|is slow",),
+        likely=("(is stopped|exits early|is slow).*after (9m|10m)",),
     ),
     one(
         "hang-after-run-stop",

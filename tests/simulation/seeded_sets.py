@@ -40,7 +40,7 @@ LIMIT_S = 40 * 86400.0
 """No set may take longer in virtual time once its faults are over."""
 STEPS = 80
 """A command takes about 50 steps, and 80 if it makes the set."""
-AT_ITS_END = RUN_S - 5, RUN_S + 15
+AT_ITS_END = RUN_S - 2, RUN_S + 8
 """Seconds after the start of a run: it ends, is closed, and the nodes get ready for the next one."""
 SYSTEM = """kind: system
 name: nodes_%d
@@ -134,7 +134,7 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         events = [dice.choice(list(faults.EVENTS))]
     found = []
     for name in events:
-        most = dice.choice((20, 200)) if "in (" in name else STEPS if "its step" in name else shape.hosts
+        most = dice.choice((20, 60)) if "in (" in name else STEPS if "its step" in name else shape.hosts
         event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
         moments = (dice.uniform(0.0, 2000.0),) if run == 0 else (-1.0, dice.uniform(0.0, 300.0), dice.uniform(*AT_ITS_END))
@@ -246,6 +246,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
                 yield f"{node} is blamed for what others did: {reason}"
     yield from _unexplained_reasons(root, happened)
     yield from _two_jobs(world)
+    yield from _late_ends(root, happened)
     yield from _vain_cancels(world)
     yield from _needless_ends(world)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
@@ -269,6 +270,8 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         yield "an attempt was lost without a fault"
 
 
+SETTLED_MS = 60_000
+"""A job settles what others left within this time after its start."""
 REASONS = {
     "hung": re.compile(r"hangs|stopped|dies|cut off|storage|exits|crashes|ends"),
     "(run time-out)": re.compile(r"slow|stopped|dies|cut off|storage"),
@@ -283,6 +286,16 @@ def _unexplained_reasons(root: Path, happened: list[str]) -> Iterator[str]:
         for words, events in REASONS.items():
             if words in reason and not any(events.search(text) for text in happened):
                 yield f"{attempt}: {reason}: after {happened}"
+
+
+def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
+    """Yield jobs that ended, by their records, after the next job had begun: it has closed the record before."""
+    if any("clock" in text for text in happened):
+        return
+    records = [invariants.read_json(path) or {} for path in root.glob("jobs/*.json")]
+    for first, second in pairwise(sorted(records, key=lambda one: one.get("started_ms", 0))):
+        if first.get("ended_ms", 0) > second.get("started_ms", 0) + SETTLED_MS:
+            yield f"job {first.get('job_id')} has ended after job {second.get('job_id')} had begun: {first.get('reason')}"
 
 
 def _needless_ends(world: Simulation) -> Iterator[str]:
