@@ -137,7 +137,9 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         most = dice.choice((20, 60)) if "in (" in name else STEPS if "its step" in name else shape.hosts
         event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
-        moments = (dice.uniform(0.0, 2000.0),) if run == 0 else (-1.0, dice.uniform(0.0, 300.0), dice.uniform(*AT_ITS_END))
+        moments = (
+            (dice.uniform(0.0, 2000.0),) if run == 0 else (-1.0, dice.uniform(0.0, 300.0), dice.uniform(*AT_ITS_END))
+        )
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
         found.append(Fault(event, run, dice.choice(moments), lasts))
     dice.shuffle(found)
