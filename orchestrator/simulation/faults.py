@@ -279,8 +279,8 @@ def _other_image(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 def _clock(world: Simulation, fault: Fault, words: list[str]) -> None:
     machine = world.machines[_node(world, words[0])]
-    before, machine.clock_ms = machine.clock_ms, machine.clock_ms + 3_600_000
-    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", before))
+    machine.clock_ms += 3_600_000
+    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", machine.clock_ms - 3_600_000))
 
 
 def _clocks(world: Simulation, fault: Fault, words: list[str]) -> None:

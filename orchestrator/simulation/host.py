@@ -180,6 +180,10 @@ class Loop:
         """Whether it ended without an exit status of its own."""
         return self._status == KILLED
 
+    @property
+    def failed(self) -> bool:
+        return self._status != 0
+
     def drop(self) -> None:
         """Forget the flow of a dead process."""
         flow, self._flow = self._flow, None

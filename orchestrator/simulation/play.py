@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 LOGIN = "login"
+UNHEARD_MS = 120_000
+"""For so long a loop leaves the lock of a killed command alone: a holder that is silent for STALE_S may live."""
 
 
 class Rendered:
@@ -266,11 +268,13 @@ class Simulation:
         return not any(process.alive for process in self.commands)
 
     def killed_last(self) -> bool:
-        """Whether the last loop, or a command after it, was killed: only the next one can tidy up after it."""
-        if self.jobs.every_loop and self.jobs.every_loop[-1].killed:
+        """Whether the last loop, or a command after it, was killed, or lost its storage: only the next one can tidy up."""
+        loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
+        away = any("storage" in str(fault) for _, fault in self.happened)
+        if loop is not None and (loop.killed or (loop.failed and away)):
             return True
         last = max((job.end_ms for job in self.all_jobs), default=0)
-        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - 60_000 for one in self.done)
+        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - UNHEARD_MS for one in self.done)
 
     @property
     def all_jobs(self) -> list[SimJob]:

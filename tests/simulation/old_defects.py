@@ -126,6 +126,7 @@ DEFECTS = [
         JUDGE_LEASE,
         "    if left_s > 0:\n        return HolderVerdict(WAIT, heard, left_s)\n",
         "",
+        why_not="a loop whose job Slurm has ended loses its nodes and closes within seconds, before a successor starts",
         likely=("batch host is cut off and", "idle=1"),
     ),
     one(
@@ -135,6 +136,7 @@ DEFECTS = [
         SYSTEM,
         '    return "" if status > 0 and "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"',
         '    return ""',
+        why_not="a loop asks about the holder's job only if another job of the set lives; the campaign has one at a time",
         likely=("Slurm does not|Slurm loses", "set is resumed|loop is stopped"),
     ),
     Defect(
@@ -171,7 +173,7 @@ DEFECTS = [
         "            taker = look(guard, self.me, self._sees, self._stale_s, self._world)\n"
         "            if taker is not None and taker[1].gone:\n                files.remove(guard)\n            return False\n",
         "        files.remove(self.path)\n        return True\n",
-        why_not="only one process in a simulated world runs at a time between two of its steps",
+        why_not="a process meets others only where it waits: commands run inside one another's pauses, and never in each other's middle",
     ),
     # ---- the ledger ----
     one(
@@ -210,6 +212,7 @@ DEFECTS = [
         "    entries, _ = ledger.read(layout.root, world.files)\n"
         "    if any((one.kind, one.data) == said for one in entries):\n        return ledger.head(entries)\n"
         "    return ledger.append(layout.root, said, job=job, cluster=cluster, world=world)\n",
+        why_not="a process meets others only where it waits: commands run inside one another's pauses, and never in each other's middle",
         likely=("cancelled", "cancel is killed"),
     ),
     one(
@@ -250,6 +253,7 @@ DEFECTS = [
                 "            pass\n",
             ),
         ),
+        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("a file of the set", "limit=''"),
     ),
     one(
@@ -269,6 +273,7 @@ DEFECTS = [
         "            if not last.done:  # the states were lost, the result is not\n"
         "                last = self._rebuilt(run, last)\n",
         "            pass\n",
+        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("a file of the set", "limit=''"),
     ),
     one(
@@ -299,8 +304,7 @@ DEFECTS = [
             ),
             Edit(
                 SUBMIT,
-                "        if state is None or state.is_folder or not state.size:\n"
-                "            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration\n",
+                "        _restore(run_set, world)\n",
                 "",
             ),
         ),
@@ -313,8 +317,7 @@ DEFECTS = [
         (
             Edit(
                 SUBMIT,
-                "        if state is None or state.is_folder or not state.size:\n"
-                "            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration\n",
+                "        _restore(run_set, world)\n",
                 "",
             ),
             Edit(
@@ -351,6 +354,7 @@ DEFECTS = [
         FOLDER,
         "        elif any(stops.values()) and self._is_result_of(state):\n",
         "        elif any(stops.values()) and self.files.exists(self.layout.result(run)):\n",
+        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("loop is killed|batch host|requeue",),
     ),
     one(
@@ -360,6 +364,7 @@ DEFECTS = [
         FOLDER,
         "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
         "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
+        why_not="a loop takes no time between two calls: the storage is away for all of them, and the first one fails",
         likely=("storage is away", "limit=''"),
     ),
     one(
@@ -378,6 +383,7 @@ DEFECTS = [
         STORAGE,
         "            ):  # by this try: where there was one before, the set refuses\n                left = None\n",
         "            ):\n                pass\n",
+        why_not="a loop takes no time between two calls: only the last block of a full disk tells one from the next",
         likely=("storage is (full|over)",),
     ),
     one(
@@ -406,7 +412,7 @@ DEFECTS = [
         "                with suppress(OSError):\n"
         "                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n",
         "",
-        likely=("resume is killed at its step [45]", "set is cancelled|limit=''"),
+        likely=("next resume is killed at its step [345].", "limit=''"),
     ),
     one(
         "cancel-waits-for-nothing",
@@ -489,6 +495,7 @@ DEFECTS = [
         HOLD,
         "            self._set_failed_aside()\n            if (len(self.standing.aside), self.standing.blamed) == before:\n",
         "            failed = bool(self.standing.failed)\n            self._set_failed_aside()\n            if not failed:\n",
+        why_not="masked: nodes that were set aside are no candidates any more (policy/place.py)",
         likely=("(containers do not start|refuses|fails a check).* for 33m", "limit=''"),
     ),
     # ---- nodes: who is out, and why ----

@@ -240,7 +240,8 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from invariants.thrown_away(root)
     if not world.killed_last():
         yield from invariants.open_records(root)
-        yield from invariants.not_complete(root)
+        if not any("stopped in" in text for text in happened):  # a signal meanwhile counts, whatever is done
+            yield from invariants.not_complete(root)
     named = {f"n{number}" for text in happened for number in re.findall(r"node (\d+)", text)}
     if all(OF_A_NODE.search(text) or OF_NO_NODE.match(text) for text in happened):
         for node, reason in invariants.blamed_nodes(root):
