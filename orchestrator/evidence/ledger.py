@@ -204,7 +204,9 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
             yield Mismatch(0, file, "was cancelled, and that is not on record: its record was dropped")
     for one in _of(entries, "cancel"):
         was = asked.get(_number(one, "number"))
-        if was is None or not was.cancelled_ms or was.job_id != one.data.get("job_id"):
+        if was is None or was.job_id != one.data.get(
+            "job_id"
+        ):  # whoever cancelled may have been killed before it noted that
             yield Mismatch(one.number, "", "tells of a cancel that no submission knows: it was inserted, or changed")
 
 

@@ -36,6 +36,13 @@ def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: Wo
     return ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
 
 
+def remove_unfinished(layout: Layout, world: World = THIS) -> None:
+    """Remove the files that a killed controller was writing: only the holder of the lock writes there. Raises OSError."""
+    for name in world.files.names(layout.submissions):
+        if name.startswith(".") and ".tmp." in name:
+            world.files.remove(layout.submissions / name)
+
+
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
     """Settle the newest submission as that of job `job_id`, and remove the lock that its killed controller left.
 
@@ -47,6 +54,7 @@ def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -
     try:
         lease.take(beat=False)
         try:
+            remove_unfinished(layout, world)
             if (asked := _open_one(layout, job_id, world)) is not None:
                 record(layout, replace(asked, state="submitted", job_id=job_id), job_id, world)
         finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from orchestrator.onnode.lease import HeldError
 from orchestrator.onnode.policy.lease import Holder, unseen
 from orchestrator.onnode.records import JobRecord, numbered, write
 from orchestrator.onnode.submissions import record as write_submission
+from orchestrator.onnode.submissions import remove_unfinished
 from orchestrator.onnode.world import THIS, World
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
@@ -81,10 +83,9 @@ def submit(
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
     with ControllerLock(run_set.layout.lock, me.cluster, world) as lock:
-        _tidy(run_set.layout, world)
-        state = world.files.state(run_set.layout.set_file)
-        if state is None or state.is_folder or not state.size:
-            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration
+        with suppress(OSError):  # what does not allow to be written to either says so then
+            remove_unfinished(run_set.layout, world)
+        _restore(run_set, world)
         _refuse_finished(run_set, world)
         live = settle(run_set, scheduler, world)
         if live is not None:
@@ -103,6 +104,17 @@ def submit(
         _record(run_set, record, world)
         lock.confirm()
         return _ask(run_set, scheduler, request, record, world)
+
+
+def _restore(run_set: RunSet, world: World) -> None:
+    """Write a set.json that is lost or empty again, from its declaration. Raises SetError."""
+    path = run_set.layout.set_file
+    try:
+        state = world.files.state(path)
+        if state is None or state.is_folder or not state.size:
+            write(run_set.record, path, files=world.files)
+    except OSError as error:
+        raise SetError(f"{path}: {error.strerror or error}", hint=f"ls -ld {path.parent}") from error
 
 
 def _signature(me: Holder) -> dict[str, Any]:
@@ -135,17 +147,6 @@ def _verify_bundle(run_set: RunSet, *, edited: bool, world: World) -> None:
             f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
             hint=f"put it back, or say that it is meant: orchestrator resume {layout.root} --edited",
         )
-
-
-def _tidy(layout: Layout, world: World) -> None:
-    """Remove the files that a killed controller was writing: only the holder of the lock writes here."""
-    try:
-        names = world.files.names(layout.submissions)
-    except OSError:  # what does not allow to be written to either says so then
-        return
-    for name in names:
-        if name.startswith(".") and ".tmp." in name:
-            world.files.remove(layout.submissions / name)
 
 
 def _ask(

@@ -38,7 +38,8 @@ class Timer:
 class SimProcess:
     """A process on a host. Code runs in its name only inside an event of its own, one event at a time.
 
-    `steps` counts what it asked of the world; it dies in front of step `dies_at`. `deaths` is called once it is dead.
+    `steps` counts what it asked of the world; it dies in front of step `dies_at`, and stands still for `stops_s` seconds in front
+    of step `stops_at`, or soon after. `deaths` is called once it is dead.
     """
 
     engine: Engine
@@ -51,6 +52,11 @@ class SimProcess:
     busy: bool = False
     steps: int = 0
     dies_at: float = NEVER
+    stops_at: float = NEVER
+    stops_s: float = 0.0
+    confirmed_at: float = -1.0
+    """When it last read a lock. It does not stand still in that moment: between a look at its own lock and the write that
+    follows nothing can keep it from writing too late."""
     inbox: deque[Action] = field(default_factory=deque)
     deaths: list[Action] = field(default_factory=list)
 
@@ -61,6 +67,9 @@ class SimProcess:
             self.kill()
         if not self.alive:
             raise Killed(self.name)
+        if self.steps >= self.stops_at and self.confirmed_at < self.engine.now:
+            self.stops_at = NEVER
+            self.engine.pause(self, self.stops_s)
 
     def kill(self) -> None:
         """End it as SIGKILL does."""

@@ -9,15 +9,19 @@ of that run (default: half of its expected time), `at` from the submission. `doc
 from __future__ import annotations
 
 import errno
+import os
 import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError, did_you_mean
+from orchestrator.simulation.engine import NEVER
 
 if TYPE_CHECKING:
+    from orchestrator.simulation.engine import SimProcess
     from orchestrator.simulation.play import Simulation
     from orchestrator.simulation.slurm import SimJob
 
@@ -34,9 +38,17 @@ _SENTENCE = re.compile(
     rf"| at (?P<at>{_DURATION}))?"
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
+STOPS_S = 150.0
+"""How long a process stands still between two of its steps: longer than a silent holder of a lease is waited for."""
 MOST_S = 100 * 365 * 86400.0
+UNSENT_BYTES = 200
 BACK_S = 3600.0
 """A dead node is back after this time, unless the sentence says for how long it is gone."""
+GIVEN_UP_S = 1800.0
+"""The same of a batch host that Slurm does not reach, and whose job was cancelled."""
+SET_BACK_S = 365 * 86400.0
+"""The clock of a server without a time source begins at the date of its firmware."""
+NODES_BACK_MS = 2 * 86_400_000
 
 
 @dataclass(frozen=True)
@@ -158,8 +170,18 @@ def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
     if not world.machines[node].up:
         return
     world.jobs.power_off(node)
+    _lose_unsent(world, node)
     world.cluster.node_down(node)
     world.engine.after(for_s, lambda: _back(world, node))
+
+
+def _lose_unsent(world: Simulation, node: str) -> None:
+    """Lose the end of what the loop on a host has written last: its kernel had not sent it yet."""
+    for job in world.live():
+        if job.batch_host == node and world.run_set is not None:
+            path = world.run_set.layout.events(job.id)
+            size = path.stat().st_size if path.exists() else 0
+            os.truncate(path, size - world.engine.random.randrange(min(size, UNSENT_BYTES))) if size else None
 
 
 def _back(world: Simulation, node: str) -> None:
@@ -180,6 +202,29 @@ def _batch_host_cut_off(world: Simulation, fault: Fault, words: list[str]) -> No
             node = job.nodes[0]
             world.cluster.node_down(node)
             world.engine.after(fault.for_s or BACK_S, lambda node=node: world.cluster.node_up(node))  # type: ignore[misc]
+
+
+def _job_given_up(*, frozen: bool) -> Happens:
+    """Somebody cancels a job whose batch host Slurm does not reach: its loop lives on, or stands still for that time."""
+
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        for job in world.live():
+            if job.batch_host in job.nodes:
+                node = job.batch_host
+                world.cluster.node_down(node)
+                halted = [one for one in world.engine.processes if frozen and one.host == node and one.alive]
+                for process in halted:
+                    process.stopped = True
+                world.engine.after(fault.for_s or GIVEN_UP_S, partial(_reached_again, world, node, halted))
+                _scancel(world, job, fault)
+
+    return does
+
+
+def _reached_again(world: Simulation, node: str, halted: Sequence[SimProcess]) -> None:
+    for process in halted:
+        process.resume()
+    world.cluster.node_up(node)
 
 
 def _agent_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -234,8 +279,25 @@ def _other_image(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 def _clock(world: Simulation, fault: Fault, words: list[str]) -> None:
     machine = world.machines[_node(world, words[0])]
-    before, machine.clock_ms = machine.clock_ms, machine.clock_ms + 3_600_000
-    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", before))
+    machine.clock_ms += 3_600_000
+    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", machine.clock_ms - 3_600_000))
+
+
+def _clocks(world: Simulation, fault: Fault, words: list[str]) -> None:
+    """Set the clocks of all nodes back at once: as their time server was."""
+
+    def step(by_ms: int) -> None:
+        for machine in world.machines.values():
+            machine.clock_ms += by_ms
+
+    step(-NODES_BACK_MS)
+    world.engine.after(fault.for_s or BACK_S, lambda: step(NODES_BACK_MS))
+
+
+def _storage_clock(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.server.clock_s -= SET_BACK_S
+    if fault.for_s:
+        world.engine.after(fault.for_s, lambda: setattr(world.server, "clock_s", world.server.clock_s + SET_BACK_S))
 
 
 def _floods(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -298,6 +360,19 @@ def _loop_stopped(world: Simulation, fault: Fault, words: list[str]) -> None:
             world.engine.after(fault.for_s or 60.0, loop.process.resume)
 
 
+def _loop_in_steps(*, killed: bool) -> Happens:
+    def does(world: Simulation, fault: Fault, words: list[str]) -> None:
+        for job in world.live():
+            if loop := world.jobs.loops.get(job.id):
+                process, step = loop.process, loop.process.steps + int(words[0])
+                if killed:
+                    process.dies_at = step
+                else:
+                    process.stops_at, process.stops_s = step, fault.for_s or STOPS_S
+
+    return does
+
+
 def _each_job(act: Callable[[Simulation, SimJob, Fault], object]) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
         for job in world.live():
@@ -358,6 +433,8 @@ def _damaged(*, empty: bool) -> Happens:
         )
         files = sorted(path for pattern in patterns for path in root.glob(pattern))
         path = world.engine.random.choice(files) if files else None
+        if files and world.engine.random.random() < 0.5:  # a crash takes what was written last
+            path = max(files, key=lambda file: file.stat().st_mtime_ns)
         if path is not None and empty:
             path.write_bytes(b"")
         elif path is not None:
@@ -366,9 +443,15 @@ def _damaged(*, empty: bool) -> Happens:
     return does
 
 
-def _user(name: str) -> Happens:
+def _next_resume_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.user.dies_at = float(words[0])
+
+
+def _user(name: str, *, stops: bool = False) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
-        getattr(world, name)(dies_at=float(words[0]) if words else float("inf"))
+        process = getattr(world, name)(dies_at=float(words[0]) if words and not stops else NEVER)
+        if stops:
+            process.stops_at, process.stops_s = float(words[0]), fault.for_s or STOPS_S
 
     return does
 
@@ -377,6 +460,8 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) dies": _dies,
     r"the batch host dies": _batch_host_dies,
     r"the batch host is cut off": _batch_host_cut_off,
+    r"the batch host is cut off and the job is cancelled": _job_given_up(frozen=False),
+    r"the batch host freezes and the job is cancelled": _job_given_up(frozen=True),
     r"the agent of node (\d+) is killed": _agent_killed,
     r"the agent of node (\d+) is stopped": _agent_stopped,
     r"the container of node (\d+) ends": _container_lost,
@@ -386,6 +471,7 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) fails a check": _fails_check,
     r"node (\d+) has another image": _other_image,
     r"the clock of node (\d+) steps": _clock,
+    r"the clocks of all nodes are set back": _clocks,
     r"node (\d+) sends too much": _floods,
     r"node (\d+) speaks for another node": _forges,
     r"the training crashes on node (\d+)": _ends(1, _LAST_WORDS),
@@ -394,6 +480,8 @@ EVENTS: dict[str, Happens] = {
     r"the training hangs and ignores TERM": _hangs(deaf=True),
     r"the loop is killed": _loop_killed,
     r"the loop is stopped": _loop_stopped,
+    r"the loop is killed in (\d+) steps": _loop_in_steps(killed=True),
+    r"the loop is stopped in (\d+) steps": _loop_in_steps(killed=False),
     r"the job is cancelled": _each_job(_scancel),
     r"the job is pre-empted": _each_job(lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)),
     r"the job is requeued": _each_job(lambda world, job, fault: world.cluster.requeue(job)),
@@ -413,11 +501,15 @@ EVENTS: dict[str, Happens] = {
     r"the storage is slow": _storage(lambda world, on: world.server.faults.slow(0.2 if on else 0.0)),
     r"the storage has stale handles": lambda world, fault, words: world.server.faults.stale_handles(),
     r"the storage is cut off on node (\d+)": _cut,
+    r"the clock of the storage is set back": _storage_clock,
     r"a file of the set is lost": _damaged(empty=False),
     r"a file of the set is emptied": _damaged(empty=True),
     r"the set is submitted twice": _user("submit"),
     r"the set is resumed": _user("resume"),
     r"the set is cancelled": _user("cancel"),
     r"a resume is killed at its step (\d+)": _user("resume"),
+    r"the next resume is killed at its step (\d+)": _next_resume_killed,
     r"a cancel is killed at its step (\d+)": _user("cancel"),
+    r"a resume is stopped at its step (\d+)": _user("resume", stops=True),
+    r"a cancel is stopped at its step (\d+)": _user("cancel", stops=True),
 }

@@ -20,6 +20,7 @@ from orchestrator.onnode.settings import Settings
 from orchestrator.onnode.world import World, stamp
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
 from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
+from orchestrator.simulation.slurm_job import ON_NODES
 
 if TYPE_CHECKING:
     from orchestrator.onnode.files import Files
@@ -29,6 +30,8 @@ BOOT, PIDS = "boot-{}", "pid:[4026531836]"
 """Of the kernel of each host."""
 KILLED, NO_ANSWER = 137, -9
 ABORT_S = 2.0
+AT_ONCE, LATER_S = 0.75, (0.0, 1.5)
+"""Slurm reaches the nodes of a job one after another: mostly within a moment, else within these seconds."""
 
 
 class Surroundings(World):
@@ -172,6 +175,15 @@ class Loop:
         self._status = status
         self.process.kill()
 
+    @property
+    def killed(self) -> bool:
+        """Whether it ended without an exit status of its own."""
+        return self._status == KILLED
+
+    @property
+    def failed(self) -> bool:
+        return self._status != 0
+
     def drop(self) -> None:
         """Forget the flow of a dead process."""
         flow, self._flow = self._flow, None
@@ -222,6 +234,10 @@ class SimStep:
         """Pipe -> when its last content arrives."""
         loop.steps.append(self)
         loop.process.after(BEAT_S, self._beat)
+        if loop.job.state not in ON_NODES:  # Slurm has ended the job, and its loop lives on
+            self._say(f"srun: error: Unable to confirm allocation for job {loop.job.id}: Invalid job id specified")
+            self.engine.after(0.1, self._end)
+            return
         down = [node for node in nodes if not jobs.machines[node].up]
         for node in nodes:
             if node not in down:
@@ -483,7 +499,10 @@ class Jobs:
             return
         agents = [] if batch_only else self._agents(job)
         if loop.process.host in job.nodes and job.batch_host in job.nodes:
-            loop.signal(number)
+            if batch_only or self.engine.random.random() < AT_ONCE:
+                loop.signal(number)
+            else:
+                loop.process.after(self.engine.between(*LATER_S), lambda: loop.signal(number))
         for agent in agents if number == signal.SIGTERM else ():
             agent.process.after(0.001, agent.terminate)
 

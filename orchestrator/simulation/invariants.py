@@ -89,10 +89,15 @@ def _seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Itera
 
 
 def thrown_away(root: Path) -> Iterator[str]:
-    """Yield attempts whose log says that they reached their target, and that count for nothing."""
+    """Yield attempts whose log says that they reached their target, and that count for nothing.
+
+    A node that stood still may have gone on with its log after the attempt was closed: that is too late.
+    """
     for run, attempt, place in _attempts(root):
-        state = read_json(place / "state.json") or {}
-        if state.get("state") == "failed" and any(map(_succeeded, place.glob("node_*.log"))):
+        path = place / "state.json"
+        state = read_json(path) or {}
+        logs = [log for log in place.glob("node_*.log") if log.stat().st_mtime_ns <= path.stat().st_mtime_ns]
+        if state.get("state") == "failed" and any(map(_succeeded, logs)):
             yield f"run {run} attempt {attempt} reached its target and is {state.get('outcome')}: {state.get('reason')}"
 
 
@@ -118,6 +123,42 @@ def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
                 yield event.node, f"{event.word}: {event.part(1)}"
 
 
+HOLDS = 6
+"""So often nodes are held without an attempt, at most: each time one of them fails, or the step did not come about."""
+SPEAKS_MS = 400
+
+
+def hold_violations(root: Path) -> Iterator[str]:
+    """Yield nodes that are left out without a record, or are given up before their last message, and holds without an end."""
+    from orchestrator.evidence.events import read_events
+
+    for path in sorted(root.glob("events-*.tsv")):
+        holds, out, failed, passed_over, silent = 0, set[str](), set[str](), set[str](), dict[str, int]()
+        for event in read_events(path):
+            if event.source == "node" and event.ms - silent.pop(event.node, 0) < SPEAKS_MS:
+                yield f"{path.name}: {event.node} was given up, and sent `{event.word}` {event.detail} right after"
+            elif event.source != "loop":
+                continue
+            elif event.word == "begin":
+                holds, out = 0, set()
+            elif event.word == "hold":
+                holds, failed, passed_over, silent = holds + 1, set(), set(), {}
+                if holds > HOLDS:
+                    yield f"{path.name}: nodes were held {holds} times without an attempt"
+            elif event.word == "placed":
+                passed_over = set(failed)
+            elif event.word == "attempt":
+                holds = 0
+                if left := sorted(passed_over - out):
+                    yield f"{path.name}: {left} failed before the ranks were given, and are not excluded"
+            elif event.word == "fail":
+                failed.add(event.node)
+            elif event.word in ("aside", "blamed"):
+                out.add(event.node)
+            elif event.word == "silent":
+                silent[event.node] = event.ms
+
+
 def reasons(root: Path) -> Iterator[tuple[str, str]]:
     """Yield (`run 1 attempt 2`, its reason) of each attempt."""
     for run, attempt, place in _attempts(root):
@@ -125,7 +166,7 @@ def reasons(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def bytes_of_nodes(root: Path) -> int:
-    """Return the most bytes that a node has sent between two attempts, as the loop counts them."""
+    """Return the most bytes that a node has sent between two attempts of one hold, as the loop counts them."""
     from orchestrator.evidence.events import read_events
     from orchestrator.onnode.loop.hold import WORD_BYTES
 
@@ -136,7 +177,7 @@ def bytes_of_nodes(root: Path) -> int:
             if event.source == "node":
                 said[event.node] += len(event.detail) + WORD_BYTES
                 most = max(most, said[event.node])
-            elif event.word == "attempt":
+            elif event.word in ("attempt", "hold"):
                 said.clear()
     return most
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 LOGIN = "login"
+UNHEARD_MS = 120_000
+"""For so long a loop leaves the lock of a killed command alone: a holder that is silent for STALE_S may live."""
 
 
 class Rendered:
@@ -111,6 +113,8 @@ class User:
     """How whoever owns the set acts: resumes it after a while, at most so often."""
 
     resumes: int = 20
+    dies_at: float = NEVER
+    """The next resume is killed in front of this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
 
 
@@ -194,8 +198,8 @@ class Simulation:
 
     # ---- commands ----
 
-    def command(self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER) -> None:
-        """Have a command given now; it dies in front of its step `dies_at`."""
+    def command(self, name: str, action: Callable[[Desk], object], dies_at: float = NEVER) -> SimProcess:
+        """Have a command given now; it dies in front of its step `dies_at`. Return its process."""
         process = self.engine.process(name, self._login)
         process.dies_at = dies_at
         self.commands.append(process)
@@ -214,10 +218,11 @@ class Simulation:
                 process.alive = False
 
         process.after(0.0, run)
+        return process
 
-    def submit(self, dies_at: float = NEVER) -> None:
+    def submit(self, dies_at: float = NEVER) -> SimProcess:
         """Make the set and submit it."""
-        self.command("submit", self._submit, dies_at)
+        return self.command("submit", self._submit, dies_at)
 
     def _submit(self, desk: Desk) -> None:
         bundle = self.bundle
@@ -228,18 +233,22 @@ class Simulation:
             self.run_set = RunSet(create(record, bundle.files, self.log_dir, world=desk), record)
         submit(self.run_set, Slurm(desk, desk.answer), world=desk)
 
-    def resume(self, dies_at: float = NEVER) -> None:
+    def resume(self, dies_at: float = NEVER) -> SimProcess:
         """Submit what is missing."""
-        self.command("resume", self._submit, dies_at)
+        return self.command("resume", self._submit, dies_at)
 
-    def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> None:
+    def _resume_as_planned(self) -> None:
+        self.resume(self.user.dies_at)
+        self.user.dies_at = NEVER
+
+    def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> SimProcess:
         """End the jobs of the set."""
 
         def action(desk: Desk) -> None:
             if self.run_set is not None:
                 cancel(self.run_set, Slurm(desk, desk.answer), grace_s, desk)
 
-        self.command("cancel", action, dies_at)
+        return self.command("cancel", action, dies_at)
 
     # ---- to its end ----
 
@@ -263,9 +272,13 @@ class Simulation:
         return not any(process.alive for process in self.commands)
 
     def killed_last(self) -> bool:
-        """Whether a command was killed after the last job had ended: only the next one can tidy up after it."""
+        """Whether the last loop, or a command after it, was killed, or lost its storage: only the next one can tidy up."""
+        loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
+        away = any("storage" in str(fault) for _, fault in self.happened)
+        if loop is not None and (loop.killed or (loop.failed and away)):
+            return True
         last = max((job.end_ms for job in self.all_jobs), default=0)
-        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - 60_000 for one in self.done)
+        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - UNHEARD_MS for one in self.done)
 
     @property
     def all_jobs(self) -> list[SimJob]:
@@ -285,7 +298,7 @@ class Simulation:
                 return
             self.resumed += 1
             seconds = self.engine.between(*self.user.waits)
-            self.engine.after(seconds, self.resume)
+            self.engine.after(seconds, self._resume_as_planned)
             self.engine.run(lambda until=self.engine.now + seconds: self.engine.now >= until, limit_s)  # type: ignore[misc]
 
     def close(self) -> None:

@@ -94,6 +94,8 @@ class SimReader(Files):
             return file.read()
 
     def read_with_time(self, path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
+        if os.fspath(path).endswith(".lock"):
+            self.process.confirmed_at = self.process.engine.now
         with self._open(path) as file:
             touched = os.fstat(file.fileno()).st_mtime
             return file.read(limit), touched

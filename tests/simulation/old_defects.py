@@ -81,8 +81,7 @@ DEFECTS = [
         LEASE,
         "            if self.mine:\n                self._world.files.remove(self.path)",
         "            self._world.files.remove(self.path)",
-        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
-        likely=("loop is stopped", "job is|reservation"),
+        likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
         "unfenced-loop",
@@ -91,8 +90,7 @@ DEFECTS = [
         FOLDER,
         "        if self.lease is None or not self.lease.mine:\n",
         "        if self.lease is None:\n",
-        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
-        likely=("loop is stopped", "job is|reservation"),
+        likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
         "unfenced-job-record",
@@ -101,8 +99,7 @@ DEFECTS = [
         WORK,
         "        if not self.folder.is_mine:\n            return\n",
         "",
-        why_not="no fault of the campaign leaves a loop alive whose job Slurm has given up",
-        likely=("loop is stopped", "job is|reservation"),
+        likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
         "lock-from-the-future",
@@ -112,8 +109,7 @@ DEFECTS = [
         "    if touched - now > BEAT_S:  # of a clock that was set back meanwhile: it counts from now on\n"
         "        with suppress(OSError):\n            world.files.touch(path)\n        touched = now\n",
         "",
-        why_not="no fault of the campaign sets the clock of the storage back",
-        likely=("clock",),
+        likely=("clock of the storage is set back (at|in)", "loop is killed|host dies"),
     ),
     one(
         "beats-by-the-own-clock",
@@ -130,7 +126,8 @@ DEFECTS = [
         JUDGE_LEASE,
         "    if left_s > 0:\n        return HolderVerdict(WAIT, heard, left_s)\n",
         "",
-        likely=("loop is stopped|batch host|storage", "forgets|job is"),
+        why_not="a loop whose job Slurm has ended loses its nodes and closes within seconds, before a successor starts",
+        likely=("batch host is cut off and", "idle=1"),
     ),
     one(
         "no-answer-is-gone",
@@ -139,6 +136,7 @@ DEFECTS = [
         SYSTEM,
         '    return "" if status > 0 and "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"',
         '    return ""',
+        why_not="a loop asks about the holder's job only if another job of the set lives; the campaign has one at a time",
         likely=("Slurm does not|Slurm loses", "set is resumed|loop is stopped"),
     ),
     Defect(
@@ -175,7 +173,7 @@ DEFECTS = [
         "            taker = look(guard, self.me, self._sees, self._stale_s, self._world)\n"
         "            if taker is not None and taker[1].gone:\n                files.remove(guard)\n            return False\n",
         "        files.remove(self.path)\n        return True\n",
-        why_not="only one process in a simulated world runs at a time between two of its steps",
+        why_not="a process meets others only where it waits: commands run inside one another's pauses, and never in each other's middle",
     ),
     # ---- the ledger ----
     one(
@@ -185,7 +183,7 @@ DEFECTS = [
         LEDGER,
         "        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before\n",
         "",
-        likely=("loop is stopped", "set is|step"),
+        likely=("(resume|cancel) is stopped at its step", "set is|(resume|cancel) is killed|(loop|job|training) "),
     ),
     one(
         "result-on-record-twice",
@@ -194,7 +192,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
-        likely=("storage is (full|over|read|away|not)",),
+        likely=("loop is killed in .* after (9m|10m)",),
     ),
     one(
         "end-on-record-twice",
@@ -203,7 +201,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(_ended(state), once=True)\n",
         "            self.record_that(_ended(state))\n",
-        likely=("storage is (full|over|read|away|not)", "training|agent|container"),
+        likely=("loop is killed in .* after (9m|10m)",),
     ),
     one(
         "cancel-on-record-twice",
@@ -214,6 +212,7 @@ DEFECTS = [
         "    entries, _ = ledger.read(layout.root, world.files)\n"
         "    if any((one.kind, one.data) == said for one in entries):\n        return ledger.head(entries)\n"
         "    return ledger.append(layout.root, said, job=job, cluster=cluster, world=world)\n",
+        why_not="a process meets others only where it waits: commands run inside one another's pauses, and never in each other's middle",
         likely=("cancelled", "cancel is killed"),
     ),
     one(
@@ -225,7 +224,7 @@ DEFECTS = [
         "        if index and one.time_ms < entries[index - 1].time_ms - CLOCK_STEP_MS:\n"
         '            yield Mismatch(one.number, "", "says a time more than a day before the record before it")\n'
         "        expected, before = max(expected, one.number + 1), one.hash\n",
-        why_not="no simulated clock steps by more than a day: the check of clocks leaves such a node out",
+        likely=("clocks of all nodes",),
     ),
     # ---- the set's folder ----
     Defect(
@@ -254,6 +253,7 @@ DEFECTS = [
                 "            pass\n",
             ),
         ),
+        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("a file of the set", "limit=''"),
     ),
     one(
@@ -273,6 +273,7 @@ DEFECTS = [
         "            if not last.done:  # the states were lost, the result is not\n"
         "                last = self._rebuilt(run, last)\n",
         "            pass\n",
+        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("a file of the set", "limit=''"),
     ),
     one(
@@ -303,8 +304,7 @@ DEFECTS = [
             ),
             Edit(
                 SUBMIT,
-                "        if state is None or state.is_folder or not state.size:\n"
-                "            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration\n",
+                "        _restore(run_set, world)\n",
                 "",
             ),
         ),
@@ -317,8 +317,7 @@ DEFECTS = [
         (
             Edit(
                 SUBMIT,
-                "        if state is None or state.is_folder or not state.size:\n"
-                "            write(run_set.record, run_set.layout.set_file, files=world.files)  # from its declaration\n",
+                "        _restore(run_set, world)\n",
                 "",
             ),
             Edit(
@@ -355,6 +354,7 @@ DEFECTS = [
         FOLDER,
         "        elif any(stops.values()) and self._is_result_of(state):\n",
         "        elif any(stops.values()) and self.files.exists(self.layout.result(run)):\n",
+        why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("loop is killed|batch host|requeue",),
     ),
     one(
@@ -364,6 +364,7 @@ DEFECTS = [
         FOLDER,
         "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
         "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
+        why_not="a loop takes no time between two calls: the storage is away for all of them, and the first one fails",
         likely=("storage is away", "limit=''"),
     ),
     one(
@@ -373,7 +374,7 @@ DEFECTS = [
         FOLDER,
         "        folders = [layout.root, layout.jobs, layout.preflight, *self._below(layout.nodes)]\n",
         "        folders = list[Path]()\n",
-        likely=("agent of node . is killed|node . dies|batch host dies",),
+        likely=("loop is killed in",),
     ),
     one(
         "second-close-refused",
@@ -382,6 +383,7 @@ DEFECTS = [
         STORAGE,
         "            ):  # by this try: where there was one before, the set refuses\n                left = None\n",
         "            ):\n                pass\n",
+        why_not="a loop takes no time between two calls: only the last block of a full disk tells one from the next",
         likely=("storage is (full|over)",),
     ),
     one(
@@ -399,7 +401,7 @@ DEFECTS = [
         FOLDER,
         '        ranks = self._ranks(run, attempt, ".log")\n        return {rank: last_status',
         '        ranks = self._ranks(run, attempt, ".log")[:1]\n        return {rank: last_status',
-        likely=("loop is killed|batch host dies|requeued",),
+        likely=("(loop is killed|host dies|is requeued).* after (9m|10m)",),
     ),
     # ---- submissions ----
     one(
@@ -410,7 +412,7 @@ DEFECTS = [
         "                with suppress(OSError):\n"
         "                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n",
         "",
-        likely=("a resume is killed", "limit=''"),
+        likely=("next resume is killed at its step [345].", "limit=''"),
     ),
     one(
         "cancel-waits-for-nothing",
@@ -419,7 +421,7 @@ DEFECTS = [
         CANCEL,
         "    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:\n",
         "    if not gone and asked and not asked[-1].settled:\n",
-        likely=("set is cancelled", "resume is killed|loses"),
+        likely=("set is cancelled", "resume is killed at its step [2345]"),
     ),
     one(
         "jobs-by-their-clocks",
@@ -493,7 +495,8 @@ DEFECTS = [
         HOLD,
         "            self._set_failed_aside()\n            if (len(self.standing.aside), self.standing.blamed) == before:\n",
         "            failed = bool(self.standing.failed)\n            self._set_failed_aside()\n            if not failed:\n",
-        likely=("containers do not start|refuses|fails a check",),
+        why_not="masked: nodes that were set aside are no candidates any more (policy/place.py)",
+        likely=("(containers do not start|refuses|fails a check).* for 33m", "limit=''"),
     ),
     # ---- nodes: who is out, and why ----
     one(
@@ -521,7 +524,7 @@ DEFECTS = [
         HOLD,
         '                self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))\n',
         '                self._ended(name, f"its step ended: {text}")\n',
-        likely=("agent of node . is killed|container of node",),
+        likely=("container of node|agent of node . is killed",),
     ),
     one(
         "cancelled-step-blames-all",
@@ -530,7 +533,7 @@ DEFECTS = [
         HOLD,
         "        if self._cancelled:  # srun ends all the others then, and says so\n            return\n",
         "",
-        likely=("node . dies",),
+        likely=("node . dies", "job is|training|loop is"),
     ),
     one(
         "silent-in-the-gate",
@@ -539,7 +542,7 @@ DEFECTS = [
         RUN,
         "    unheard = _unheard(going) if going.waits_for_all else []\n",
         "    unheard = _unheard(going)\n",
-        likely=("node . dies|agent of node",),
+        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
     ),
     one(
         "gate-waits-for-the-dead",
@@ -548,7 +551,7 @@ DEFECTS = [
         RUN,
         "        gone = [node for node in unheard if group.is_gone(node)]\n",
         "        gone = [node for node in unheard if node in going.kept]\n",
-        likely=("agent of node . is killed",),
+        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
     ),
     one(
         "gone-between-two-runs",
@@ -557,7 +560,7 @@ DEFECTS = [
         RUN,
         "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
         "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
-        likely=("container of node",),
+        likely=("container of node .*after (9m|10m)",),
     ),
     one(
         "ended-by-others",
@@ -566,7 +569,7 @@ DEFECTS = [
         RUN,
         "        yield from _hear_signals(job, going)\n",
         "",
-        likely=("job is (cancelled|pre-empted|requeued)|reservation",),
+        likely=("job is (cancelled|pre-empted|requeued)|reservation", "in run"),
     ),
     one(
         "exit-0-before-run-stop",
@@ -595,7 +598,7 @@ DEFECTS = [
         "    if going.exits:  # the others end within end_grace_s; often only the first one to end has ever printed\n"
         '        return ""\n',
         "",
-        likely=("agent of node . is stopped|exits early|is slow",),
+        likely=("(is stopped|exits early|is slow).*after (9m|10m)",),
     ),
     one(
         "hang-after-run-stop",

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import seeded_sets
 
+from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.play import Simulation, User
+
 SEEDS, LONG = 50, 500
 """So many in one test. `make test` plays FEW in all, and `make long` 20,000."""
 FEW = 500
@@ -62,3 +65,30 @@ def test_a_broken_invariant_is_found_and_shrunk(tmp_path: Path, monkeypatch: pyt
     trial = seeded_sets.play(3, place=tmp_path)
     assert any("result" in text for text in trial.found)
     assert seeded_sets.shrink(trial, tmp_path).faults == []
+
+
+def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -> list[str]:
+    """Return the violations of a set that is cancelled and resumed by commands that are killed at these steps."""
+    shape = seeded_sets.Shape(limit="")
+    nodes = [f"n{k + 1}" for k in range(shape.hosts)]
+    world = Simulation(
+        seeded_sets.bundle(folder, shape), folder, 5, nodes, user=User(dies_at=resume), run_seconds=seeded_sets.RUN_S
+    )
+    if cancel < NEVER:
+        world.engine.after(700.0, lambda: world.cancel(dies_at=cancel))
+    try:
+        world.play()
+        world.settle()
+        return list(seeded_sets.violations(world))
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("step", range(28, 52, 2))
+def test_a_resume_that_is_killed_leaves_nothing(step: int, tmp_path: Path) -> None:
+    assert interrupted(tmp_path, resume=step) == []
+
+
+@pytest.mark.parametrize("step", range(36, 56, 2))
+def test_a_cancel_that_is_killed_leaves_a_good_ledger(step: int, tmp_path: Path) -> None:
+    assert interrupted(tmp_path, cancel=step) == []
