@@ -205,9 +205,11 @@ def test_a_revert_that_was_cut_off_is_tried_again(tuned: Bench) -> None:
     """The first such program is killed: without cat the shell has no script, and ends with 0; without mv it is half done."""
     names = ("cat", "mv")
     roots = [host(tuned, f"of-{name}") for name in names]
-    agents = [start(tuned, f"of-{name}", PATH=programs(tuned, "rm NAME; kill -KILL $$", *names)) for name in names]
-    for name, root, agent in zip(names, roots, agents, strict=True):
+    path = programs(tuned, "rm NAME; kill -KILL $$", *names)
+    agents = [start(tuned, f"of-{name}", PATH=path) for name in names]
+    for agent in agents:  # the programs are those of all
         agent.hear("ready")
+    for name, root, agent in zip(names, roots, agents, strict=True):
         (tuned.folder / name).touch()
         agent.input.close()
         assert agent.end() == 0 and "revert-failed" not in dict(agent.words)
