@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 
 
@@ -15,20 +16,53 @@ class Layout:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.set_file = root / "set.json"
-        self.bundle = root / "bundle"
-        self.submissions = root / "submissions"
-        self.jobs = root / "jobs"
-        self.runs = root / "runs"
-        self.results = root / "results"
-        self.nodes = root / "nodes"
-        self.preflight = root / "preflight"
-        self.environment = root / "environment.sh"
+
+    @cached_property
+    def set_file(self) -> Path:
+        return self.root / "set.json"
+
+    @cached_property
+    def bundle(self) -> Path:
+        return self.root / "bundle"
+
+    @cached_property
+    def submissions(self) -> Path:
+        return self.root / "submissions"
+
+    @cached_property
+    def jobs(self) -> Path:
+        return self.root / "jobs"
+
+    @cached_property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @cached_property
+    def results(self) -> Path:
+        return self.root / "results"
+
+    @cached_property
+    def nodes(self) -> Path:
+        return self.root / "nodes"
+
+    @cached_property
+    def preflight(self) -> Path:
+        return self.root / "preflight"
+
+    @cached_property
+    def environment(self) -> Path:
         """The evaluated environment of the runs, as `declare -x` lines."""
-        self.lock = root / ".controller.lock"
+        return self.root / "environment.sh"
+
+    @cached_property
+    def lock(self) -> Path:
         """Of the controller while it submits."""
-        self.loop_lock = root / "loop.lock"
+        return self.root / ".controller.lock"
+
+    @cached_property
+    def loop_lock(self) -> Path:
         """Holds the id of the job that works on the set."""
+        return self.root / "loop.lock"
 
     def submission(self, number: int) -> Path:
         return self.submissions / f"{number}.json"

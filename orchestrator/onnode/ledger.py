@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ class LedgerRecord:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=1024)
 def _entry(line: int, text: bytes) -> LedgerRecord:
+    """Return a line as a record. Whoever appends reads all lines again, and most are the same."""
     own = hashlib.sha256(text).hexdigest()
     try:
         said = parse(text)

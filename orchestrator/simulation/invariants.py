@@ -10,8 +10,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.onnode.events import Event
 
 FINAL = frozenset({"success", "failed"})
 
@@ -113,12 +117,24 @@ def open_records(root: Path) -> Iterator[str]:
             yield f"{path.relative_to(root)} says {record['state']} in a complete set"
 
 
-def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield each node that a job blamed or set aside, with the reason."""
+def _events(path: Path) -> tuple[Event, ...]:
+    about = path.stat()
+    return _read_events(path, about.st_ino, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read_events(path: Path, *_state: int) -> tuple[Event, ...]:
+    """Return the events of a file: each invariant looks through them, and they are read once."""
     from orchestrator.evidence.events import read_events
 
+    return tuple(read_events(path))
+
+
+def blamed_nodes(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield each node that a job blamed or set aside, with the reason."""
+
     for path in sorted(root.glob("events-*.tsv")):
-        for event in read_events(path):
+        for event in _events(path):
             if event.source == "loop" and event.word in ("blamed", "aside", "silent"):
                 yield event.node, f"{event.word}: {event.part(1)}"
 
@@ -130,11 +146,9 @@ SPEAKS_MS = 400
 
 def hold_violations(root: Path) -> Iterator[str]:
     """Yield nodes that are left out without a record, or are given up before their last message, and holds without an end."""
-    from orchestrator.evidence.events import read_events
-
     for path in sorted(root.glob("events-*.tsv")):
         holds, out, failed, passed_over, silent = 0, set[str](), set[str](), set[str](), dict[str, int]()
-        for event in read_events(path):
+        for event in _events(path):
             if event.source == "node" and event.ms - silent.pop(event.node, 0) < SPEAKS_MS:
                 yield f"{path.name}: {event.node} was given up, and sent `{event.word}` {event.detail} right after"
             elif event.source != "loop":
@@ -167,13 +181,12 @@ def reasons(root: Path) -> Iterator[tuple[str, str]]:
 
 def bytes_of_nodes(root: Path) -> int:
     """Return the most bytes that a node has sent between two attempts of one hold, as the loop counts them."""
-    from orchestrator.evidence.events import read_events
     from orchestrator.onnode.loop.hold import WORD_BYTES
 
     most = 0
     for path in root.glob("events-*.tsv"):
         said = Counter[str]()
-        for event in read_events(path):
+        for event in _events(path):
             if event.source == "node":
                 said[event.node] += len(event.detail) + WORD_BYTES
                 most = max(most, said[event.node])
@@ -206,11 +219,10 @@ def leftover_files(root: Path) -> Iterator[str]:
 
 def replay_violations(root: Path) -> Iterator[str]:
     """Yield decisions of the set's jobs that come out otherwise when they are made again."""
-    from orchestrator.evidence.events import read_events
     from orchestrator.evidence.replay import replay
 
     for path in sorted(root.glob("events-*.tsv")):
-        for difference in replay(read_events(path)).differences:
+        for difference in replay(_events(path)).differences:
             yield f"{path.name}: {difference}"
 
 
