@@ -182,10 +182,11 @@ def test_the_end_of_the_job_does_not_wait_for_evidence(one: Bench, tmp_path: Pat
     slow.parent.mkdir()
     slow.write_text(f"#!/bin/bash\n: >{tmp_path}/asked\nexec sleep 10000\n")
     slow.chmod(slow.stat().st_mode | stat.S_IXUSR)
-    one.plan("sleep 1000")
+    one.plan("sleep 1000 & echo hanging; wait")
     agent = one.agent(PATH=f"{slow.parent}:{os.environ['PATH']}")
     agent.hear("ready")
     name = agent.begin(1)
+    until(lambda: b"hanging" in agent.log(1))  # a run that has no process yet has no stack either
     agent.say("evidence", id=name)
     until((tmp_path / "asked").exists)
     agent.input.close()
