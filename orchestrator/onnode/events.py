@@ -8,6 +8,7 @@ and its control characters become blanks before it is written, and nothing of it
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,6 +96,25 @@ def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str,
     if len(cells) != 3 or cells[1] not in known or not cells[0].isascii() or not cells[0].translate(_JOINTS).isalpha():
         return None
     return cells[0][:20], cells[1], clean(cells[2], MAX_WORD_BYTES)
+
+
+_PONG = re.compile(
+    "pong\t([^\t]{1,255})\t[^\x1f\t]{0,20}(?:\x1f([0-9.]{1,40})\x1f([0-9]{1,15})\x1f([0-9]{1,15})\x1f([0-9]{1,15})\x1f([0-9]{1,15}))?"
+)
+
+
+def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
+    """Return (node, attempt, its pulse there) of the answer to a ping; "" and None if nothing runs. None for all other lines.
+
+    By far the most frequent line of a node.
+    """
+    pong = _PONG.fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
+    if pong is None:
+        return None
+    node, attempt, quiet, began, interval, stopped = pong.groups()
+    if attempt is None:
+        return node, "", None
+    return node, attempt, Pulse(int(quiet), int(began), int(interval), int(stopped))
 
 
 def now_ms() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Union
 
-from .regular import MAX_BYTES, open_regular, read_bytes
+from .regular import open_regular, read_bytes, read_with_time
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -71,14 +71,8 @@ class Files:
     read_bytes = staticmethod(read_bytes)
     """Return the content of a regular file."""
 
-    def read_with_time(self, path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
-        """Return the first `limit` bytes of a regular file and when it was touched, in seconds.
-
-        It is opened before its time is read, so that an NFS client asks its server.
-        """
-        with open_regular(path) as file:
-            touched = os.fstat(file.fileno()).st_mtime
-            return file.read(limit), touched
+    read_with_time = staticmethod(read_with_time)
+    """Return the beginning of a regular file and when it was touched."""
 
     def names(self, folder: PathLike) -> list[str]:
         """Return the names in a folder, in no order."""

@@ -34,6 +34,18 @@ def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
     return os.fdopen(fd, "rb", buffering=0 if raw else -1)
 
 
+def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
+    """Return the first `limit` bytes of a regular file and when it was touched, in seconds. Raises OSError: also for what is none.
+
+    It is opened before its time is read, so that an NFS client asks its server.
+    """
+    fd = _open(path, 0)[0]
+    try:
+        return os.read(fd, limit), os.fstat(fd).st_mtime
+    finally:
+        os.close(fd)
+
+
 def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
     """Return the content of a regular file. Raises OSError: also for what is none, is longer than `limit`, or is a link
     unless `follow`."""

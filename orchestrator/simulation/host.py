@@ -246,15 +246,25 @@ class SimStep:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
 
     def _line(self, node: str) -> Callable[[bytes], None]:
-        """Return what takes the lines of a node: they arrive in the order in which they were written."""
-        place = self._places[node]
+        """Return what takes the lines of a node: they arrive in order, and together if they were written at once."""
+        place, pipe = self._places[node], f"from {node}"
+        written, since = list[bytes](), -1.0
 
         def write(line: bytes) -> None:
-            if self.alive:
-                delay = self._in_order(f"from {node}")
-                self._loop.post(delay, lambda: self._receive(place, line) if self.alive else None)
+            nonlocal written, since
+            if self.alive and since == self.engine.now:
+                written.append(line)
+            elif self.alive:
+                lines, since = [line], self.engine.now
+                written = lines
+                self._loop.post(self._in_order(pipe), lambda: self._arrive(place, lines))
 
         return write
+
+    def _arrive(self, place: str, lines: list[bytes]) -> None:
+        for line in lines:
+            if self.alive:
+                self._receive(place, line)
 
     def _in_order(self, pipe: str) -> float:
         """Return in how many seconds something that is written into a pipe now arrives."""

@@ -287,10 +287,12 @@ class Agent:
 
     def pong(self, message: Mapping[str, Any]) -> bytes:
         """Return the answer to a ping."""
-        if self.run is None:
+        run = self.run
+        if run is None:
             return f"pong\t{self.name}\t{message.get('n')}".encode()
-        detail = message.get("n"), self.run.id, *self.run.output.pulse()
-        return b"pong\t%s\t%s" % (self.name.encode(), UNIT.join(map(str, detail)).encode())
+        quiet, began, interval, stopped = run.output.pulse()
+        about = f"{message.get('n')}\x1f{run.id}\x1f{quiet}\x1f{began}\x1f{interval}\x1f{stopped}"
+        return f"pong\t{self.name}\t{about}".encode()
 
     def _serve(self) -> None:
         while self.requests and not self.leaving and not self._busy and (self._awaits or self.ready):

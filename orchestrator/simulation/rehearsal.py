@@ -181,7 +181,7 @@ class RehearsedWorld(Simulation):
         """Submit the set, and resume it until all runs have a result, or the user gives up. Raises Stuck."""
         self.submit()
         while True:
-            self.engine.run(lambda: self.idle() or self._abandoned(), limit_s)
+            self.engine.run(lambda: self._abandoned() or self.idle(), limit_s)
             if self.idle() and (not self.missing() or self.resumes >= self.plan.resumes):
                 return
             if not self.idle():
@@ -198,7 +198,8 @@ class RehearsedWorld(Simulation):
 
     def _abandoned(self) -> bool:
         """Return whether a job that Slurm calls running has no loop: its batch host died, and --no-kill keeps the job."""
-        return any(not loop.process.alive and loop.job.state == "RUNNING" for loop in self.jobs.loops.values())
+        loops = self.jobs.loops.values()
+        return any([not loop.process.alive and loop.job.state == "RUNNING" for loop in loops])  # noqa: C419 after each event
 
     def _wait(self, seconds: float) -> None:
         until = self.engine.now + seconds

@@ -230,7 +230,8 @@ def _groups(cluster: Controller, options: Options, form: str) -> list[dict[str, 
     """Return the cells of each line: one for a node, or one for all nodes that are alike in what is asked."""
     if "partition" in options and cluster.partition not in listed(options["partition"]):
         return []
-    names = [name for name in cluster.nodes if "nodes" not in options or name in expand(options["nodes"])]
+    wanted = frozenset(expand(options["nodes"])) if "nodes" in options else cluster.nodes
+    names = [name for name in cluster.nodes if name in wanted]
     if "Node" in options:
         return [words.sinfo_cells([name], cluster) for name in names]
     alike: dict[str, list[str]] = {}

@@ -96,6 +96,13 @@ class SimReader(Files):
     def read_with_time(self, path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
         if os.fspath(path).endswith(".lock"):
             self.process.confirmed_at = self.process.engine.now
+        if self.server.plain:
+            self.enter(path, "read")
+            handle = self.handle
+            with open_regular(path, raw=True) as plain:
+                touched = os.fstat(plain.fileno()).st_mtime
+                self.enter(path, "read", handle)
+                return plain.read(limit), touched
         with self._open(path) as file:
             touched = os.fstat(file.fileno()).st_mtime
             return file.read(limit), touched

@@ -65,7 +65,7 @@ class Loop:
         self.group.note("go", detail=self.going.id)
 
     def hears(self, node: str, pulse: Pulse) -> None:
-        self.going.take_pong(node, UNIT.join(map(str, (0, self.going.id, *pulse))))
+        self.going.take_pulse(node, self.going.id, pulse)
 
     def decides(self, now: float = 0.0, left: list[str] = NODES) -> str:
         """Why the attempt is ended at `now` while `left` run, "" if it is not."""

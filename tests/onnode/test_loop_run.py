@@ -9,7 +9,7 @@ import pytest
 from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
-from orchestrator.onnode.events import Event, EventLog
+from orchestrator.onnode.events import Event, EventLog, Pulse, parse_pong
 from orchestrator.onnode.loop.going import Going
 from orchestrator.onnode.loop.run import _not_ready, _refusals, _unheard
 
@@ -59,10 +59,6 @@ def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reas
         ("n0", "prepared", unit("3.1", 1)),
         ("n0", "refused", "3.1"),
         ("n0", "what", unit("3.1", 0)),
-        ("n0", "pong", "5"),
-        ("n0", "pong", unit(5, "2.1", 1, 0, 0, 0)),
-        ("n0", "pong", unit(5, "3.1", 1, 0, "x", 0)),
-        ("n0", "pong", unit(5, "3.1", -1, 0, 0, 0)),
         ("n0", "transport", unit("3.1", 1, "")),
         ("n0", "transport", unit("3.1", "", 1, "line")),
         ("n0", "evidence", "3.1"),
@@ -71,6 +67,32 @@ def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reas
 )
 def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: str, detail: str) -> None:
     assert vars(after((node, word, detail))) == vars(after())
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        unit(5, "2.1", 1, 0, 0, 0),  # of another attempt
+        "5",
+        unit(5, "3.1", 1, 0, "x", 0),
+        unit(5, "3.1", -1, 0, 0, 0),
+        unit(5, "3.1", 1, 0, 0),
+        unit(5, "3.1", 1, 0, 0, 0, 0),
+        unit(5, "3.1", 10**15, 0, 0, 0),
+    ],
+)
+def test_pulses_that_are_not_whole_or_of_others_change_nothing(detail: str) -> None:
+    going = after()
+    for line in (f"pong\tn0\t{detail}", f"pong\tn3\t{unit(5, '3.1', 1, 0, 0, 0)}"):  # n3 has no rank
+        if (pong := parse_pong(line.encode())) and pong[2]:
+            going.take_pulse(pong[0], pong[1], pong[2])
+    assert vars(going) == vars(after())
+
+
+def test_a_pulse_counts_for_its_node() -> None:
+    pong = parse_pong(f"pong\tn1\t{unit(5, '3.1', 1500, 1, 60_000, 0)}".encode())
+    assert pong == ("n1", "3.1", Pulse(1500, 1, 60_000, 0))
+    assert parse_pong(b"pong\tn1\t5") == ("n1", "", None) and parse_pong(b"exit\tn1\t5") is None
 
 
 def test_who_ended_a_run_by_a_signal() -> None:

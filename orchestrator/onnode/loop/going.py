@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from ..events import UNIT, Event, NetworkUse, Pulse, number
+from ..events import Event, NetworkUse, Pulse, number
 from ..policy.outcome import ENDED_BY_US
 from ..policy.said import line
-
-_PONG = re.compile(UNIT.join([r"[^\x1f]*", r"([^\x1f]*)", *4 * [r"([0-9]{1,15})"]]))
 
 
 class Going:
@@ -31,6 +28,8 @@ class Going:
         self.lasted: dict[str, int] = {}
         """Milliseconds from start to end, by the node's clock."""
         self.pulses: dict[str, Pulse] = {}
+        self.has_news = True
+        """Something has come in since it was last decided whether to end the run."""
         self.stage: tuple[int, ...] | None = None
         """Of the run's silence, as recorded last."""
         self.pulse_due = 0.0
@@ -48,6 +47,7 @@ class Going:
         node, parts = event.node, event.parts
         if node not in self._members:
             return
+        self.has_news = True
         if event.word in ("failed", "gone", "left"):
             self.refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
         elif parts[0] != self.id:
@@ -68,14 +68,10 @@ class Going:
             if began is not None and ended is not None:
                 self.lasted[node] = max(0, ended - began)
 
-    def take_pong(self, node: str, detail: str) -> None:
-        """Take in the answer to a ping: number, attempt, and the four numbers of a Pulse."""
-        said = _PONG.fullmatch(detail)
-        if said is None or node not in self._members:
-            return
-        attempt, quiet, began, interval, stopped = said.groups()
-        if attempt == self.id:
-            self.pulses[node] = Pulse(int(quiet), int(began), int(interval), int(stopped))
+    def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None:
+        """Take in what a node's answer to a ping tells of its part of `attempt`."""
+        if attempt == self.id and node in self._members:
+            self.pulses[node], self.has_news = pulse, True
 
 
 def _numbers(texts: Sequence[str]) -> list[int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ..events import UNIT, Event, EventLog, clean, number, parse_word
+from ..events import UNIT, Event, EventLog, Pulse, clean, number, parse_pong, parse_word
 from ..layout import group_name
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
@@ -25,7 +25,6 @@ from .work import Work
 LET_GO_S = 20.0
 PULL_GRACE_S = 60.0
 MAX_GARBLED = 100
-MAX_PONG_BYTES = 400
 MAX_SAID = 256 << 10
 """Bytes of one node between two attempts, WORD_BYTES more for each line. A node that sends more is broken, and would fill the
 disk with its events: a sound one sends 10 KB or so, and 60 KB if it has 512 facts (policy/said.py)."""
@@ -41,7 +40,7 @@ OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=...
 class Listener(Protocol):
     def take(self, event: Event) -> None: ...
 
-    def take_pong(self, node: str, detail: str) -> None: ...
+    def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None: ...
 
 
 class Group:
@@ -116,15 +115,18 @@ class Group:
         """Take in one line that comes from the node `sender`; "" if that is not known, and nothing is believed then."""
         if sender in self.broken:
             return
-        if line.startswith(b"pong\t") and len(line) < MAX_PONG_BYTES:
-            return self._take_pong(sender, line)
-        said = parse_word(line, self.known)
+        pong = parse_pong(line)
+        said = ("pong", pong[0], "") if pong and pong[0] in self.known else parse_word(line, self.known)
         if said is None or not sender:
             return self._keep_garbled(sender, line)
         word, node, detail = said
         if node != sender:
             return self._refuse(sender, node, line)
         self.heard[node] = self.now()
+        if pong:  # no event: there are a great many
+            if pong[2] is not None and self.attempt is not None:
+                self.attempt.take_pulse(node, pong[1], pong[2])
+            return
         if self._is_too_much(node, len(line)):
             return
         event = self.events.append("node", word, node, detail)
@@ -157,18 +159,6 @@ class Group:
         self._distrusted.add(node)
         self.broken[node] = reason
         self._ended(node, reason, "protocol")
-
-    def _take_pong(self, sender: str, line: bytes) -> None:
-        """Take in the answer to a ping: by far the most frequent line, and no event."""
-        _, _, text = line.decode("utf-8", "replace").partition("\t")
-        node, _, detail = text.partition("\t")
-        if node not in self.known or not sender:
-            return self._keep_garbled(sender, line)
-        if node != sender:
-            return self._refuse(sender, node, line)
-        self.heard[node] = self.now()
-        if self.attempt is not None:
-            self.attempt.take_pong(node, detail)
 
     def send(self, message: dict[str, Any]) -> None:
         """Give all nodes of the step one line; none when it is gone, which shows elsewhere."""
@@ -230,6 +220,11 @@ class Group:
     def is_gone(self, node: str) -> bool:
         """Whether nothing more is to be expected from a node of this step."""
         return node in self.standing.silent or "left" in self.standing.reports[node].words
+
+    def still_there(self, nodes: Iterable[str]) -> list[str]:
+        """Return those of `nodes` that are not gone."""
+        silent, reports = self.standing.silent, self.standing.reports
+        return [node for node in nodes if node not in silent and "left" not in reports[node].words]
 
     def hear(self, word: str, nodes: Sequence[str]) -> Flow:
         """Wait until each of `nodes` has said `word` or has failed; False when the set is ending or the step has ended.

@@ -130,8 +130,9 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
         now = now_s()
         if now > until + 1:  # this process itself was stopped, and has asked nobody meanwhile
             group.heard = {node: min(now, heard + now - until) for node, heard in group.heard.items()}
-        left = [node for node in going.ranks if node not in going.exits and not group.is_gone(node)]
-        if late := [node for node in left if group.heard[node] < now - silence_s]:
+        left = group.still_there(node for node in going.ranks if node not in going.exits)
+        heard, since = group.heard, now - silence_s
+        if late := [node for node in left if heard[node] < since]:
             _believe_no_more(group, late)
             left = [node for node in left if node not in late]
         if not left:
@@ -140,7 +141,8 @@ def _until_over(job: SetWork, group: Group, going: Going) -> Flow:
         if going.exits and not grace:
             grace = now + job.settings.end_grace_s
         timed_out = now >= deadline
-        if not (failed or timed_out or job.ending):
+        if going.has_news and not (failed or timed_out or job.ending):
+            going.has_news = False
             going.ended = yield from why_end(group, going, left, now)
         is_late, alive = grace and now >= grace, group.step is not None and group.step.alive
         if failed or timed_out or going.ended or job.ending or is_late or not alive:
