@@ -1,9 +1,11 @@
 """Run `make test` N times in fresh clones, each in another random order, and print a table.
 
-usage:  python tools/green_runs.py [--quiet N] [--busy N] [--user NAME] [--target TARGET] [--keep DIR] [--most N]
+usage:  python tools/green_runs.py [--quiet N] [--busy N] [--beside COMMAND] [--user NAME] [--target TARGET] [--keep DIR]
+                                   [--most N]
 
 Every run has a clone of its own with an empty HOME, made from the commit that is checked out here.
-Beside the busy runs four processes compute without a pause. With --user the runs are those of an
+Beside the busy runs four processes compute without a pause, or whatever --beside starts: it is ended with
+each run, and started again whenever it ends. With --user the runs are those of an
 ordinary user (the script itself needs root for that), so tests that need a lab are skipped.
 Runs are on record in --keep, with their output: started again, it goes on with the runs of this
 commit that are missing. --most ends it after so many. Exits with 1 if a run was not green.
@@ -16,7 +18,9 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,7 +34,7 @@ TOP = Path(__file__).resolve().parent.parent
 BUSY = 4
 PATH = "/usr/local/bin:/usr/bin:/bin"
 """Of an ordinary user: that of root may lead to folders that others cannot read."""
-SPIN = "while True: pass"
+SPIN = [sys.executable, "-c", "while True: pass"]
 COUNTS = re.compile(rb"([0-9]+) (passed|failed|errors?|skipped)\b")
 LAST = re.compile(rb"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
@@ -63,18 +67,19 @@ WIDTHS = (4, 9, 12, 8, 8, 8, 9, 9)
 
 
 @contextmanager
-def load(processes: int) -> Iterator[None]:
-    """Have so many processes compute without a pause."""
-    spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(processes)]
+def load(command: list[str], processes: int) -> Iterator[None]:
+    """Have so many processes of `command` run meanwhile, again and again."""
+    argv = ["bash", "-c", 'while "$@"; do :; done', "_", *command]
+    running = [subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True) for _ in range(processes)]
     try:
         yield
     finally:
-        for process in spinning:
-            process.kill()
+        for process in running:
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def run(number: int, *, busy: bool, target: str, user: str, keep: Path) -> Run:
+def run(number: int, *, busy: bool, beside: list[str], target: str, user: str, keep: Path) -> Run:
     """Run the tests in a fresh clone with an empty HOME."""
     seed = random.SystemRandom().randrange(2**32)
     place = Path(tempfile.mkdtemp(prefix="green-run-"))
@@ -92,7 +97,7 @@ def run(number: int, *, busy: bool, target: str, user: str, keep: Path) -> Run:
         else:
             env["CI"] = "true"  # a lab test that is skipped is a failure
         began = time.monotonic()
-        with load(BUSY if busy else 0), log.open("wb") as out:
+        with load(beside or SPIN, (1 if beside else BUSY) if busy else 0), log.open("wb") as out:
             done = subprocess.run(command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         seconds, text = time.monotonic() - began, log.read_bytes()
     finally:
@@ -110,6 +115,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quiet", type=int, default=10, metavar="N", help="runs on a quiet machine (10)")
     parser.add_argument("--busy", type=int, default=10, metavar="N", help=f"runs beside {BUSY} busy processes (10)")
+    parser.add_argument("--beside", default="", metavar="COMMAND", help="what makes the machine busy")
     parser.add_argument("--user", default="", metavar="NAME", help="run as this user, not as root")
     parser.add_argument("--target", default="test", help="of make: test, unit")
     parser.add_argument(
@@ -128,7 +134,14 @@ def main() -> int:
         print(one.row, flush=True)
     wanted = range(len(runs) + 1, args.quiet + args.busy + 1)
     for number in wanted[: args.most or None]:
-        one = run(number, busy=number > args.quiet, target=args.target, user=args.user, keep=keep)
+        one = run(
+            number,
+            busy=number > args.quiet,
+            beside=shlex.split(args.beside),
+            target=args.target,
+            user=args.user,
+            keep=keep,
+        )
         print(one.row, flush=True)
         runs.append(one)
         with record.open("a") as file:

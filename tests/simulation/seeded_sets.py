@@ -2,12 +2,14 @@
 
 A seed chooses kinds of faults and their moments, plays a set from `submit` to its score, and checks it. A seed that
 fails is shrunk to the fewest faults with which it still fails, and the command that plays just that is printed.
+With --record what was played is kept in a file, and is not played again: many seeds can be played in several sittings.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import random
 import re
@@ -346,6 +348,53 @@ def shrink(trial: Trial, place: Path | None = None) -> Trial:
     return best
 
 
+BLOCK = 200
+"""Seeds after which they are on record."""
+
+
+@dataclass
+class Tally:
+    """What came of the seeds up to `last`. `seconds` are those that playing them took."""
+
+    sets: int = 0
+    events: int = 0
+    virtual_s: float = 0.0
+    seconds: float = 0.0
+    last: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    failed: list[int] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Tally:
+        """Return the sum of all that is on record."""
+        total = cls()
+        for line in path.read_text().splitlines() if path.exists() else ():
+            total.add(cls(**json.loads(line)))
+        return total
+
+    def write(self, path: Path) -> None:
+        with path.open("a") as file:
+            file.write(json.dumps(vars(self)) + "\n")
+
+    def count(self, trial: Trial) -> None:
+        kinds = dict(Counter(map(faults_kind, trial.happened)))
+        failed = [trial.seed] if trial.found else []
+        self.add(Tally(1, trial.turns, trial.virtual_s, 0.0, trial.seed, kinds, failed))
+
+    def add(self, other: Tally) -> None:
+        self.sets, self.events = self.sets + other.sets, self.events + other.events
+        self.virtual_s, self.seconds = self.virtual_s + other.virtual_s, self.seconds + other.seconds
+        self.kinds = dict(Counter(self.kinds) + Counter(other.kinds))
+        self.last, self.failed = max(self.last, other.last), self.failed + other.failed
+
+    @property
+    def text(self) -> str:
+        pace = f"{self.sets / self.seconds:.1f} sets/s; {self.virtual_s / self.seconds:.0f} virtual seconds a second"
+        what = f"{self.sets} sets, {sum(self.kinds.values())} faults of {len(self.kinds)} kinds, {self.events} events"
+        failed = f": {self.failed[:20]}" if self.failed else ""
+        return f"{what}: {len(self.failed)} failed{failed}\n{self.seconds:.1f} s: {pace}"
+
+
 def _one(seed: int) -> Trial:
     return play(seed)
 
@@ -358,28 +407,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="play only this one, and print what happens")
     parser.add_argument("--only", default=None, help="with --seed: numbers of its faults, such as 0,3; '' for none")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--record", type=Path, metavar="FILE", help="go on with the seeds that are not in this file")
     args = parser.parse_args(argv)
     if args.seed is not None:
         return _show(args.seed, args.only)
-    began, failed, kinds, virtual, turns = time.perf_counter(), [], Counter[str](), 0.0, 0
-    seeds = range(args.first, args.first + args.seeds)
+    done = Tally.read(args.record) if args.record else Tally()
+    last = args.first + args.seeds
+    first = max(args.first, done.last + 1)
     with ProcessPoolExecutor(args.jobs) as pool:
-        for trial in pool.map(_one, seeds, chunksize=8):
-            virtual, turns = virtual + trial.virtual_s, turns + trial.turns
-            kinds.update(faults_kind(text) for text in trial.happened)
-            if trial.found:
-                failed.append(trial.seed)
-                if len(failed) <= 5:
+        for block in range(first, last, BLOCK):
+            played, began = Tally(), time.perf_counter()
+            seeds = range(block, min(block + BLOCK, last))
+            for trial in pool.map(_one, seeds, chunksize=8):
+                played.count(trial)
+                if trial.found and len(done.failed) + len(played.failed) <= 5:
                     _report(shrink(trial))
+            played.seconds, played.last = time.perf_counter() - began, seeds[-1]
+            done.add(played)
+            if args.record:
+                played.write(args.record)
         for _ in pool.map(_clean, range(4 * args.jobs)):
             pass
-    took = time.perf_counter() - began
-    print(
-        f"{args.seeds} sets, {sum(kinds.values())} faults of {len(kinds)} kinds, {turns} events: {len(failed)} failed"
-    )
-    print(f"{took:.1f} s: {args.seeds / took:.1f} sets/s; {virtual / took:.0f} virtual seconds a second")
+    print(done.text)
     _clean(0)
-    return 1 if failed else 0
+    return 1 if done.failed else 0
 
 
 def faults_kind(text: str) -> str:
