@@ -27,7 +27,7 @@ def test_a_node_that_does_not_answer_is_replaced(bundles: Bundles) -> None:
 def test_the_bandwidth_is_measured_and_a_slow_node_gets_a_rank_last(bundles: Bundles) -> None:
     bundles.make(system="two_nodes", spares=1, nexp=1, preflight={"deep": True})
     search = bundles.bundle / "lib/deep/search.py"
-    # What a measurement of a slow link says is tested in tests/deep; here it is who gets the ranks then.
+    # What a measurement says is tested in tests/deep, and depends on the load of this machine; here it is who gets the ranks then.
     search.write_text(
         search.read_text()
         + """
@@ -37,7 +37,7 @@ _verdict = Search.verdict
 
 def _slow(search):
     found = _verdict(search)
-    rows = {**found.rows, "local0": ("fail", "1 GB/s, the others 9", "")}
+    rows = {**dict.fromkeys(found.rows, ("pass", "9 GB/s", "")), "local0": ("fail", "1 GB/s, the others 9", "")}
     return DeepVerdict(rows, ["local0"], found.summary, found.data)
 
 
@@ -50,8 +50,7 @@ Search.verdict = _slow
     assert out.count("orchestrator: deep: ") == 1
     rows = [line.split("\t") for line in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text().splitlines()]
     deep = {row[0]: row[2] for row in rows if row[1] == "deep"}
-    assert deep.pop("local0") == "fail"
-    assert set(deep) == {"local1", "local2"} and set(deep.values()) <= {"pass", "warn"}, rows
+    assert deep == {"local0": "fail", "local1": "pass", "local2": "pass"}, rows
     assert list((one.root / "preflight").glob("deep-*.tsv"))
     assert one.attempt(1, 1)["nodes"] == ["local1", "local2"]
     assert one.excluded()[0] == ("local0", 0)
