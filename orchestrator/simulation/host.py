@@ -18,6 +18,7 @@ from orchestrator.onnode.loop.senders import Senders, Take
 from orchestrator.onnode.policy.lease import Holder
 from orchestrator.onnode.settings import Settings
 from orchestrator.onnode.world import World, stamp
+from orchestrator.simulation.deep import MeasuringAgent
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
 from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
 from orchestrator.simulation.slurm_job import ON_NODES
@@ -214,10 +215,12 @@ class SimStep:
         jobs: Jobs,
         loop: Loop,
         nodes: Sequence[str],
+        action: str,
         environment: Mapping[str, str],
         take: Take,
         complain: Take,
     ) -> None:
+        """`action` is what the processes on the nodes are to do: `hold` or `deep`."""
         self.nodes = tuple(nodes)
         self._jobs, self._loop, self._complain = jobs, loop, complain
         self._receive = Senders(nodes, take).receive
@@ -241,7 +244,7 @@ class SimStep:
         down = [node for node in nodes if not jobs.machines[node].up]
         for node in nodes:
             if node not in down:
-                self.agents[node] = jobs.agent(node, environment, self._line(node), self._gone, loop)
+                self.agents[node] = jobs.agent(node, action, environment, self._line(node), self._gone)
         if down:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
 
@@ -412,7 +415,7 @@ class SimHost(Surroundings, host.BatchHost):
         complain: Take,
     ) -> SimStep:
         self.process.step()
-        return SimStep(self._jobs, self._loop, nodes, environment, take, complain)
+        return SimStep(self._jobs, self._loop, nodes, commands[0][0][-1], environment, take, complain)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Any:
         self.process.step()
@@ -486,18 +489,22 @@ class Jobs:
     def agent(
         self,
         node: str,
+        action: str,
         environment: Mapping[str, str],
         write: Callable[[bytes], None],
         gone: Callable[[Agent, str], None],
-        loop: Loop,
     ) -> Agent:
         process = self.engine.process(f"agent of {node}", node)
         root = Path(environment["ORCH_SET_DIR"])
         settings = self.settings(root / "bundle", environment)
         machine = self.machines[node]
-        return Agent(
+        kind = MeasuringAgent if action == "deep" else Agent
+        agent = kind(
             process, machine, self.files_of(process), settings, environment, write, self.training, self.pace, gone
         )
+        if isinstance(agent, MeasuringAgent):
+            agent.machines = self.machines
+        return agent
 
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
         """Send a signal to the batch script of a job, and to its steps unless `batch_only`."""

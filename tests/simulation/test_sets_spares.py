@@ -8,6 +8,7 @@ import pytest
 from worlds import Ends, Me, Sets, World, exits, hangs
 
 from orchestrator.onnode.loop.hold import MAX_SAID, SAID_AGAIN
+from orchestrator.simulation.deep import MeasuringAgent
 
 ERROR = "RuntimeError: HIP error: no device"
 
@@ -240,6 +241,23 @@ def test_a_second_hold_does_not_measure_the_bandwidth_again(sets: Sets) -> None:
     world = sets.make(only((1, 1, 1), (1, 2, 1)), spares=1, nexp=1, preflight={"deep": True})
     assert world.play() == 0
     assert world.out.count("orchestrator: deep: ") == 1 and len(world.set.events("hold")) > 1
+
+
+def test_a_node_with_slow_links_gets_no_rank(sets: Sets) -> None:
+    world = sets.make(spares=1, nexp=1, preflight={"deep": True, "deep_gbps": 100})
+    world.machine(1).slow = 4.0
+    assert world.play() == 0
+    one = world.set
+    assert "n1" not in one.job["nodes"] and "; slow or silent: n1" in world.out
+    assert "n1\tdeep\tfail" in (one.root / f"preflight/{one.job['job_id']}.tsv").read_text()
+
+
+def test_a_node_that_dies_while_the_bandwidth_is_measured_gets_no_rank(sets: Sets) -> None:
+    world = sets.make(spares=1, nexp=1, preflight={"deep": True}).start()
+    world.play_until(lambda: any(isinstance(agent, MeasuringAgent) for agent in world.machine(2).agents))
+    world.jobs.power_off("n2")
+    assert world.end() == 0
+    assert "n2" not in world.set.job["nodes"] and "; slow or silent: n2" in world.out
 
 
 def test_too_few_fit_nodes_pause_the_set(sets: Sets) -> None:

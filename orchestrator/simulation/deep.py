@@ -1,0 +1,66 @@
+"""The deep step in a simulation: what measures the bandwidth on each node, and what it finds.
+
+The model speaks the words of onnode/deep/node.py. Every link reaches what the site or the fabric lets expect; a node that is
+slow is that in its links, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.onnode.deep.search import Search
+from orchestrator.simulation.nodes import Agent
+
+if TYPE_CHECKING:
+    from orchestrator.simulation.nodes import Machine
+
+BYTES = 512 << 20
+MEASURES_S = 5.0, 30.0
+"""How long a measurement takes: mostly the meeting of its processes."""
+TCP_MBPS = 1000
+"""Between nodes whose fabric nothing is known of."""
+
+
+class MeasuringAgent(Agent):
+    """The process of a node that measures, for the life of a deep step."""
+
+    machines: Mapping[str, Machine] = {}
+    """All nodes of the cluster by name."""
+
+    def _begin(self) -> None:
+        self._next(self.pace.container if self.settings.engine != "none" else self.pace.start, self._can_measure)
+
+    def _can_measure(self) -> None:
+        if self.settings.engine != "none":
+            if text := self._missing_image or self.machine.broken_container:
+                return self.fail("container", text)
+            self.machine.containers.add(self.owner)
+        self.say("deep-ready", self.settings.gpus_per_node, 0, f"{self.name}.cluster", 29_500, 29_600, "")
+
+    def hear(self, message: Mapping[str, Any]) -> None:
+        self.watch.reset()
+        if message.get("do") == "measure":
+            own = [group for group in message["groups"] if self.name in [name for name, *_ in group]]
+            for group in own:
+                self._meet([name for name, *_ in group], message)
+
+    def _meet(self, group: list[str], message: Mapping[str, Any]) -> None:
+        """Measure with the others of a group; without one of them until the limit of the measurement."""
+        gone = [name for name in group if not self.machines[name].up]
+        if gone:
+            late = float(message["limit"])
+            self._next((late, late), lambda: self._answer(message, "error", 0, f"no word from {' '.join(gone)}"))
+        else:
+            self._next(MEASURES_S, lambda: self._answer(message, "ok", self._mbps(group, message["way"]), ""))
+
+    def _mbps(self, group: list[str], way: str) -> int:
+        """Return the bus bandwidth of a group in MB/s: a ring is as fast as its slowest member."""
+        search = Search(list(self.machines), self.settings)
+        search.way = way
+        usual = search.reference()[0] or TCP_MBPS
+        return max(1, int(usual * self.engine.between(0.92, 0.97) / max(self.machines[name].slow for name in group)))
+
+    def _answer(self, message: Mapping[str, Any], state: str, mbps: int, note: str) -> None:
+        microseconds = BYTES // mbps if mbps else 0
+        self.say("deep", message["id"], state, message["way"], BYTES, microseconds, mbps, 0, 29_600, note)
