@@ -16,7 +16,7 @@ from policy_parts import settings
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.events import EventLog
 from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.loop.hold import BEHIND_S, MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES, Group
+from orchestrator.onnode.loop.hold import BEHIND_S, MAX_COMPLAINTS, MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES, Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.work import Work
@@ -112,6 +112,17 @@ def test_what_a_node_complains_of_is_believed_of_itself_alone(group: Group) -> N
     group._complain("n1", b"srun: error: Application launch failed: so it says")
     group._complain("n1", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1")
     assert set(after_a_while(group)) == {"n1"}
+
+
+def test_what_nodes_complain_of_is_not_kept_without_end(group: Group) -> None:
+    group.job.layout.nodes.mkdir()
+    for number in range(3 * MAX_COMPLAINTS // 500):
+        group._complain("n1", f"warning {number}: {'x' * 480}".encode())
+    kept = (group.job.layout.nodes / "hold.log").read_text()
+    assert MAX_COMPLAINTS < len(kept) < MAX_COMPLAINTS + 600
+    assert kept.endswith(" (what comes after it is not kept)\n")
+    group._complain("", b"srun: error: n0: task 0: Killed")
+    assert "n0" in after_a_while(group), "what it says of a node counts all the same"
 
 
 def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group) -> None:

@@ -30,6 +30,8 @@ MAX_SAID = 256 << 10
 disk with its events: a sound one sends 10 KB or so, and 60 KB if it has 512 facts (policy/said.py)."""
 SAID_AGAIN = 64 << 10
 """The same of a node that has sent too much in this job and is used again for lack of another one."""
+MAX_COMPLAINTS = 1 << 20
+"""Characters of what all nodes and srun write to standard error in a job that are kept."""
 WORD_BYTES = 32
 """What an event takes besides its text, so that many short lines count, too."""
 BEHIND_S = 0.5
@@ -76,7 +78,7 @@ class Group:
         self._noted: set[str] = set()
         self.rdma_expected = False
         self.choosing = False
-        self.step_started_ms = self._garbled = 0
+        self.step_started_ms = self._garbled = self._complained = 0
         self._last_words: list[str] = []
         self._named: dict[str, tuple[float, str]] = {}
         """Nodes that the step's own words name -> when that counts, and the words."""
@@ -179,7 +181,7 @@ class Group:
         """
         text = clean(line.decode("utf-8", "replace"), 500)
         self._last_words = [*self._last_words[-4:], text]
-        self.job.append_to(self.job.layout.nodes / "hold.log", f"{sender}: {text}" if sender else text)
+        self._keep_complaint(f"{sender}: {text}" if sender else text)
         if self._cancelled:  # srun ends all the others then, and says so
             return
         self._cancelled = not sender and "launch failed" in text
@@ -196,6 +198,13 @@ class Group:
             for name in names:
                 # Its own last words come another way, and may be behind.
                 self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))
+
+    def _keep_complaint(self, text: str) -> None:
+        """Keep it for people, but not without end."""
+        before, self._complained = self._complained, self._complained + len(text) + 1
+        if before <= MAX_COMPLAINTS:
+            more = "" if self._complained <= MAX_COMPLAINTS else " (what comes after it is not kept)"
+            self.job.append_to(self.job.layout.nodes / "hold.log", text + more)
 
     def _ended(self, node: str, reason: str, kind: str = "silent") -> None:
         report = self.standing.reports.get(node)
