@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from until import LIMIT_S
+from until import LIMIT_S, until
 
 CODE = Path(__file__).parents[2] / "workloads" / "builtin"
 
@@ -93,10 +93,19 @@ def test_an_unknown_master_is_a_clear_error(launcher) -> None:
         ({"SLURM_NODEID": "2"}, "says that it is node 2, which is taken"),
     ],
 )
-def test_nodes_that_disagree_are_refused(run: Callable, odd: dict[str, str], message: str) -> None:
-    ended = run(3, per_node={1: odd}, **RANKS, **ENDLESS)
+def test_nodes_that_disagree_are_refused(launcher, odd: dict[str, str], message: str) -> None:
+    port, same = launcher.port(), RANKS | ENDLESS
+    others = [launcher.start(node, 3, port, **same) for node in (0, 2)]
+    until(lambda: connections(port))  # node 0 waits a second for nodes that come after the one it refuses
+    ended = launcher.finish([*others, launcher.start(1, 3, port, **(same | odd))])
     assert ended.codes == [5, 5, 5]
     assert all(message in error for error in ended.errors)
+
+
+def connections(port: int) -> int:
+    """Return how many connections to a port of this machine there are."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
 
 
 def test_strangers_at_the_port_do_not_disturb(launcher) -> None:
