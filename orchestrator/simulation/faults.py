@@ -1,9 +1,10 @@
 """Faults: sentences such as `node 3 dies in run 4`, and what they do to a simulated world.
 
-    SUBJECT EVENT [for DURATION] [in run R [after DURATION] | at DURATION]
+    SUBJECT EVENT [for DURATION] [in | before | at the end of run R [after DURATION] | at DURATION]
 
 A duration is one or more numbers with units: `90 min`, `8h`, `1h30m`. `in run R` counts from the start of the first attempt
-of that run (default: half of its expected time), `at` from the submission. `docs/rehearse.md` lists the events.
+of that run (default: half of its expected time), `at the end of run R` from the expected end of that attempt, `before run R`
+from when its nodes are asked to get ready, `at` from the submission. `docs/rehearse.md` lists the events.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _UNITS = {
 _PART = r"[0-9]+(?:\.[0-9]+)? ?[a-z]+"
 _DURATION = rf"{_PART}(?: ?{_PART})*"
 _SENTENCE = re.compile(
-    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: in run (?P<run>[0-9]{{1,9}})(?: after (?P<after>{_DURATION}))?"
-    rf"| at (?P<at>{_DURATION}))?"
+    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: (?P<when>in|before|at the end of) run (?P<run>[0-9]{{1,9}})"
+    rf"(?: after (?P<after>{_DURATION}))?| at (?P<at>{_DURATION}))?"
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
 STOPS_S = 150.0
@@ -53,7 +54,7 @@ NODES_BACK_MS = 2 * 86_400_000
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. Times in seconds; `run` 0: at `at_s` after the submission, else `at_s` after the start of that run.
+    """One fault. Times in seconds; `run` 0: at `at_s` after the submission, else `at_s` after the moment `when` of that run.
 
     `at_s` below 0: in the middle of the run. `for_s` 0: as long as the event's kind lasts by itself.
     """
@@ -62,11 +63,14 @@ class Fault:
     run: int = 0
     at_s: float = -1.0
     for_s: float = 0.0
+    when: str = "in"
+    """`in` counts from the start, `before` from the request to get ready, `at the end of` from the expected end."""
 
     def __str__(self) -> str:
         lasts = f" for {span(self.for_s)}" if self.for_s else ""
         after = f" after {span(self.at_s)}" if self.at_s >= 0 else ""
-        return f"{self.event}{lasts}" + (f" in run {self.run}{after}" if self.run else f" at {span(max(self.at_s, 0))}")
+        moment = f"{self.when} run {self.run}{after}" if self.run else f"at {span(max(self.at_s, 0))}"
+        return f"{self.event}{lasts} {moment}"
 
 
 def sentences() -> list[str]:
@@ -95,7 +99,8 @@ def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
         raise UsageError(f"fault {text!r}: runs count from 1")
     if not run and not at:
         raise UsageError(f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`")
-    return Fault(event, run, seconds(at) if at else -1.0, seconds(found["for"]) if found["for"] else 0.0)
+    lasts_s = seconds(found["for"]) if found["for"] else 0.0
+    return Fault(event, run, seconds(at) if at else -1.0, lasts_s, found["when"] or "in")
 
 
 def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
@@ -135,14 +140,20 @@ Happens = Callable[["Simulation", Fault, "list[str]"], None]
 
 def plant(world: Simulation, fault: Fault) -> None:
     """Have a fault happen when its time has come."""
-    if fault.run:
+    if fault.run and fault.when == "before":
+        world.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
+    elif fault.run:
         world.when_run_starts(fault.run, lambda expected_s: _start(world, fault, expected_s))
     else:
         world.engine.after(max(0.0, fault.at_s), lambda: happen(world, fault))
 
 
 def _start(world: Simulation, fault: Fault, expected_s: float) -> None:
-    world.engine.after(fault.at_s if fault.at_s >= 0 else expected_s / 2, lambda: happen(world, fault))
+    if fault.when == "at the end of":
+        delay_s = expected_s + max(fault.at_s, 0.0)
+    else:
+        delay_s = fault.at_s if fault.at_s >= 0 else expected_s / 2
+    world.engine.after(delay_s, lambda: happen(world, fault))
 
 
 def happen(world: Simulation, fault: Fault) -> None:

@@ -166,6 +166,8 @@ class Simulation:
         """Attempts that two jobs started."""
         self._owners: dict[int, str] = {}
         self._waiting: dict[int, list[Callable[[float], object]]] = {}
+        self._before: dict[int, list[Callable[[], object]]] = {}
+        self.jobs.prepares = self._prepares
         self.done: list[Done] = []
         self.commands: list[SimProcess] = []
         self.run_set: RunSet | None = None
@@ -178,6 +180,14 @@ class Simulation:
     def when_run_starts(self, run: int, action: Callable[[float], object]) -> None:
         """Call `action` with the expected seconds of a run when its first attempt starts."""
         self._waiting.setdefault(run, []).append(action)
+
+    def when_run_is_prepared(self, run: int, action: Callable[[], object]) -> None:
+        """Call `action` when the nodes of the first attempt of a run are asked to get ready for it."""
+        self._before.setdefault(run, []).append(action)
+
+    def _prepares(self, run: int) -> None:
+        for action in self._before.pop(run, ()):
+            action()
 
     def _part(self, run: TrainingRun) -> Part:
         """Return a node's part of a training."""

@@ -312,7 +312,7 @@ class Folder:
         """Return the final state of an attempt; None for one that had not begun."""
         path = self.layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self.files)
-        if state is None:
+        if state is None and ("attempt", run, attempt) not in self._known:
             with suppress(OSError):
                 self.files.remove_folder(path.parent)
                 return None

@@ -20,7 +20,7 @@ from .late import too_late
 from .nodes import UNTIL_WOKEN, Flow, LocalNodes, Nodes, SlurmNodes, together
 from .notice import Notices
 from .run import try_run
-from .storage import patiently
+from .storage import patiently, write_last
 from .work import SetWork
 
 MEET_PART = 5
@@ -286,7 +286,7 @@ class SetJob(SetWork):
                 group.clear_markers()
         finally:
             self.reason = ""
-            self.write(state, reason)
+            yield from write_last(self, state, reason)
             self._tell(state, reason)
             self.folder.let_go()
             self.notices.finish()

@@ -49,6 +49,14 @@ def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], No
     return close
 
 
+def write_last(job: SetWork, state: str, reason: str) -> Flow:
+    """Write the last state of a job. Of a complete set it is waited for: no next job does it."""
+    now = job.world.now
+    deadline = now() + job.settings.storage_wait_s
+    while not job.write(state, reason) and state == "complete" and not job.reactor.signals and now() < deadline:
+        yield min(now() + LOOK_S, deadline)
+
+
 def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
     """Do `action`, as often as it takes until the set's storage can be written. Raises what it raised when that takes too long."""
     world, told = job.world, ""
