@@ -206,6 +206,14 @@ def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
             _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
 
 
+def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, words: list[str]) -> None:
+    """As with JobRequeue=1 and --requeue: the job starts again once Slurm has noticed, and its output is that of two lives."""
+    for job in world.live():
+        if job.nodes:
+            job.requeue = True
+            _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
+
+
 def _batch_host_cut_off(world: Simulation, fault: Fault, words: list[str]) -> None:
     """Its slurmd is silent, and what runs there goes on: Slurm cannot end it."""
     for job in world.live():
@@ -470,6 +478,7 @@ def _user(name: str, *, stops: bool = False) -> Happens:
 EVENTS: dict[str, Happens] = {
     r"node (\d+) dies": _dies,
     r"the batch host dies": _batch_host_dies,
+    r"the batch host dies and the job is requeued": _batch_host_dies_and_is_requeued,
     r"the batch host is cut off": _batch_host_cut_off,
     r"the batch host is cut off and the job is cancelled": _job_given_up(frozen=False),
     r"the batch host freezes and the job is cancelled": _job_given_up(frozen=True),

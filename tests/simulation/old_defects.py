@@ -192,7 +192,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
-        likely=("loop is killed in .* after (9m|10m)",),
+        likely=("loop is killed in .* at the end of",),
     ),
     one(
         "end-on-record-twice",
@@ -201,7 +201,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(_ended(state), once=True)\n",
         "            self.record_that(_ended(state))\n",
-        likely=("loop is killed in .* after (9m|10m)",),
+        likely=("loop is killed in .* at the end of",),
     ),
     one(
         "cancel-on-record-twice",
@@ -401,7 +401,7 @@ DEFECTS = [
         FOLDER,
         '        ranks = self._ranks(run, attempt, ".log")\n        return {rank: last_status',
         '        ranks = self._ranks(run, attempt, ".log")[:1]\n        return {rank: last_status',
-        likely=("(loop is killed|host dies|is requeued).* after (9m|10m)",),
+        likely=("(loop is killed|host dies|is requeued).* at the end of",),
     ),
     # ---- submissions ----
     one(
@@ -542,7 +542,7 @@ DEFECTS = [
         RUN,
         "    unheard = _unheard(going) if going.waits_for_all else []\n",
         "    unheard = _unheard(going)\n",
-        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
+        likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
     one(
         "gate-waits-for-the-dead",
@@ -551,7 +551,7 @@ DEFECTS = [
         RUN,
         "        gone = [node for node in unheard if group.is_gone(node)]\n",
         "        gone = [node for node in unheard if node in going.kept]\n",
-        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
+        likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
     one(
         "gone-between-two-runs",
@@ -560,7 +560,7 @@ DEFECTS = [
         RUN,
         "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
         "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
-        likely=("container of node .*after (9m|10m)",),
+        likely=("container of node .*(before|at the end of) run",),
     ),
     one(
         "ended-by-others",
@@ -598,7 +598,7 @@ DEFECTS = [
         "    if going.exits:  # the others end within end_grace_s; often only the first one to end has ever printed\n"
         '        return ""\n',
         "",
-        likely=("(is stopped|exits early|is slow).*after (9m|10m)",),
+        likely=("(is stopped|exits early|is slow).*(in|at the end of) run",),
     ),
     one(
         "hang-after-run-stop",

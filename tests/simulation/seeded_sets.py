@@ -19,7 +19,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -42,6 +42,8 @@ END_S = 120.0
 """After its last run a job only lets its nodes go."""
 STEPS = 80
 """A command takes about 50 steps, and 80 if it makes the set."""
+SOON_S = (3.0, 60.0, 2000.0)
+"""A fault of no run happens within one of these: while the job starts, while its nodes get ready, or at any time."""
 MOMENTS = (("in", None), ("in", (0.0, 300.0)), ("at the end of", (0.0, 3.0)), ("before", (0.0, 3.0)))
 """When a fault of a run happens: of which moment of it, and how many seconds later (None: in its middle)."""
 SYSTEM = """kind: system
@@ -60,7 +62,8 @@ class Shape:
     """A kind of set: `nodes` of each of its `runs`, of which `beside` are running at once; `spares` for all of them, and
     `idle` nodes that no job of the set asks for: the next one can start while a node of the last one is away.
 
-    `limit`: the time limit of its jobs; "" for one that ends before the third run.
+    `limit`: the time limit of its jobs; "" for one that ends before the third run. `hang_start_s`: the site's limit for a
+    silence before run_start; 0 for the usual one.
     """
 
     nodes: int = 3
@@ -69,13 +72,14 @@ class Shape:
     beside: int = 1
     limit: str = "1-00:00:00"
     idle: int = 0
+    hang_start_s: int = 0
 
     @property
     def hosts(self) -> int:
         return self.nodes * self.beside + self.spares + self.idle
 
 
-SHAPES = (Shape(idle=1), Shape(), Shape(idle=1, limit=""), Shape(spares=0), Shape(nodes=2, runs=4, beside=2))
+SHAPES = (Shape(idle=1), Shape(), Shape(idle=1, limit=""), Shape(spares=0, hang_start_s=400), Shape(nodes=2, runs=4, beside=2))
 """A seed draws one of them."""
 
 
@@ -91,6 +95,9 @@ def bundle(place: Path, shape: Shape) -> Rendered:
     name, nodes = f"nodes_{shape.nodes}", shape.nodes
     (place / "systems").mkdir(parents=True, exist_ok=True)
     (place / f"systems/{name}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
+    limits = {"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": STORAGE_WAIT_S // 60}
+    if shape.hang_start_s:
+        limits["hang_start_seconds"] = shape.hang_start_s
     site = Site(
         scheduler="slurm",
         partition="batch",
@@ -99,7 +106,7 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         spares=shape.spares,
         side_by_side=shape.beside,
         time_limit=shape.limit or None,
-        limits={"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": STORAGE_WAIT_S // 60},
+        limits=limits,
     )
     return Rendered(
         load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]), shape.runs, programs=False
@@ -139,21 +146,30 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         most = dice.choice((20, 60)) if "in (" in name else STEPS if "its step" in name else shape.hosts
         event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
-        when, span = dice.choice(MOMENTS) if run else ("in", (0.0, 2000.0))
+        when, span = dice.choice(MOMENTS) if run else ("in", (0.0, dice.choice(SOON_S)))
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
         found.append(Fault(event, run, dice.uniform(*span) if span else -1.0, lasts, when))
     dice.shuffle(found)
     return shape, found[:8]
 
 
+ENDS_AT_ONCE_S = 0.01, 0.1
+"""How long a training takes to end that does nothing about TERM."""
+COMES_LATE_S = 1200.0, 7200.0
+
+
 def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
-    """Draw what is no fault and differs between clusters: clocks, caches of storage, how a training logs and ends."""
+    """Draw what is no fault and differs: clocks, caches of storage, how a training logs and ends, when its owner is back."""
     dice = random.Random(f"{seed}/surroundings")
     world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
     world.logs_on = dice.choice((0, 0, 0, 1, 2))
     world.misses = set() if not shape.limit else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
     if dice.random() < 0.1:
         world.server.cache(dice.choice((5.0, 60.0)))
+    if dice.random() < 0.5:
+        world.jobs.pace = replace(world.jobs.pace, stop=ENDS_AT_ONCE_S)
+    if dice.random() < 0.2:
+        world.user.waits = COMES_LATE_S
 
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:
@@ -254,6 +270,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _late_ends(root, happened)
     yield from _vain_cancels(world)
     yield from _needless_ends(world)
+    yield from _failed_by_their_end(root, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
     unknown = all(any(re.search(words, text) for text in happened) for words in both)
@@ -308,12 +325,23 @@ def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
 
 
 def _needless_ends(world: Simulation) -> Iterator[str]:
-    """Yield loops that gave up their set although no other job had begun."""
-    begun = set[str]()
+    """Yield loops that gave up their set although no other job had begun after them."""
+    begun = list[str]()
     for _, job, text in world.jobs.log:
-        begun |= {job} if text.startswith("starts on") else set()
-        if "is not this job's any more" in text and begun == {job}:
-            yield f"job {job} gave up its set, and there was no other: {text}"
+        begun += [job] if text.startswith("starts on") else []
+        if "is not this job's any more" in text and begun[-1] == job and begun.count(job) == 1:
+            yield f"job {job} gave up its set, and there was no later one: {text}"
+
+
+ONLY_ENDED = re.compile(r"the job (is cancelled|is requeued|reaches|gets)|the reservation|the set is")
+"""Events that end jobs, and cost an attempt nothing but that."""
+
+
+def _failed_by_their_end(root: Path, happened: list[str]) -> Iterator[str]:
+    """Yield attempts that count as failures of the nodes although only their jobs were ended."""
+    if all(ONLY_ENDED.match(text) for text in happened):
+        for attempt, reason in invariants.reasons(root, "infrastructure"):
+            yield f"{attempt} counts as a failure of its nodes: {reason}: after {happened}"
 
 
 def _vain_cancels(world: Simulation) -> Iterator[str]:
