@@ -285,7 +285,9 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         if lost and f"n{guilty[1]}" not in dict(invariants.blamed_nodes(root)):
             yield f"an attempt was lost by {happened[0]}, and nobody is blamed"
     harmless = not happened or (len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares)
-    harmless = harmless and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
+    # Storage is waited for before an attempt and at its end: nodes that cannot write while they get ready are given up.
+    late = any("storage" in str(fault) and not fault.run for _, fault in world.happened)
+    harmless = harmless and not late and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
     if harmless and world.resumed and shape.limit:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
     late_s = (world.all_jobs[-1].end_ms - invariants.last_end_ms(root)) / 1000
