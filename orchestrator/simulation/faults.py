@@ -286,6 +286,10 @@ def _broken_engine(world: Simulation, fault: Fault, words: list[str]) -> None:
     _plant(world, fault, words[0], "broken_container", "Error response from daemon: no space left on device", "")
 
 
+def _starts_nothing(world: Simulation, fault: Fault, words: list[str]) -> None:
+    _plant(world, fault, words[0], "starts_nothing", True, False)
+
+
 def _fails_check(world: Simulation, fault: Fault, words: list[str]) -> None:
     _plant(world, fault, words[0], "failing", {"gpu_errors": "GPU 3 has 2 uncorrectable errors"}, {})
 
@@ -488,6 +492,7 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) is slow": _slow,
     r"node (\d+) refuses its settings": _refuses,
     r"containers do not start on node (\d+)": _broken_engine,
+    r"tasks do not start on node (\d+)": _starts_nothing,
     r"node (\d+) fails a check": _fails_check,
     r"node (\d+) has another image": _other_image,
     r"the clock of node (\d+) steps": _clock,

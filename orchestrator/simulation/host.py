@@ -238,7 +238,7 @@ class SimStep:
             self._say(f"srun: error: Unable to confirm allocation for job {loop.job.id}: Invalid job id specified")
             self.engine.after(0.1, self._end)
             return
-        down = [node for node in nodes if not jobs.machines[node].up]
+        down = [node for node in nodes if not jobs.machines[node].up or jobs.machines[node].starts_nothing]
         for node in nodes:
             if node not in down:
                 self.agents[node] = jobs.agent(node, environment, self._line(node), self._gone, loop)

@@ -77,6 +77,8 @@ class Machine:
     """Why it cannot pass the gate of a run; "" if it can."""
     keeps_caches: str = ""
     """Why its caches cannot be dropped; "" if they can."""
+    starts_nothing: bool = False
+    """Whether its slurmd is there and starts no tasks."""
     untunable: str = ""
     """Why its settings cannot be set; "" if they can."""
     unreverted: str = ""

@@ -116,6 +116,8 @@ class User:
     dies_at: float = NEVER
     """The next resume is killed in front of this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
+    cancels: bool = False
+    """Whether they cancel the set before they resume it, to be sure that nothing of it is left."""
 
 
 class Simulation:
@@ -308,6 +310,8 @@ class Simulation:
                 return
             self.resumed += 1
             seconds = self.engine.between(*self.user.waits)
+            if self.user.cancels:
+                self.engine.after(seconds * self.engine.between(0.0, 0.8), self.cancel)
             self.engine.after(seconds, self._resume_as_planned)
             self.engine.run(lambda until=self.engine.now + seconds: self.engine.now >= until, limit_s)  # type: ignore[misc]
 

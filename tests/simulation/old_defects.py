@@ -192,7 +192,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
-        likely=("loop is killed in .* at the end of",),
+        likely=(r"loop is killed in (3[4-9]|4\d) steps at the end of",),
     ),
     one(
         "end-on-record-twice",
@@ -201,7 +201,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(_ended(state), once=True)\n",
         "            self.record_that(_ended(state))\n",
-        likely=("loop is killed in .* at the end of",),
+        likely=(r"storage is (full|over quota) for (3m20s|33m20s) in run",),
     ),
     one(
         "cancel-on-record-twice",
@@ -421,7 +421,7 @@ DEFECTS = [
         CANCEL,
         "    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:\n",
         "    if not gone and asked and not asked[-1].settled:\n",
-        likely=("set is cancelled", "resume is killed at its step [2345]"),
+        likely=("next resume is killed at its step",),
     ),
     one(
         "jobs-by-their-clocks",
@@ -533,7 +533,7 @@ DEFECTS = [
         HOLD,
         "        if self._cancelled:  # srun ends all the others then, and says so\n            return\n",
         "",
-        likely=("node . dies", "job is|training|loop is"),
+        likely=("tasks do not start on",),
     ),
     one(
         "silent-in-the-gate",
@@ -626,6 +626,6 @@ DEFECTS = [
         EVENTS,
         '        self._rest = bytearray(b"\\n" if self._file.size() else b"")\n',
         "        self._rest = bytearray()\n",
-        likely=("requeued", "storage|loop is killed"),
+        likely=("the job is requeued",),
     ),
 ]

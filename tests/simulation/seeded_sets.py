@@ -44,7 +44,10 @@ STEPS = 80
 """A command takes about 50 steps, and 80 if it makes the set."""
 SOON_S = (3.0, 60.0, 2000.0)
 """A fault of no run happens within one of these: while the job starts, while its nodes get ready, or at any time."""
-MOMENTS = (("in", None), ("in", (0.0, 300.0)), ("at the end of", (0.0, 3.0)), ("before", (0.0, 3.0)))
+MOMENTS = (
+    *(("in", None), ("in", (0.0, 300.0))),
+    *(("at the end of", (0.0, 0.3)), ("at the end of", (0.0, 3.0)), ("before", (0.0, 3.0))),
+)
 """When a fault of a run happens: of which moment of it, and how many seconds later (None: in its middle)."""
 SYSTEM = """kind: system
 name: nodes_%d
@@ -170,6 +173,7 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
         world.jobs.pace = replace(world.jobs.pace, stop=ENDS_AT_ONCE_S)
     if dice.random() < 0.2:
         world.user.waits = COMES_LATE_S
+    world.user.cancels = dice.random() < 0.2
 
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:

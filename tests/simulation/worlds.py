@@ -196,7 +196,7 @@ class World(Simulation):
                 self.jobs.power_on(name)
                 self.cluster.node_up(name, rebooted=True)
             machine.failing, machine.refuses, machine.broken_container, machine.slow = {}, "", "", 1.0
-            machine.floods, machine.forges = False, ""
+            machine.floods, machine.forges, machine.starts_nothing = False, "", False
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):
             if self.missing():
