@@ -428,6 +428,14 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
     return does
 
 
+AT_TIMES = 0.02
+"""The chance of a call to fail on storage that fails now and then: a run is closed by some 80 of them."""
+
+
+def _storage_at_times(*processes: str) -> Happens:
+    return _storage(lambda world, on: world.server.faults.at_times(processes, AT_TIMES if on else 0.0))
+
+
 def _cut(world: Simulation, fault: Fault, words: list[str]) -> None:
     host = _node(world, words[0])
     world.server.faults.cut(host, on=True)
@@ -524,6 +532,8 @@ EVENTS: dict[str, Happens] = {
     r"the storage is not mounted": _storage(lambda world, on: world.server.faults.away(on, errno.ENOENT)),
     r"the storage hangs": _storage(lambda world, on: world.server.faults.away(on, hang=True)),
     r"the storage is slow": _storage(lambda world, on: world.server.faults.slow(0.2 if on else 0.0)),
+    r"the storage fails now and then for the loop": _storage_at_times("loop"),
+    r"the storage fails now and then for commands": _storage_at_times("submit", "resume", "cancel"),
     r"the storage has stale handles": lambda world, fault, words: world.server.faults.stale_handles(),
     r"the storage is cut off on node (\d+)": _cut,
     r"the clock of the storage is set back": _storage_clock,

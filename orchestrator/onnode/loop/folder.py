@@ -84,7 +84,7 @@ class Folder:
         self.files.make_folder(self.layout.attempt(state.run, state.attempt))
         for path in self._states(state):
             self._write(state, path, sync=False)
-        self.record_that(_began(state))
+        self.record_that(_began(state), once=True)  # a try that failed after this line is repeated
 
     def record_that(self, *said: ledger.Said, once: bool = False) -> None:
         """Put something into the set's ledger; `once`: what is not on record already. Raises OSError."""
@@ -191,6 +191,14 @@ class Folder:
         """Whether this job still has the set. A loop that Slurm has given up may live on, its successor may be done."""
         try:
             return self.lease is not None and self.lease.mine
+        except OSError:
+            return False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another job has the set, for certain: not only because the storage does not answer, or is not mounted."""
+        try:
+            return (self.lease is None or not self.lease.mine) and self.files.state(self.layout.root) is not None
         except OSError:
             return False
 

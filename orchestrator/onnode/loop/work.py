@@ -133,7 +133,7 @@ class SetWork(Work):
         """
         self.state, self.reason = state or self.state, reason or self.reason
         if not self.folder.is_mine:
-            return self.world.files.is_folder(self.layout.root)
+            return self.folder.is_lost
         final, standings = self.state in JobRecord.FINAL, [one.standing for one in self.doing]
         nodes = [node for one in standings for node in one.workers]
         groups = [
