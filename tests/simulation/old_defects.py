@@ -192,7 +192,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
-        likely=(r"loop is killed in (3[4-9]|4\d) steps at the end of",),
+        likely=(r"loop is killed in (3[4-9]|4\d) steps at the end of|now and then for the loop.* (at the end of|in) run",),
     ),
     one(
         "end-on-record-twice",
@@ -201,7 +201,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(_ended(state), once=True)\n",
         "            self.record_that(_ended(state))\n",
-        likely=(r"storage is (full|over quota) for (3m20s|33m20s) in run",),
+        likely=("now and then for the loop.* in run",),
     ),
     one(
         "cancel-on-record-twice",
@@ -365,7 +365,7 @@ DEFECTS = [
         "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
         "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
         why_not="a loop takes no time between two calls: the storage is away for all of them, and the first one fails",
-        likely=("storage is away", "limit=''"),
+        likely=("now and then for the loop",),
     ),
     one(
         "temporary-files-stay",
@@ -384,7 +384,7 @@ DEFECTS = [
         "            ):  # by this try: where there was one before, the set refuses\n                left = None\n",
         "            ):\n                pass\n",
         why_not="a loop takes no time between two calls: only the last block of a full disk tells one from the next",
-        likely=("storage is (full|over)",),
+        likely=("now and then for the loop.* (at the end of|in) run",),
     ),
     one(
         "result-of-rank-0-only",

@@ -241,8 +241,8 @@ def violations(world: Simulation) -> Iterator[str]:
 def storage_failed_last(world: Simulation) -> bool:
     """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
     last_s = max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
-    failed = [(at, fault) for at, fault in world.happened if "the storage" in str(fault)]
-    return any(at + (fault.for_s or END_S) > last_s - END_S for at, fault in failed)
+    failed = [(at + (fault.for_s or END_S), str(fault)) for at, fault in world.happened if "the storage" in str(fault)]
+    return any(until > last_s - END_S * ("now and then" in text) for until, text in failed)
 
 
 OF_NO_NODE = re.compile(
@@ -281,6 +281,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _late_ends(root, happened)
     yield from _vain_cancels(world)
     yield from _needless_ends(world)
+    yield from _refused_results(world)
     yield from _failed_by_their_end(root, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
@@ -344,6 +345,13 @@ def _needless_ends(world: Simulation) -> Iterator[str]:
         begun += [job] if text.startswith("starts on") else []
         if "is not this job's any more" in text and begun[-1] == job and begun.count(job) == 1:
             yield f"job {job} gave up its set, and there was no later one: {text}"
+
+
+def _refused_results(world: Simulation) -> Iterator[str]:
+    """Yield results that a loop did not publish because there was one: it never tries to publish a second one."""
+    for _, job, text in world.jobs.log:
+        if "is there already; a published" in text:
+            yield f"job {job}: {text}"
 
 
 ONLY_ENDED = re.compile(r"the job (is cancelled|is requeued|reaches|gets)|the reservation|the set is")
