@@ -396,6 +396,20 @@ def _loop_in_steps(*, killed: bool) -> Happens:
     return does
 
 
+def _next_loop_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.jobs.begins = lambda loop: setattr(loop.process, "dies_at", float(words[0]))
+
+
+def _next_loop_without_storage(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.jobs.begins = lambda loop: world.server.faults.once(loop.process, int(words[0]))
+
+
+def _loop_without_storage(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for job in world.live():
+        if loop := world.jobs.loops.get(job.id):
+            world.server.faults.once(loop.process, loop.process.steps + int(words[0]))
+
+
 def _each_job(act: Callable[[Simulation, SimJob, Fault], object]) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
         for job in world.live():
@@ -515,6 +529,9 @@ EVENTS: dict[str, Happens] = {
     r"the loop is stopped": _loop_stopped,
     r"the loop is killed in (\d+) steps": _loop_in_steps(killed=True),
     r"the loop is stopped in (\d+) steps": _loop_in_steps(killed=False),
+    r"the next loop is killed at its step (\d+)": _next_loop_killed,
+    r"the storage fails for the loop in (\d+) steps": _loop_without_storage,
+    r"the storage fails for the next loop at its step (\d+)": _next_loop_without_storage,
     r"the job is cancelled": _each_job(_scancel),
     r"the job is pre-empted": _each_job(lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)),
     r"the job is requeued": _each_job(lambda world, job, fault: world.cluster.requeue(job)),

@@ -454,6 +454,8 @@ class Jobs:
     """What the loops logged: virtual time, job, text. A start of a job is `starts on` with its nodes."""
     failures: list[BaseException] = field(default_factory=list)
     """Exceptions that a loop did not expect."""
+    begins: Callable[[Loop], object] | None = None
+    """Called with the next loop that starts, once."""
     prepares: Callable[[int], object] = lambda run: None
     """Called with the number of a run when its nodes are asked to get ready for it."""
     cluster: Cluster = field(init=False)
@@ -475,6 +477,9 @@ class Jobs:
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
         self.every_loop.append(loop)
+        begins, self.begins = self.begins, None
+        if begins is not None:
+            begins(loop)
         world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
         bundle = Path(job.script).parent
         loop.start(work(world, bundle, "slurm"))

@@ -97,7 +97,7 @@ DEFECTS = [
         "a loop that lost its set wrote its own end into the record of the job",
         "9c92af3",
         WORK,
-        "        if not self.folder.is_mine:\n            return\n",
+        "        if not self.folder.is_mine:\n            return self.folder.is_lost\n",
         "",
         likely=("batch host freezes", "idle=1", "in run"),
     ),
@@ -357,15 +357,33 @@ DEFECTS = [
         why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("loop is killed|batch host|requeue",),
     ),
-    one(
+    Defect(
         "away-is-missing",
         "storage that did not answer was taken for a result that is missing",
         "e234db4",
-        FOLDER,
-        "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
-        "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
-        why_not="a loop takes no time between two calls: the storage is away for all of them, and the first one fails",
-        likely=("now and then for the loop",),
+        (
+            Edit(
+                FOLDER,
+                "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
+                "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
+            ),
+            Edit(
+                FOLDER,
+                "            if ended.done and told and not self.files.exists(self.layout.result(run)):\n",
+                "            if ended.done and told and not self.files.has_name(self.layout.result(run)):\n",
+            ),
+            Edit(
+                FOLDER,
+                "            if not self.files.exists(self.layout.result(run)):\n",
+                "            if not self.files.has_name(self.layout.result(run)):\n",
+            ),
+            Edit(
+                STORAGE,
+                "            if job.world.files.exists(\n",
+                "            if job.world.files.has_name(\n",
+            ),
+        ),
+        likely=("the storage fails for the",),
     ),
     one(
         "temporary-files-stay",
@@ -384,7 +402,7 @@ DEFECTS = [
         "            ):  # by this try: where there was one before, the set refuses\n                left = None\n",
         "            ):\n                pass\n",
         why_not="a loop takes no time between two calls: only the last block of a full disk tells one from the next",
-        likely=("now and then for the loop.* (at the end of|in) run",),
+        likely=("now and then for the loop.* (at the end of|in) run|fails for the loop in",),
     ),
     one(
         "result-of-rank-0-only",
@@ -553,14 +571,23 @@ DEFECTS = [
         "        gone = [node for node in unheard if node in going.kept]\n",
         likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
-    one(
+    Defect(
         "gone-between-two-runs",
         "a node whose container had ended between two runs was asked in vain",
         "2284e4c",
-        RUN,
-        "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
-        "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
-        likely=("container of node .*(before|at the end of) run",),
+        (
+            Edit(
+                RUN,
+                "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
+                "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
+            ),
+            Edit(
+                RUN,
+                "        gone = [node for node in unheard if group.is_gone(node)]\n",
+                "        gone = [node for node in unheard if node in group.standing.silent]\n",
+            ),
+        ),
+        likely=(r"container of node .*at the end of run", "storage (is (full|over|read|away)|fails)"),
     ),
     one(
         "ended-by-others",

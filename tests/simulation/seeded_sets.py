@@ -42,6 +42,8 @@ END_S = 120.0
 """After its last run a job only lets its nodes go."""
 STEPS = 80
 """A command takes about 50 steps, and 80 if it makes the set."""
+LOOP_STEPS = 150
+"""A loop takes 110 steps until it starts its nodes, and 135 if a run is done."""
 SOON_S = (3.0, 60.0, 2000.0)
 """A fault of no run happens within one of these: while the job starts, while its nodes get ready, or at any time."""
 MOMENTS = (
@@ -148,7 +150,8 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
     for name in events:
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
         when, span = dice.choice(MOMENTS) if run else ("in", (0.0, dice.choice(SOON_S)))
-        most = dice.choice((20, 60)) if "in (" in name else STEPS if "its step" in name else shape.hosts
+        most = LOOP_STEPS if "next loop" in name else STEPS if "its step" in name else shape.hosts
+        most = dice.choice((20, 60)) if "in (" in name else most
         event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
         found.append(Fault(event, run, dice.uniform(*span) if span else -1.0, lasts, when))
