@@ -192,7 +192,9 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
-        likely=(r"loop is killed in (3[4-9]|4\d) steps at the end of|now and then for the loop.* (at the end of|in) run",),
+        likely=(
+            r"loop is killed in (3[4-9]|4\d) steps at the end of|now and then for the loop.* (at the end of|in) run",
+        ),
     ),
     one(
         "end-on-record-twice",
@@ -261,7 +263,7 @@ DEFECTS = [
         "the state of a run that was lost or emptied was left so: the run counted as missing, and was run again",
         "faults review F3, V4",
         FOLDER,
-        "        if self.run_state(run) != last:\n",
+        "        if self.run_state(run, strict=True) != last:\n",
         "        if self.run_state(run) != last and (not found or self.run_state(run) is not None):\n",
         likely=("a file of the set", "limit=''"),
     ),
@@ -292,7 +294,7 @@ DEFECTS = [
         (
             Edit(
                 FOLDER,
-                '        if record is None and before is None:\n            if records.numbered(layout.runs, "", files=files)'
+                '        if record is None and before is None:\n            if records.numbered(layout.runs, "", files=files, strict=True)'
                 ' or said:\n                raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back,'
                 ' or start a new set")\n',
                 "        if record is None:\n",
@@ -417,8 +419,8 @@ DEFECTS = [
         "a finished run of a killed job was repeated when another node than the first one logs",
         "faults review F2, V2",
         FOLDER,
-        '        ranks = self._ranks(run, attempt, ".log")\n        return {rank: last_status',
-        '        ranks = self._ranks(run, attempt, ".log")[:1]\n        return {rank: last_status',
+        '        ranks = self._ranks(run, attempt, ".log")\n        logs = {',
+        '        ranks = self._ranks(run, attempt, ".log")[:1]\n        logs = {',
         likely=("(loop is killed|host dies|is requeued).* at the end of",),
     ),
     # ---- submissions ----
@@ -486,7 +488,7 @@ DEFECTS = [
         STORAGE,
         "        if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:\n",
         "        if True:\n",
-        likely=("storage is (full|over|read)",),
+        likely=("storage is (full|over|read).* (in|at the end of) run",),
     ),
     one(
         "end-told-to-nobody",

@@ -107,7 +107,11 @@ class SetJob(SetWork):
         return 0 if state == "complete" and not self._tell_missing() else 1
 
     def _tell_missing(self) -> int:
-        missing = len(self.folder.missing())
+        try:
+            missing = len(self.folder.missing())
+        except OSError as error:
+            self.log(f"error: cannot read {error.filename or self.layout.root}: {error.strerror}")
+            return 1
         if missing:
             self.log(
                 f"{missing} of {self.folder.record.nexp} runs have no result; `{self.resume_command}` tries them again"

@@ -6,16 +6,14 @@ import errno
 import os
 from collections.abc import Callable
 
+from ..files import AWAY
 from ..records import RunRecord
 from .folder import FolderError
 from .nodes import Flow
 from .work import SetWork
 
 LOOK_S = 5.0
-_PASSES = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOENT, errno.ENODEV}
-    | {errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EREMOTEIO, errno.ESHUTDOWN}
-)
+_PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
 """What a file system says that is full, over quota, read-only or not there now. All else does not go away by waiting."""
 
 
