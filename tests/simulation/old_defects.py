@@ -79,8 +79,8 @@ DEFECTS = [
         "a loop that came back after its job had ended removed the lock of its successor",
         "faults review F4, V3",
         LEASE,
-        "            if self.mine:\n                self._world.files.remove(self.path)",
-        "            self._world.files.remove(self.path)",
+        "            if self.mine:\n                self._world.files.remove(self.path)\n        except OSError:\n",
+        "            self._world.files.remove(self.path)\n        except OSError:\n",
         likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
