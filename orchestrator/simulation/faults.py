@@ -492,6 +492,15 @@ def _next_resume_killed(world: Simulation, fault: Fault, words: list[str]) -> No
     world.user.dies_at = float(words[0])
 
 
+def _next_resume_given_twice(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.user.twice = True
+
+
+def _cancelled_twice(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.cancel()
+    world.cancel()
+
+
 def _user(name: str, *, stops: bool = False) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
         process = getattr(world, name)(dies_at=float(words[0]) if words and not stops else NEVER)
@@ -559,6 +568,8 @@ EVENTS: dict[str, Happens] = {
     r"the set is submitted twice": _user("submit"),
     r"the set is resumed": _user("resume"),
     r"the set is cancelled": _user("cancel"),
+    r"the set is cancelled twice": _cancelled_twice,
+    r"the next resume is given twice": _next_resume_given_twice,
     r"a resume is killed at its step (\d+)": _user("resume"),
     r"the next resume is killed at its step (\d+)": _next_resume_killed,
     r"a cancel is killed at its step (\d+)": _user("cancel"),

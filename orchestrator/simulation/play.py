@@ -24,7 +24,7 @@ from orchestrator.runset.create import create, describe
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler.command import Answer
 from orchestrator.scheduler.slurm import Slurm
-from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Stuck
+from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Strand, Stuck
 from orchestrator.simulation.host import Jobs, Surroundings
 from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
 from orchestrator.simulation.slurm import Cluster, SimJob
@@ -116,6 +116,8 @@ class User:
     dies_at: float = NEVER
     """The next resume is killed in front of this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
+    twice: bool = False
+    """Whether somebody else gives the next resume at the same time."""
     cancels: bool = False
     """Whether they cancel the set before they resume it, to be sure that nothing of it is left."""
 
@@ -229,7 +231,7 @@ class Simulation:
                 done.killed = not process.alive
                 process.alive = False
 
-        process.after(0.0, run)
+        process.after(0.0, Strand(process, run).resume)
         return process
 
     def submit(self, dies_at: float = NEVER) -> SimProcess:
@@ -251,7 +253,9 @@ class Simulation:
 
     def _resume_as_planned(self) -> None:
         self.resume(self.user.dies_at)
-        self.user.dies_at = NEVER
+        if self.user.twice:
+            self.resume()
+        self.user.dies_at, self.user.twice = NEVER, False
 
     def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> SimProcess:
         """End the jobs of the set."""
@@ -320,6 +324,9 @@ class Simulation:
         for loop in self.jobs.every_loop:
             loop.process.kill()
             loop.drop()
+        for process in self.commands:
+            if process.strand is not None:
+                process.strand.end()
 
     def settle(self, seconds: float = 600.0) -> None:
         """Let everything that is still on its way come to its end."""
