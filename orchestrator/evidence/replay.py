@@ -46,11 +46,17 @@ class Replay:
 
 
 def replay(events: Iterable[Event]) -> Replay:
-    """Fold `events` and make every decision among them again."""
-    standing, found, settings = place.Standing(), Replay(0, []), None
+    """Fold `events` and make every decision among them again.
+
+    The last event before a `begin` may be half a line: of a job that was killed, and that Slurm has started again.
+    """
+    standing, found, settings, last = place.Standing(), Replay(0, []), None, None
     for event in events:
         if event.source == "loop" and event.word == "begin":
             settings = _settings(event)
+            if found.differences and found.differences[-1].event is last:
+                found.differences.pop()
+                found.decisions -= 1
         if event.source == "loop" and event.word in _DECISIONS:
             found.decisions += 1
             try:
@@ -66,6 +72,7 @@ def replay(events: Iterable[Event]) -> Replay:
             if decided != now:
                 found.differences.append(Difference(event, decided, now))
         place.apply(standing, event)
+        last = event
     return found
 
 

@@ -20,6 +20,11 @@ PathLike = Union[str, "os.PathLike[str]"]
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+AWAY = frozenset(
+    {errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT}
+    | {errno.EHOSTDOWN, errno.EREMOTEIO, errno.ESHUTDOWN}
+)
+"""What storage says that does not answer: nothing follows from it about the file."""
 _ROOM = bytes(1 << 16)
 
 

@@ -87,6 +87,7 @@ def look(
         return None
     holder, touched = found
     process = world.lives(holder.pid, holder.start) if holder.pid and same_kernel(holder, viewer) else None
+    process = False if holder.token in world.abandoned else process
     job = sees(holder.job) if holder.job and process is None else None
     try:
         now = server_now(path.parent, world)
@@ -186,12 +187,14 @@ class Lease:
             raise HeldError(self.path, holder, HolderVerdict(ALIVE, "it took over meanwhile"))
 
     def release(self) -> None:
-        """Let go. Only the own file is removed."""
+        """Let go. Only the own file is removed; if the storage does not let it be, the next lease of this process removes it."""
         if self._stop is not None:
             self._stop()
-        with suppress(OSError):
+        try:
             if self.mine:
                 self._world.files.remove(self.path)
+        except OSError:
+            self._world.abandoned.add(self.me.token)
 
     def _drop(self, holder: Holder, mine: Path) -> bool:
         """Remove the lease of a holder who is gone, but not one that another has taken since it was read.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .files import HERE, Files, PathLike
+from .files import AWAY, HERE, Files, PathLike
 from .layout import Layout
 from .records import numbered
 from .regular import open_regular
@@ -82,8 +82,11 @@ class StopFinder:
         self.feed(b"\n")
 
 
-def last_status(path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE) -> str:
-    """Return the status of the last run_stop in a log, "" without one in its last `limit` bytes."""
+def last_status(path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE, *, strict: bool = False) -> str:
+    """Return the status of the last run_stop in a log, "" without one in its last `limit` bytes.
+
+    `strict`: raise OSError if the storage does not answer.
+    """
     try:
         with files.open(path) as file:
             end = os.fstat(file.fileno()).st_size
@@ -97,8 +100,9 @@ def last_status(path: PathLike, limit: int = SEARCH_BYTES, files: Files = HERE) 
                     return found
                 # The line that is cut at the beginning of this block ends the next one.
                 begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:MAX_LINE], begin
-    except OSError:
-        pass
+    except OSError as error:
+        if strict and error.errno in AWAY:
+            raise
     return ""
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from .files import HERE, Files, PathLike
+from .files import AWAY, HERE, Files, PathLike
 from .regular import parse
 
 SCHEMA = 1
@@ -211,13 +211,18 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 """Of each kind that was read: member -> what it must be."""
 
 
-def read(kind: type[R], path: PathLike, files: Files = HERE) -> R | Finding | None:
-    """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members."""
+def read(kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False) -> R | Finding | None:
+    """Return the record in `path`; None without such a file; a Finding when it cannot be used. Ignores unknown members.
+
+    `strict`: raise OSError if the storage does not answer, which says nothing about the record.
+    """
     try:
         data = parse(files.read_bytes(path))
     except FileNotFoundError:
         return None
     except OSError as error:
+        if strict and error.errno in AWAY:
+            raise
         return Finding(Path(path), f"cannot be read: {error.strerror or error}")
     except ValueError as error:  # not UTF-8, or not JSON
         return Finding(Path(path), f"is no JSON: {error}")
@@ -306,11 +311,18 @@ def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files =
         raise
 
 
-def numbered(folder: PathLike, suffix: str = ".json", prefix: str = "", files: Files = HERE) -> list[int]:
-    """Return the numbers k of the files or folders `<prefix><k><suffix>` in `folder`, rising."""
+def numbered(
+    folder: PathLike, suffix: str = ".json", prefix: str = "", files: Files = HERE, *, strict: bool = False
+) -> list[int]:
+    """Return the numbers k of the files or folders `<prefix><k><suffix>` in `folder`, rising.
+
+    `strict`: raise OSError if the storage does not answer, instead of returning none.
+    """
     try:
         return numbers(files.names(folder), suffix, prefix)
-    except OSError:
+    except OSError as error:
+        if strict and error.errno in AWAY:
+            raise
         return []
 
 

@@ -66,8 +66,8 @@ def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -
 def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | None:
     """Return the newest submission if it has no outcome and no submission has the job; else None."""
     files = world.files
-    numbers = records.numbered(layout.submissions, files=files)
-    found = [records.read(SubmissionRecord, layout.submission(k), files) for k in numbers]
+    numbers = records.numbered(layout.submissions, files=files, strict=True)
+    found = [records.read(SubmissionRecord, layout.submission(k), files, strict=True) for k in numbers]
     asked = [one for one in found if isinstance(one, SubmissionRecord)]
     if not asked or asked[-1].settled or any(one.job_id == job_id for one in asked):
         return None

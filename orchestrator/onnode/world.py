@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 
 from .files import HERE, Files
 from .system import ask, first_line, process_start
@@ -30,6 +31,11 @@ class World:
     """Set the rights that new files lack; return those before."""
     ask = staticmethod(ask)
     """Run a program with nothing to read; return (exit status, output). See system.ask."""
+
+    @cached_property
+    def abandoned(self) -> set[str]:
+        """The tokens of leases that this process has let go, and whose files its storage did not let it remove."""
+        return set()
 
     def pause(self, seconds: float) -> None:
         """Wait so many seconds, whatever happens."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 Action = Callable[[], object]
+MEETS_S = 0.02
+"""The longest time between two steps of a process that others may meet."""
 NEVER = float("inf")
 START_MS = 1_790_000_000_000
 """Unix milliseconds when a simulation starts: a date is as good as another, but it must be the same each time."""
@@ -57,6 +60,8 @@ class SimProcess:
     confirmed_at: float = -1.0
     """When it last read a lock. It does not stand still in that moment: between a look at its own lock and the write that
     follows nothing can keep it from writing too late."""
+    strand: Strand | None = None
+    """What its code runs on; None if it runs on the stack of the event that it is in."""
     inbox: deque[Action] = field(default_factory=deque)
     deaths: list[Action] = field(default_factory=list)
 
@@ -67,6 +72,10 @@ class SimProcess:
             self.kill()
         if not self.alive:
             raise Killed(self.name)
+        if self.strand is not None and self.engine.strands > 1:
+            self.strand.wait(self.engine.between(0.0, MEETS_S))
+            if not self.alive:
+                raise Killed(self.name)
         if self.steps >= self.stops_at and self.confirmed_at < self.engine.now:
             self.stops_at = NEVER
             self.engine.pause(self, self.stops_s)
@@ -89,6 +98,60 @@ class SimProcess:
         self.engine.deliver(self)
 
 
+class Strand:
+    """Code of a process on a stack of its own: the others go on while it waits, so that two such processes meet in each other's middle.
+
+    Exactly one thread runs at a time, handed over at each wait, in the order of the heap: the same seed gives the same order. While
+    several are alive, each waits for a moment in front of each of its steps.
+    """
+
+    def __init__(self, process: SimProcess, action: Action) -> None:
+        self._process, self._action = process, action
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._error: BaseException | None = None
+        self.over = False
+        process.strand = self
+        process.deaths.append(self.resume)
+        process.engine.strands += 1
+        self._thread = threading.Thread(target=self._run, name=process.name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            self._action()
+        except Killed:
+            pass
+        except BaseException as error:  # for whoever plays the set
+            self._error = error
+        self.over = True
+        self._process.engine.strands -= 1
+        self._back.release()
+
+    def resume(self) -> None:
+        """Let it run until it waits again, or is over. Raises what its code raised."""
+        if self.over:
+            return
+        self._go.release()
+        self._back.acquire()
+        if self.over:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def wait(self, seconds: float) -> None:
+        """Have the others go on for so long. Only its own code may call this."""
+        self._process.after(seconds, self.resume)
+        self._back.release()
+        self._go.acquire()
+
+    def end(self) -> None:
+        """Unwind it, as if its process had been killed."""
+        self._process.alive = False
+        while not self.over:
+            self.resume()
+
+
 class Engine:
     """The clock and the heap. `now` is in seconds from 0; `random` is the only source of chance in a world."""
 
@@ -98,6 +161,8 @@ class Engine:
         self.random = random.Random(seed)
         self.turns = 0
         self.processes: list[SimProcess] = []
+        self.strands = 0
+        """How many are alive."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._pids = 1000
@@ -154,6 +219,10 @@ class Engine:
 
     def pause(self, process: SimProcess, seconds: float) -> None:
         """Have `process`, whose code is running, wait: everything else goes on meanwhile. Raises Killed."""
+        if process.strand is not None:
+            process.strand.wait(seconds)
+            process.step()
+            return
         until = self.now + max(0.0, seconds)
         while process.alive and self.turn(until):
             pass

@@ -1,9 +1,10 @@
 """Faults: sentences such as `node 3 dies in run 4`, and what they do to a simulated world.
 
-    SUBJECT EVENT [for DURATION] [in run R [after DURATION] | at DURATION]
+    SUBJECT EVENT [for DURATION] [in | before | at the end of run R [after DURATION] | at DURATION]
 
 A duration is one or more numbers with units: `90 min`, `8h`, `1h30m`. `in run R` counts from the start of the first attempt
-of that run (default: half of its expected time), `at` from the submission. `docs/rehearse.md` lists the events.
+of that run (default: half of its expected time), `at the end of run R` from the expected end of that attempt, `before run R`
+from when its nodes are asked to get ready, `at` from the submission. `docs/rehearse.md` lists the events.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _UNITS = {
 _PART = r"[0-9]+(?:\.[0-9]+)? ?[a-z]+"
 _DURATION = rf"{_PART}(?: ?{_PART})*"
 _SENTENCE = re.compile(
-    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: in run (?P<run>[0-9]{{1,9}})(?: after (?P<after>{_DURATION}))?"
-    rf"| at (?P<at>{_DURATION}))?"
+    rf"(?P<event>.+?)(?: for (?P<for>{_DURATION}))?(?: (?P<when>in|before|at the end of) run (?P<run>[0-9]{{1,9}})"
+    rf"(?: after (?P<after>{_DURATION}))?| at (?P<at>{_DURATION}))?"
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
 STOPS_S = 150.0
@@ -53,7 +54,7 @@ NODES_BACK_MS = 2 * 86_400_000
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. Times in seconds; `run` 0: at `at_s` after the submission, else `at_s` after the start of that run.
+    """One fault. Times in seconds; `run` 0: at `at_s` after the submission, else `at_s` after the moment `when` of that run.
 
     `at_s` below 0: in the middle of the run. `for_s` 0: as long as the event's kind lasts by itself.
     """
@@ -62,11 +63,14 @@ class Fault:
     run: int = 0
     at_s: float = -1.0
     for_s: float = 0.0
+    when: str = "in"
+    """`in` counts from the start, `before` from the request to get ready, `at the end of` from the expected end."""
 
     def __str__(self) -> str:
         lasts = f" for {span(self.for_s)}" if self.for_s else ""
         after = f" after {span(self.at_s)}" if self.at_s >= 0 else ""
-        return f"{self.event}{lasts}" + (f" in run {self.run}{after}" if self.run else f" at {span(max(self.at_s, 0))}")
+        moment = f"{self.when} run {self.run}{after}" if self.run else f"at {span(max(self.at_s, 0))}"
+        return f"{self.event}{lasts} {moment}"
 
 
 def sentences() -> list[str]:
@@ -95,7 +99,8 @@ def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
         raise UsageError(f"fault {text!r}: runs count from 1")
     if not run and not at:
         raise UsageError(f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`")
-    return Fault(event, run, seconds(at) if at else -1.0, seconds(found["for"]) if found["for"] else 0.0)
+    lasts_s = seconds(found["for"]) if found["for"] else 0.0
+    return Fault(event, run, seconds(at) if at else -1.0, lasts_s, found["when"] or "in")
 
 
 def refuse_unknown(fault: Fault, nodes: int, runs: int) -> None:
@@ -135,14 +140,20 @@ Happens = Callable[["Simulation", Fault, "list[str]"], None]
 
 def plant(world: Simulation, fault: Fault) -> None:
     """Have a fault happen when its time has come."""
-    if fault.run:
+    if fault.run and fault.when == "before":
+        world.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
+    elif fault.run:
         world.when_run_starts(fault.run, lambda expected_s: _start(world, fault, expected_s))
     else:
         world.engine.after(max(0.0, fault.at_s), lambda: happen(world, fault))
 
 
 def _start(world: Simulation, fault: Fault, expected_s: float) -> None:
-    world.engine.after(fault.at_s if fault.at_s >= 0 else expected_s / 2, lambda: happen(world, fault))
+    if fault.when == "at the end of":
+        delay_s = expected_s + max(fault.at_s, 0.0)
+    else:
+        delay_s = fault.at_s if fault.at_s >= 0 else expected_s / 2
+    world.engine.after(delay_s, lambda: happen(world, fault))
 
 
 def happen(world: Simulation, fault: Fault) -> None:
@@ -192,6 +203,14 @@ def _back(world: Simulation, node: str) -> None:
 def _batch_host_dies(world: Simulation, fault: Fault, words: list[str]) -> None:
     for job in world.live():
         if job.nodes:
+            _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
+
+
+def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, words: list[str]) -> None:
+    """As with JobRequeue=1 and --requeue: the job starts again once Slurm has noticed, and its output is that of two lives."""
+    for job in world.live():
+        if job.nodes:
+            job.requeue = True
             _power_cycle(world, job.nodes[0], fault.for_s or BACK_S)
 
 
@@ -265,6 +284,10 @@ def _refuses(world: Simulation, fault: Fault, words: list[str]) -> None:
 
 def _broken_engine(world: Simulation, fault: Fault, words: list[str]) -> None:
     _plant(world, fault, words[0], "broken_container", "Error response from daemon: no space left on device", "")
+
+
+def _starts_nothing(world: Simulation, fault: Fault, words: list[str]) -> None:
+    _plant(world, fault, words[0], "starts_nothing", True, False)
 
 
 def _fails_check(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -373,6 +396,20 @@ def _loop_in_steps(*, killed: bool) -> Happens:
     return does
 
 
+def _next_loop_killed(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.jobs.begins = lambda loop: setattr(loop.process, "dies_at", float(words[0]))
+
+
+def _next_loop_without_storage(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.jobs.begins = lambda loop: world.server.faults.once(loop.process, int(words[0]))
+
+
+def _loop_without_storage(world: Simulation, fault: Fault, words: list[str]) -> None:
+    for job in world.live():
+        if loop := world.jobs.loops.get(job.id):
+            world.server.faults.once(loop.process, loop.process.steps + int(words[0]))
+
+
 def _each_job(act: Callable[[Simulation, SimJob, Fault], object]) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
         for job in world.live():
@@ -403,6 +440,14 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
         world.engine.after(fault.for_s or default_s, lambda: act(world, False))
 
     return does
+
+
+AT_TIMES = 0.02
+"""The chance of a call to fail on storage that fails now and then: a run is closed by some 80 of them."""
+
+
+def _storage_at_times(*processes: str) -> Happens:
+    return _storage(lambda world, on: world.server.faults.at_times(processes, AT_TIMES if on else 0.0))
 
 
 def _cut(world: Simulation, fault: Fault, words: list[str]) -> None:
@@ -447,6 +492,15 @@ def _next_resume_killed(world: Simulation, fault: Fault, words: list[str]) -> No
     world.user.dies_at = float(words[0])
 
 
+def _next_resume_given_twice(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.user.twice = True
+
+
+def _cancelled_twice(world: Simulation, fault: Fault, words: list[str]) -> None:
+    world.cancel()
+    world.cancel()
+
+
 def _user(name: str, *, stops: bool = False) -> Happens:
     def does(world: Simulation, fault: Fault, words: list[str]) -> None:
         process = getattr(world, name)(dies_at=float(words[0]) if words and not stops else NEVER)
@@ -459,6 +513,7 @@ def _user(name: str, *, stops: bool = False) -> Happens:
 EVENTS: dict[str, Happens] = {
     r"node (\d+) dies": _dies,
     r"the batch host dies": _batch_host_dies,
+    r"the batch host dies and the job is requeued": _batch_host_dies_and_is_requeued,
     r"the batch host is cut off": _batch_host_cut_off,
     r"the batch host is cut off and the job is cancelled": _job_given_up(frozen=False),
     r"the batch host freezes and the job is cancelled": _job_given_up(frozen=True),
@@ -468,6 +523,7 @@ EVENTS: dict[str, Happens] = {
     r"node (\d+) is slow": _slow,
     r"node (\d+) refuses its settings": _refuses,
     r"containers do not start on node (\d+)": _broken_engine,
+    r"tasks do not start on node (\d+)": _starts_nothing,
     r"node (\d+) fails a check": _fails_check,
     r"node (\d+) has another image": _other_image,
     r"the clock of node (\d+) steps": _clock,
@@ -482,6 +538,9 @@ EVENTS: dict[str, Happens] = {
     r"the loop is stopped": _loop_stopped,
     r"the loop is killed in (\d+) steps": _loop_in_steps(killed=True),
     r"the loop is stopped in (\d+) steps": _loop_in_steps(killed=False),
+    r"the next loop is killed at its step (\d+)": _next_loop_killed,
+    r"the storage fails for the loop in (\d+) steps": _loop_without_storage,
+    r"the storage fails for the next loop at its step (\d+)": _next_loop_without_storage,
     r"the job is cancelled": _each_job(_scancel),
     r"the job is pre-empted": _each_job(lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)),
     r"the job is requeued": _each_job(lambda world, job, fault: world.cluster.requeue(job)),
@@ -499,6 +558,8 @@ EVENTS: dict[str, Happens] = {
     r"the storage is not mounted": _storage(lambda world, on: world.server.faults.away(on, errno.ENOENT)),
     r"the storage hangs": _storage(lambda world, on: world.server.faults.away(on, hang=True)),
     r"the storage is slow": _storage(lambda world, on: world.server.faults.slow(0.2 if on else 0.0)),
+    r"the storage fails now and then for the loop": _storage_at_times("loop"),
+    r"the storage fails now and then for commands": _storage_at_times("submit", "resume", "cancel"),
     r"the storage has stale handles": lambda world, fault, words: world.server.faults.stale_handles(),
     r"the storage is cut off on node (\d+)": _cut,
     r"the clock of the storage is set back": _storage_clock,
@@ -507,6 +568,8 @@ EVENTS: dict[str, Happens] = {
     r"the set is submitted twice": _user("submit"),
     r"the set is resumed": _user("resume"),
     r"the set is cancelled": _user("cancel"),
+    r"the set is cancelled twice": _cancelled_twice,
+    r"the next resume is given twice": _next_resume_given_twice,
     r"a resume is killed at its step (\d+)": _user("resume"),
     r"the next resume is killed at its step (\d+)": _next_resume_killed,
     r"a cancel is killed at its step (\d+)": _user("cancel"),

@@ -241,7 +241,7 @@ class SimStep:
             self._say(f"srun: error: Unable to confirm allocation for job {loop.job.id}: Invalid job id specified")
             self.engine.after(0.1, self._end)
             return
-        down = [node for node in nodes if not jobs.machines[node].up]
+        down = [node for node in nodes if not jobs.machines[node].up or jobs.machines[node].starts_nothing]
         for node in nodes:
             if node not in down:
                 self.agents[node] = jobs.agent(node, action, environment, self._line(node), self._gone)
@@ -287,20 +287,22 @@ class SimStep:
         self._say(f"srun: error: Application launch failed: {cause}")
         self._over[node] = "Killed"
         for agent in list(self.agents.values()):
-            agent.process.after(0.1, agent.terminate)
+            self.engine.after(0.1, agent.process.kill)
         self.engine.after(ABORT_S + 30.0, self._end)
         self._check()
 
     def _gone(self, agent: Agent, how: str) -> None:
-        """An agent has ended: `how` is "" after its last word."""
+        """An agent has ended: `how` is "" after exit status 0."""
         self._over[agent.name] = how
         machine = self._jobs.machines[agent.name]
         delay = 0.3 if machine.up else self.engine.between(*self._jobs.pace.notices_death)
         if how:
             rank = list(self._places).index(agent.name)
+            delay = self.engine.between(0.0, delay) if machine.up else delay  # another way than its own last words
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
+            delay = max(delay, 0.3)
         self.engine.after(delay, lambda: self._reported.add(agent.name))
         self.engine.after(delay, self._check)
 
@@ -328,6 +330,8 @@ class SimStep:
         if message.get("do") == "ping":
             self._loop.post(self._jobs.pace.line[1], lambda: self._ping(message))
             return
+        if message.get("do") == "prepare":
+            self._jobs.prepares(message["run"])
         for node in self.nodes:
             agent = self.agents.get(node)
             if agent is not None and node not in self._over:
@@ -463,6 +467,10 @@ class Jobs:
     """What the loops logged: virtual time, job, text. A start of a job is `starts on` with its nodes."""
     failures: list[BaseException] = field(default_factory=list)
     """Exceptions that a loop did not expect."""
+    begins: Callable[[Loop], object] | None = None
+    """Called with the next loop that starts, once."""
+    prepares: Callable[[int], object] = lambda run: None
+    """Called with the number of a run when its nodes are asked to get ready for it."""
     cluster: Cluster = field(init=False)
 
     def start(self, job: SimJob) -> None:
@@ -482,6 +490,9 @@ class Jobs:
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
         self.every_loop.append(loop)
+        begins, self.begins = self.begins, None
+        if begins is not None:
+            begins(loop)
         world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
         bundle = Path(job.script).parent
         loop.start(work(world, bundle, "slurm"))

@@ -173,10 +173,12 @@ def hold_violations(root: Path) -> Iterator[str]:
                 silent[event.node] = event.ms
 
 
-def reasons(root: Path) -> Iterator[tuple[str, str]]:
-    """Yield (`run 1 attempt 2`, its reason) of each attempt."""
+def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (`run 1 attempt 2`, its reason) of each attempt, or of those with an `outcome`."""
     for run, attempt, place in _attempts(root):
-        yield f"run {run} attempt {attempt}", str((read_json(place / "state.json") or {}).get("reason"))
+        state = read_json(place / "state.json") or {}
+        if not outcome or state.get("outcome") == outcome:
+            yield f"run {run} attempt {attempt}", str(state.get("reason"))
 
 
 def bytes_of_nodes(root: Path) -> int:

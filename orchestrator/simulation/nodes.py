@@ -77,6 +77,8 @@ class Machine:
     """Why it cannot pass the gate of a run; "" if it can."""
     keeps_caches: str = ""
     """Why its caches cannot be dropped; "" if they can."""
+    starts_nothing: bool = False
+    """Whether its slurmd is there and starts no tasks."""
     untunable: str = ""
     """Why its settings cannot be set; "" if they can."""
     unreverted: str = ""
@@ -111,7 +113,10 @@ class Agent:
         pace: NodePace,
         gone: Callable[[Agent, str], None],
     ) -> None:
-        """`training(run)` gives this node's part of it; `gone(agent, how)` is called at its end, `how` "" after `left`."""
+        """`training(run)` gives this node's part of it; `gone(agent, how)` is called at its end.
+
+        `how` is what srun reports of that, "" after exit status 0.
+        """
         self.process, self.machine, self.files, self.settings = process, machine, files, settings
         self.engine: Engine = process.engine
         self.layout, self.pace = Layout(Path(environment["ORCH_SET_DIR"])), pace
@@ -121,6 +126,7 @@ class Agent:
         self.owner = f"{environment['ORCH_JOB_ID']}-{machine.name}-{process.pid}"
         self.run: TrainingRun | None = None
         self.leaving = self.left = self.checked = self.ready = False
+        self.status = 0
         self.used = environment.get("ORCH_CHOOSE") != "1"
         self.looked = self.job_ends = False
         self.requests: deque[dict[str, Any]] = deque()
@@ -157,6 +163,7 @@ class Agent:
     def fail(self, kind: str, text: str) -> None:
         """Say why this node cannot be used, and let go."""
         self.say("failed", kind, text)
+        self.status = 1
         self.leave()
 
     # ---- until it is ready ----
@@ -395,6 +402,7 @@ class Agent:
 
     def terminate(self) -> None:
         """It got TERM."""
+        self.status = self.status or ENDED_BY_US
         self.leave()
 
     def lose_container(self) -> None:
@@ -413,6 +421,7 @@ class Agent:
         container = "its container ended: exit status 137"
         has_engine = self.settings.engine != "none"
         self.say("gone", container if has_engine else "the process that starts its runs was ended")
+        self.status = 1
         self.leave()
 
     def leave(self) -> None:
@@ -435,7 +444,7 @@ class Agent:
             self.machine.tuned_by.discard(self.owner)
         self.say("left", self._loop_gone)
         self.left = True
-        self._gone(self, "")
+        self._gone(self, f"Exited with exit code {self.status}" if self.status else "")
         self.process.kill()
 
     def _died(self) -> None:

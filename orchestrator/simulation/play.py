@@ -24,7 +24,7 @@ from orchestrator.runset.create import create, describe
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler.command import Answer
 from orchestrator.scheduler.slurm import Slurm
-from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Stuck
+from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Strand, Stuck
 from orchestrator.simulation.host import Jobs, Surroundings
 from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
 from orchestrator.simulation.slurm import Cluster, SimJob
@@ -116,6 +116,10 @@ class User:
     dies_at: float = NEVER
     """The next resume is killed in front of this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
+    twice: bool = False
+    """Whether somebody else gives the next resume at the same time."""
+    cancels: bool = False
+    """Whether they cancel the set before they resume it, to be sure that nothing of it is left."""
 
 
 class Simulation:
@@ -166,6 +170,8 @@ class Simulation:
         """Attempts that two jobs started."""
         self._owners: dict[int, str] = {}
         self._waiting: dict[int, list[Callable[[float], object]]] = {}
+        self._before: dict[int, list[Callable[[], object]]] = {}
+        self.jobs.prepares = self._prepares
         self.done: list[Done] = []
         self.commands: list[SimProcess] = []
         self.run_set: RunSet | None = None
@@ -178,6 +184,14 @@ class Simulation:
     def when_run_starts(self, run: int, action: Callable[[float], object]) -> None:
         """Call `action` with the expected seconds of a run when its first attempt starts."""
         self._waiting.setdefault(run, []).append(action)
+
+    def when_run_is_prepared(self, run: int, action: Callable[[], object]) -> None:
+        """Call `action` when the nodes of the first attempt of a run are asked to get ready for it."""
+        self._before.setdefault(run, []).append(action)
+
+    def _prepares(self, run: int) -> None:
+        for action in self._before.pop(run, ()):
+            action()
 
     def _part(self, run: TrainingRun) -> Part:
         """Return a node's part of a training."""
@@ -217,7 +231,7 @@ class Simulation:
                 done.killed = not process.alive
                 process.alive = False
 
-        process.after(0.0, run)
+        process.after(0.0, Strand(process, run).resume)
         return process
 
     def submit(self, dies_at: float = NEVER) -> SimProcess:
@@ -239,7 +253,9 @@ class Simulation:
 
     def _resume_as_planned(self) -> None:
         self.resume(self.user.dies_at)
-        self.user.dies_at = NEVER
+        if self.user.twice:
+            self.resume()
+        self.user.dies_at, self.user.twice = NEVER, False
 
     def cancel(self, grace_s: float = 60.0, dies_at: float = NEVER) -> SimProcess:
         """End the jobs of the set."""
@@ -298,6 +314,8 @@ class Simulation:
                 return
             self.resumed += 1
             seconds = self.engine.between(*self.user.waits)
+            if self.user.cancels:
+                self.engine.after(seconds * self.engine.between(0.0, 0.8), self.cancel)
             self.engine.after(seconds, self._resume_as_planned)
             self.engine.run(lambda until=self.engine.now + seconds: self.engine.now >= until, limit_s)  # type: ignore[misc]
 
@@ -306,6 +324,9 @@ class Simulation:
         for loop in self.jobs.every_loop:
             loop.process.kill()
             loop.drop()
+        for process in self.commands:
+            if process.strand is not None:
+                process.strand.end()
 
     def settle(self, seconds: float = 600.0) -> None:
         """Let everything that is still on its way come to its end."""

@@ -51,6 +51,8 @@ class Faults:
     _read_only: bool = False
     _away: Away | None = None
     _cut: dict[str, Away] = field(default_factory=dict)
+    _at_times: tuple[tuple[str, ...], float] = ((), 0.0)
+    _once: dict[SimProcess, int] = field(default_factory=dict)
     _slow: tuple[float, float] = (0.0, 0.0)
     _no_links: int = 0
     _handles: dict[str, int] = field(default_factory=dict)
@@ -84,6 +86,16 @@ class Faults:
             self._cut.pop(host, None)
         self._switched()
 
+    def at_times(self, processes: tuple[str, ...], chance: float) -> None:
+        """Have single calls fail with EIO while others work, for processes whose names begin so; chance 0: none."""
+        self._at_times = processes, chance
+        self._switched()
+
+    def once(self, process: SimProcess, step: int) -> None:
+        """Have one call of a process fail with EIO: that in its step `step`, or the next one."""
+        self._once[process] = step
+        self._switched()
+
     def slow(self, most_s: float, least_s: float = 0.0) -> None:
         """Have each operation take a random time; 0: none."""
         self._slow = (least_s, most_s)
@@ -100,11 +112,14 @@ class Faults:
     def none(self) -> None:
         """End all faults; handles that are stale stay so."""
         self._room, self._read_only, self._away, self._slow, self._no_links = None, False, None, (0.0, 0.0), 0
+        self._at_times = (), 0.0
+        self._once.clear()
         self._cut.clear()
         self._switched()
 
     def _switched(self) -> None:
         simple = (self._room is not None, self._read_only, self._away, self._cut, self._slow[1], self._no_links)
+        simple += (self._at_times[1], self._once)
         self.active = any(simple)
 
     # ---- meeting them ----
@@ -128,6 +143,13 @@ class Faults:
                     fail(errno.ESTALE)
                 fail(away.error, None if is_open else name)
             self.engine.pause(process, RETRY_S)
+        processes, chance = self._at_times
+        if process in self._once and process.steps >= self._once[process]:
+            del self._once[process]
+            self._switched()
+            fail(errno.EIO, None if is_open else name)
+        if chance and process.name.startswith(processes) and self.engine.random.random() < chance:
+            fail(errno.EIO, None if is_open else name)
         if kind != "read":
             self._writable(name, kind, is_open)
 

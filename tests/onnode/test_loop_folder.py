@@ -140,6 +140,23 @@ def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(folder: Folder, 
     assert not folder.layout.result(1).exists()
 
 
+def test_an_attempt_without_a_file_is_not_begun_twice(folder: Folder) -> None:
+    """Its state is lost before a node has logged: it is on record all the same."""
+    folder.begin(RunRecord(run=1, attempt=1, state="running", seed=1, nodes=["n0", "n1"]))
+    folder.layout.attempt_state(1, 1).unlink()
+    assert successor(folder).last_attempt(1) == 1
+    left = records.read(RunRecord, folder.layout.attempt_state(1, 1))
+    assert isinstance(left, RunRecord) and (left.outcome, left.nodes) == ("interrupted", ["n0", "n1"])
+
+
+def test_an_attempt_whose_begin_is_repeated_is_on_record_once(folder: Folder) -> None:
+    state = RunRecord(run=1, attempt=1, state="running", seed=1, nodes=["n0", "n1"])
+    folder.begin(state)
+    shutil.rmtree(folder.layout.attempt(1, 1))  # as if the last call of the first try had failed
+    folder.begin(state)
+    assert [entry.kind for entry in ledger.read(folder.layout.root)[0]].count("attempt") == 1
+
+
 def test_a_result_that_was_removed_is_published_again(folder: Folder) -> None:
     attempt(folder, 1, 1, "success", "success")
     result = folder.layout.result(1).read_bytes()

@@ -79,8 +79,8 @@ DEFECTS = [
         "a loop that came back after its job had ended removed the lock of its successor",
         "faults review F4, V3",
         LEASE,
-        "            if self.mine:\n                self._world.files.remove(self.path)",
-        "            self._world.files.remove(self.path)",
+        "            if self.mine:\n                self._world.files.remove(self.path)\n        except OSError:\n",
+        "            self._world.files.remove(self.path)\n        except OSError:\n",
         likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
@@ -97,7 +97,7 @@ DEFECTS = [
         "a loop that lost its set wrote its own end into the record of the job",
         "9c92af3",
         WORK,
-        "        if not self.folder.is_mine:\n            return\n",
+        "        if not self.folder.is_mine:\n            return self.folder.is_lost\n",
         "",
         likely=("batch host freezes", "idle=1", "in run"),
     ),
@@ -192,7 +192,9 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
         "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
-        likely=("loop is killed in .* after (9m|10m)",),
+        likely=(
+            r"loop is killed in (3[4-9]|4\d) steps at the end of|now and then for the loop.* (at the end of|in) run",
+        ),
     ),
     one(
         "end-on-record-twice",
@@ -201,7 +203,7 @@ DEFECTS = [
         FOLDER,
         "            self.record_that(_ended(state), once=True)\n",
         "            self.record_that(_ended(state))\n",
-        likely=("loop is killed in .* after (9m|10m)",),
+        likely=("now and then for the loop.* in run",),
     ),
     one(
         "cancel-on-record-twice",
@@ -261,7 +263,7 @@ DEFECTS = [
         "the state of a run that was lost or emptied was left so: the run counted as missing, and was run again",
         "faults review F3, V4",
         FOLDER,
-        "        if self.run_state(run) != last:\n",
+        "        if self.run_state(run, strict=True) != last:\n",
         "        if self.run_state(run) != last and (not found or self.run_state(run) is not None):\n",
         likely=("a file of the set", "limit=''"),
     ),
@@ -292,7 +294,7 @@ DEFECTS = [
         (
             Edit(
                 FOLDER,
-                '        if record is None and before is None:\n            if records.numbered(layout.runs, "", files=files)'
+                '        if record is None and before is None:\n            if records.numbered(layout.runs, "", files=files, strict=True)'
                 ' or said:\n                raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back,'
                 ' or start a new set")\n',
                 "        if record is None:\n",
@@ -343,9 +345,75 @@ DEFECTS = [
         "an attempt whose state was lost was passed over, and stayed without one",
         "9c92af3",
         FOLDER,
+        '        if state is None and ("attempt", run, attempt) not in self._known:\n            with suppress(OSError):\n'
         "                self.files.remove_folder(path.parent)\n                return None\n",
+        "        if state is None:\n            with suppress(OSError):\n"
         "                self.files.remove_folder(path.parent)\n            return None\n",
         likely=("set is lost", "limit=''"),
+    ),
+    one(
+        "attempt-begun-twice",
+        "an attempt that was on record, and whose state was lost before a node had logged, was begun once more",
+        "make sim, seed 776",
+        FOLDER,
+        '        if state is None and ("attempt", run, attempt) not in self._known:\n',
+        "        if state is None:\n",
+        likely=("set is lost", "before run"),
+    ),
+    one(
+        "begin-on-record-twice",
+        "an attempt whose begin had to be repeated for want of storage was on record twice",
+        "make sim, calls of storage that fail now and then",
+        FOLDER,
+        "        self.record_that(_began(state), once=True)",
+        "        self.record_that(_began(state))",
+        likely=("now and then for the loop.* (in|before|at the end of) run",),
+    ),
+    Defect(
+        "failed-read-is-missing",
+        "one read of a state that failed when a job began was taken for a damaged state: a run with a result was repeated",
+        "make sim, seed 76",
+        (
+            Edit(
+                FOLDER,
+                "        state = self.run_state(run, strict=True)\n",
+                "        state = self.run_state(run)\n",
+            ),
+            Edit(
+                FOLDER,
+                "        state = records.read(RunRecord, path, self.files, strict=True)\n",
+                "        state = records.read(RunRecord, path, self.files)\n",
+            ),
+            Edit(
+                FOLDER,
+                "        return {rank: last_status(log, files=self.files, strict=True) for rank, log in logs.items()}\n",
+                "        return {rank: last_status(log, files=self.files) for rank, log in logs.items()}\n",
+            ),
+            Edit(
+                FOLDER,
+                '"attempt_", self.files, strict=True)\n',
+                '"attempt_", self.files)\n',
+            ),
+        ),
+        likely=("the storage fails for the next loop",),
+    ),
+    one(
+        "locked-out-of-its-ledger",
+        "a job whose storage failed while it let go of the ledger waited for itself, and gave up",
+        "make sim, calls of storage that fail once",
+        LEASE,
+        "            self._world.abandoned.add(self.me.token)\n",
+        "            pass\n",
+        likely=("the storage fails for the (next )?loop",),
+    ),
+    one(
+        "last-state-not-waited-for",
+        "a complete set looked lost for good if its storage was full when its last run had ended",
+        "make sim, seed 82",
+        STORAGE,
+        "    while not job.write(state, reason) and state ==",
+        "    while not job.write(state, reason) and not state ==",
+        likely=(r"storage is (full|over|read).* at the end of run 3",),
     ),
     one(
         "another-ones-result",
@@ -357,15 +425,33 @@ DEFECTS = [
         why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("loop is killed|batch host|requeue",),
     ),
-    one(
+    Defect(
         "away-is-missing",
         "storage that did not answer was taken for a result that is missing",
         "e234db4",
-        FOLDER,
-        "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
-        "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
-        why_not="a loop takes no time between two calls: the storage is away for all of them, and the first one fails",
-        likely=("storage is away", "limit=''"),
+        (
+            Edit(
+                FOLDER,
+                "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
+                "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
+            ),
+            Edit(
+                FOLDER,
+                "            if ended.done and told and not self.files.exists(self.layout.result(run)):\n",
+                "            if ended.done and told and not self.files.has_name(self.layout.result(run)):\n",
+            ),
+            Edit(
+                FOLDER,
+                "            if not self.files.exists(self.layout.result(run)):\n",
+                "            if not self.files.has_name(self.layout.result(run)):\n",
+            ),
+            Edit(
+                STORAGE,
+                "            if job.world.files.exists(\n",
+                "            if job.world.files.has_name(\n",
+            ),
+        ),
+        likely=("the storage fails for the",),
     ),
     one(
         "temporary-files-stay",
@@ -384,7 +470,7 @@ DEFECTS = [
         "            ):  # by this try: where there was one before, the set refuses\n                left = None\n",
         "            ):\n                pass\n",
         why_not="a loop takes no time between two calls: only the last block of a full disk tells one from the next",
-        likely=("storage is (full|over)",),
+        likely=("now and then for the loop.* (at the end of|in) run|fails for the loop in",),
     ),
     one(
         "result-of-rank-0-only",
@@ -399,9 +485,9 @@ DEFECTS = [
         "a finished run of a killed job was repeated when another node than the first one logs",
         "faults review F2, V2",
         FOLDER,
-        '        ranks = self._ranks(run, attempt, ".log")\n        return {rank: last_status',
-        '        ranks = self._ranks(run, attempt, ".log")[:1]\n        return {rank: last_status',
-        likely=("(loop is killed|host dies|is requeued).* after (9m|10m)",),
+        '        ranks = self._ranks(run, attempt, ".log")\n        logs = {',
+        '        ranks = self._ranks(run, attempt, ".log")[:1]\n        logs = {',
+        likely=("(loop is killed|host dies|is requeued).* at the end of",),
     ),
     # ---- submissions ----
     one(
@@ -421,7 +507,7 @@ DEFECTS = [
         CANCEL,
         "    if not gone and evidence.awaited and not asked[-1].settled and appears_within_s(asked[-1], world) > 0:\n",
         "    if not gone and asked and not asked[-1].settled:\n",
-        likely=("set is cancelled", "resume is killed at its step [2345]"),
+        likely=("next resume is killed at its step",),
     ),
     one(
         "jobs-by-their-clocks",
@@ -468,7 +554,7 @@ DEFECTS = [
         STORAGE,
         "        if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:\n",
         "        if True:\n",
-        likely=("storage is (full|over|read)",),
+        likely=("storage is (full|over|read).* (in|at the end of) run",),
     ),
     one(
         "end-told-to-nobody",
@@ -533,7 +619,7 @@ DEFECTS = [
         HOLD,
         "        if self._cancelled:  # srun ends all the others then, and says so\n            return\n",
         "",
-        likely=("node . dies", "job is|training|loop is"),
+        likely=("tasks do not start on",),
     ),
     one(
         "silent-in-the-gate",
@@ -542,7 +628,7 @@ DEFECTS = [
         RUN,
         "    unheard = _unheard(going) if going.waits_for_all else []\n",
         "    unheard = _unheard(going)\n",
-        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
+        likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
     one(
         "gate-waits-for-the-dead",
@@ -551,16 +637,25 @@ DEFECTS = [
         RUN,
         "        gone = [node for node in unheard if group.is_gone(node)]\n",
         "        gone = [node for node in unheard if node in going.kept]\n",
-        likely=("(node . dies|agent of node . is killed|is stopped) .*after (9m|10m)",),
+        likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
-    one(
+    Defect(
         "gone-between-two-runs",
         "a node whose container had ended between two runs was asked in vain",
         "2284e4c",
-        RUN,
-        "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
-        "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
-        likely=("container of node .*after (9m|10m)",),
+        (
+            Edit(
+                RUN,
+                "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
+                "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
+            ),
+            Edit(
+                RUN,
+                "        gone = [node for node in unheard if group.is_gone(node)]\n",
+                "        gone = [node for node in unheard if node in group.standing.silent]\n",
+            ),
+        ),
+        likely=(r"container of node .*at the end of run", "storage (is (full|over|read|away)|fails)"),
     ),
     one(
         "ended-by-others",
@@ -598,7 +693,7 @@ DEFECTS = [
         "    if going.exits:  # the others end within end_grace_s; often only the first one to end has ever printed\n"
         '        return ""\n',
         "",
-        likely=("(is stopped|exits early|is slow).*after (9m|10m)",),
+        likely=("(is stopped|exits early|is slow).*(in|at the end of) run",),
     ),
     one(
         "hang-after-run-stop",
@@ -626,6 +721,6 @@ DEFECTS = [
         EVENTS,
         '        self._rest = bytearray(b"\\n" if self._file.size() else b"")\n',
         "        self._rest = bytearray()\n",
-        likely=("requeued", "storage|loop is killed"),
+        likely=("the job is requeued",),
     ),
 ]

@@ -21,7 +21,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -44,8 +44,15 @@ END_S = 120.0
 """After its last run a job only lets its nodes go."""
 STEPS = 80
 """A command takes about 50 steps, and 80 if it makes the set."""
-AT_ITS_END = RUN_S - 2, RUN_S + 8
-"""Seconds after the start of a run: it ends, is closed, and the nodes get ready for the next one."""
+LOOP_STEPS = 150
+"""A loop takes 110 steps until it starts its nodes, and 135 if a run is done."""
+SOON_S = (3.0, 60.0, 2000.0)
+"""A fault of no run happens within one of these: while the job starts, while its nodes get ready, or at any time."""
+MOMENTS = (
+    *(("in", None), ("in", (0.0, 300.0))),
+    *(("at the end of", (0.0, 0.0)), ("at the end of", (0.0, 3.0)), ("before", (0.0, 3.0))),
+)
+"""When a fault of a run happens: of which moment of it, and how many seconds later (None: in its middle)."""
 SYSTEM = """kind: system
 name: nodes_%d
 accelerator: cpu
@@ -62,7 +69,8 @@ class Shape:
     """A kind of set: `nodes` of each of its `runs`, of which `beside` are running at once; `spares` for all of them, and
     `idle` nodes that no job of the set asks for: the next one can start while a node of the last one is away.
 
-    `limit`: the time limit of its jobs; "" for one that ends before the third run.
+    `limit`: the time limit of its jobs; "" for one that ends before the third run. `hang_start_s`: the site's limit for a
+    silence before run_start; 0 for the usual one.
     """
 
     nodes: int = 3
@@ -71,13 +79,20 @@ class Shape:
     beside: int = 1
     limit: str = "1-00:00:00"
     idle: int = 0
+    hang_start_s: int = 0
 
     @property
     def hosts(self) -> int:
         return self.nodes * self.beside + self.spares + self.idle
 
 
-SHAPES = (Shape(idle=1), Shape(), Shape(idle=1, limit=""), Shape(spares=0), Shape(nodes=2, runs=4, beside=2))
+SHAPES = (
+    Shape(idle=1),
+    Shape(),
+    Shape(idle=1, limit=""),
+    Shape(spares=0, hang_start_s=400),
+    Shape(nodes=2, runs=4, beside=2),
+)
 """A seed draws one of them."""
 
 
@@ -93,6 +108,9 @@ def bundle(place: Path, shape: Shape) -> Rendered:
     name, nodes = f"nodes_{shape.nodes}", shape.nodes
     (place / "systems").mkdir(parents=True, exist_ok=True)
     (place / f"systems/{name}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
+    limits = {"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": STORAGE_WAIT_S // 60}
+    if shape.hang_start_s:
+        limits["hang_start_seconds"] = shape.hang_start_s
     site = Site(
         scheduler="slurm",
         partition="batch",
@@ -101,7 +119,7 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         spares=shape.spares,
         side_by_side=shape.beside,
         time_limit=shape.limit or None,
-        limits={"attempts": 3, "run_timeout_minutes": 120, "storage_wait_minutes": STORAGE_WAIT_S // 60},
+        limits=limits,
     )
     return Rendered(
         load_entry(name, "builtin", site=site, systems_dirs=[place / "systems"]), shape.runs, programs=False
@@ -138,26 +156,35 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         events = [dice.choice(list(faults.EVENTS))]
     found = []
     for name in events:
-        most = dice.choice((20, 60)) if "in (" in name else STEPS if "its step" in name else shape.hosts
-        event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
-        moments = (
-            (dice.uniform(0.0, 2000.0),) if run == 0 else (-1.0, dice.uniform(0.0, 300.0), dice.uniform(*AT_ITS_END))
-        )
+        when, span = dice.choice(MOMENTS) if run else ("in", (0.0, dice.choice(SOON_S)))
+        most = LOOP_STEPS if "next loop" in name else STEPS if "its step" in name else shape.hosts
+        most = dice.choice((20, 60)) if "in (" in name else most
+        event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
-        found.append(Fault(event, run, dice.choice(moments), lasts))
+        found.append(Fault(event, run, dice.uniform(*span) if span else -1.0, lasts, when))
     dice.shuffle(found)
     return shape, found[:8]
 
 
+ENDS_AT_ONCE_S = 0.01, 0.1
+"""How long a training takes to end that does nothing about TERM."""
+COMES_LATE_S = 1200.0, 7200.0
+
+
 def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
-    """Draw what is no fault and differs between clusters: clocks, caches of storage, how a training logs and ends."""
+    """Draw what is no fault and differs: clocks, caches of storage, how a training logs and ends, when its owner is back."""
     dice = random.Random(f"{seed}/surroundings")
     world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
     world.logs_on = dice.choice((0, 0, 0, 1, 2))
     world.misses = set() if not shape.limit else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
     if dice.random() < 0.1:
         world.server.cache(dice.choice((5.0, 60.0)))
+    if dice.random() < 0.5:
+        world.jobs.pace = replace(world.jobs.pace, stop=ENDS_AT_ONCE_S)
+    if dice.random() < 0.2:
+        world.user.waits = COMES_LATE_S
+    world.user.cancels = dice.random() < 0.2
 
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:
@@ -205,7 +232,7 @@ def violations(world: Simulation) -> Iterator[str]:
     if world.missing():
         yield f"liveness: runs {world.missing()} have no result after {world.user.resumes} resumes: {world.done[-1]}"
     yield from invariants.record_violations(root, world.bundle.nexp, complete=not world.missing())
-    if not world.killed_last():
+    if not world.killed_last() and not storage_failed_last(world):
         yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
     yield from invariants.hold_violations(root)
@@ -220,6 +247,13 @@ def violations(world: Simulation) -> Iterator[str]:
             yield f"settings are not put back on {machine.name}: {machine.tuned_by}"
         if any(agent.process.alive for agent in machine.agents):
             yield f"an agent is left on {machine.name}"
+
+
+def storage_failed_last(world: Simulation) -> bool:
+    """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
+    last_s = max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
+    failed = [(at + (fault.for_s or END_S), str(fault)) for at, fault in world.happened if "the storage" in str(fault)]
+    return any(until > last_s - END_S * ("now and then" in text) for until, text in failed)
 
 
 OF_NO_NODE = re.compile(
@@ -243,7 +277,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         return
     root, happened = world.run_set.layout.root, [str(fault) for _, fault in world.happened]
     yield from invariants.thrown_away(root)
-    if not world.killed_last():
+    if not world.killed_last() and not storage_failed_last(world):
         yield from invariants.open_records(root)
         # A loop that stood still until the set was given up may end it under a signal, or with its successor in the queue.
         if not any(re.search("stopped in|freezes", text) for text in happened):
@@ -251,13 +285,16 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     named = {f"n{number}" for text in happened for number in re.findall(r"node (\d+)", text)}
     if all(OF_A_NODE.search(text) or OF_NO_NODE.match(text) for text in happened):
         for node, reason in invariants.blamed_nodes(root):
-            if node not in named and "it let go" not in reason:  # Slurm tells the nodes of a job's end before its loop
+            # Slurm tells the nodes of a job's end before its loop, and a loop that stood still is missed.
+            if node not in named and not re.search("it let go|no word from the loop", reason):
                 yield f"{node} is blamed for what others did: {reason}"
     yield from _unexplained_reasons(root, happened)
     yield from _two_jobs(world)
     yield from _late_ends(root, happened)
     yield from _vain_cancels(world)
     yield from _needless_ends(world)
+    yield from _refused_results(world)
+    yield from _failed_by_their_end(root, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
     unknown = all(any(re.search(words, text) for text in happened) for words in both)
@@ -272,11 +309,14 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         if lost and f"n{guilty[1]}" not in dict(invariants.blamed_nodes(root)):
             yield f"an attempt was lost by {happened[0]}, and nobody is blamed"
     harmless = not happened or (len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares)
-    harmless = harmless and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
+    # Storage is waited for before an attempt and at its end: nodes that cannot write while they get ready are given up.
+    late = any("storage" in str(fault) and not fault.run for _, fault in world.happened)
+    harmless = harmless and not late and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
     if harmless and world.resumed and shape.limit:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
     late_s = (world.all_jobs[-1].end_ms - invariants.last_end_ms(root)) / 1000
-    if harmless and late_s > END_S:
+    waits_s = sum(fault.for_s or END_S for _, fault in world.happened if "storage" in str(fault))
+    if harmless and late_s > END_S + waits_s:
         yield f"the last job ended {late_s:.0f} s after the last run: {happened}"
     if not happened and len(list(root.glob("runs/*/attempt_*"))) != shape.runs:
         yield "an attempt was lost without a fault"
@@ -311,12 +351,30 @@ def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
 
 
 def _needless_ends(world: Simulation) -> Iterator[str]:
-    """Yield loops that gave up their set although no other job had begun."""
-    begun = set[str]()
+    """Yield loops that gave up their set although no other job had begun after them."""
+    begun = list[str]()
     for _, job, text in world.jobs.log:
-        begun |= {job} if text.startswith("starts on") else set()
-        if "is not this job's any more" in text and begun == {job}:
-            yield f"job {job} gave up its set, and there was no other: {text}"
+        begun += [job] if text.startswith("starts on") else []
+        if "is not this job's any more" in text and begun[-1] == job and begun.count(job) == 1:
+            yield f"job {job} gave up its set, and there was no later one: {text}"
+
+
+def _refused_results(world: Simulation) -> Iterator[str]:
+    """Yield results that a loop did not publish because there was one: it never tries to publish a second one."""
+    for _, job, text in world.jobs.log:
+        if "is there already; a published" in text:
+            yield f"job {job}: {text}"
+
+
+ONLY_ENDED = re.compile(r"the job (is cancelled|is requeued|reaches|gets)|the reservation|the set is")
+"""Events that end jobs, and cost an attempt nothing but that."""
+
+
+def _failed_by_their_end(root: Path, happened: list[str]) -> Iterator[str]:
+    """Yield attempts that count as failures of the nodes although only their jobs were ended."""
+    if all(ONLY_ENDED.match(text) for text in happened):
+        for attempt, reason in invariants.reasons(root, "infrastructure"):
+            yield f"{attempt} counts as a failure of its nodes: {reason}: after {happened}"
 
 
 def _vain_cancels(world: Simulation) -> Iterator[str]:

@@ -155,6 +155,28 @@ def test_the_loop_waits_for_storage(sets: Sets, fault: str, says: str, moment: s
     assert (one.job["state"], one.job["reason"]) == ("complete", "")
 
 
+@pytest.mark.parametrize("fault", ["the storage is full", "the storage is away", "the storage is not mounted"])
+def test_the_last_state_of_a_complete_set_is_waited_for(sets: Sets, fault: str) -> None:
+    """No next job writes it: readers would wait for a job that is gone."""
+    world = sets.make(nexp=2).start()
+    world.play_until(lambda: world.run_set is not None and world.missing() == [])
+    world.fault(f"{fault} for 10 min")
+    assert world.end() == 0
+    assert (world.set.job["state"], world.set.job["reason"]) == ("complete", "")
+    assert world.out.count("cannot write") <= 1
+
+
+def test_a_signal_ends_the_wait_for_the_last_state(sets: Sets) -> None:
+    world = sets.make(nexp=1).start()
+    world.play_until(lambda: world.run_set is not None and world.missing() == [])
+    world.fault("the storage is read-only for 50 min")
+    world.wait(120.0).signal(signal.SIGTERM)
+    world.end()
+    assert world.engine.now < 1800.0, "before there is room again"
+    assert world.set.job["state"] != "complete"
+    sets.forget()
+
+
 def test_the_loop_waits_for_a_log_folder_that_is_not_mounted(sets: Sets) -> None:
     world = sets.make(nexp=3).start()
     stops(world, 2).server.faults.away(True, errno.ENOENT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from worlds import RUN_S, Ends, Me, Sets, World, exits, hangs
+from worlds import PATIENCE_S, RUN_S, Ends, Me, Sets, World, exits, hangs
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SetEvidence
@@ -203,6 +203,28 @@ def test_a_job_that_is_pre_empted_says_so(sets: Sets, fault: str, state: str, ou
     assert one.outcomes(2) == outcomes
     assert judge(SetEvidence(one.root), {})[0] == state
     assert len(one.events("ending")) == 1
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_call_of_storage_that_fails_when_a_job_begins_repeats_no_run(sets: Sets, part: int) -> None:
+    """What a read that failed would have shown is neither missing nor damaged."""
+    for step in range(46 + part, 142, 12):
+        world = sets.make(nexp=2).start().running(2)
+        world.fault("the job is cancelled")
+        world.end()
+        world.fault(f"the storage fails for the next loop at its step {step}")
+        world.wait(PATIENCE_S).start().end()
+        world.finish()
+        assert world.set.outcomes(1) == ["success"], step
+        assert world.set.outcomes(2) == ["interrupted", "success"], step
+
+
+def test_a_loop_that_stood_still_while_its_nodes_got_ready_blames_none(sets: Sets) -> None:
+    world = sets.make(nexp=1, spares=1).start()
+    world.play_until(lambda: bool(world.jobs.loops))
+    world.fault("the loop is stopped in 125 steps for 10 min")
+    assert world.end() == 0
+    assert world.engine.now > 1200.0 and world.set.excluded() == []
 
 
 # ---- a loop that nobody hears any more

@@ -10,6 +10,7 @@ After each test all faults end, the set is resumed until it is complete, and eve
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -104,7 +105,7 @@ class World(Simulation):
 
     def fault(self, sentence: str) -> None:
         """Plant a fault such as `node 3 dies in run 2`, or have one without a time happen now."""
-        if " in run " in sentence or " at " in sentence:
+        if re.search(r" (in|before|at the end of) run | at [0-9]", sentence):
             faults.plant(self, faults.parse(sentence))
         else:
             fault = faults.parse(f"{sentence} at 0 s")
@@ -196,7 +197,7 @@ class World(Simulation):
                 self.jobs.power_on(name)
                 self.cluster.node_up(name, rebooted=True)
             machine.failing, machine.refuses, machine.broken_container, machine.slow = {}, "", "", 1.0
-            machine.floods, machine.forges = False, ""
+            machine.floods, machine.forges, machine.starts_nothing = False, "", False
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):
             if self.missing():

@@ -53,16 +53,18 @@ class Folder:
 
     # ---- runs and attempts ----
 
-    def run_state(self, run: int) -> RunRecord | None:
-        found = records.read(RunRecord, self.layout.run_state(run), self.files)
+    def run_state(self, run: int, *, strict: bool = False) -> RunRecord | None:
+        """Return the state of a run; None without one that can be used. `strict`: raise OSError if the storage does not answer."""
+        found = records.read(RunRecord, self.layout.run_state(run), self.files, strict=strict)
         return found if isinstance(found, RunRecord) else None
 
     def is_done(self, run: int) -> bool:
-        state = self.run_state(run)
+        """Whether a run has a result that counts. Raises OSError: a run must not be repeated for a read that failed."""
+        state = self.run_state(run, strict=True)
         return state is not None and state.done
 
     def missing(self) -> list[int]:
-        """Return the runs without a result that counts."""
+        """Return the runs without a result that counts. Raises OSError."""
         return [run for run in range(1, self.record.nexp + 1) if not self.is_done(run)]
 
     def last_attempt(self, run: int) -> int:
@@ -73,10 +75,10 @@ class Folder:
         return any(self.files.has_name(self.layout.result(run)) for run in range(1, self.record.nexp + 1))
 
     def _attempts(self, run: int) -> list[int]:
-        return records.numbered(self.layout.run(run), "", "attempt_", self.files)
+        return records.numbered(self.layout.run(run), "", "attempt_", self.files, strict=True)
 
     def _ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
-        return records.numbered(self.layout.attempt(run, attempt), suffix, "node_", self.files)
+        return records.numbered(self.layout.attempt(run, attempt), suffix, "node_", self.files, strict=True)
 
     def begin(self, state: RunRecord) -> None:
         """Make the folder of an attempt and say that it runs. Raises FolderError, OSError."""
@@ -84,7 +86,7 @@ class Folder:
         self.files.make_folder(self.layout.attempt(state.run, state.attempt))
         for path in self._states(state):
             self._write(state, path, sync=False)
-        self.record_that(_began(state))
+        self.record_that(_began(state), once=True)  # a try that failed after this line is repeated
 
     def record_that(self, *said: ledger.Said, once: bool = False) -> None:
         """Put something into the set's ledger; `once`: what is not on record already. Raises OSError."""
@@ -194,6 +196,14 @@ class Folder:
         except OSError:
             return False
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another job has the set, for certain: not only because the storage does not answer, or is not mounted."""
+        try:
+            return (self.lease is None or not self.lease.mine) and self.files.state(self.layout.root) is not None
+        except OSError:
+            return False
+
     def check_mine(self) -> None:
         """Raise FolderError when another job has taken the set, OSError when that cannot be told."""
         if self.lease is None or not self.lease.mine:
@@ -235,7 +245,7 @@ class Folder:
         """Say how attempts ended that a killed job left as `running`, and give every run a state. Raises OSError, FolderError."""
         for name in sorted(self.files.names(self.layout.jobs)):
             path = self.layout.jobs / name
-            job = records.read(JobRecord, path, self.files) if name.endswith(".json") else None
+            job = records.read(JobRecord, path, self.files, strict=True) if name.endswith(".json") else None
             if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != self.job_id:
                 words = job.reason or "the job ended without a word"
                 self._write(replace(job, state="failed", reason=words, ended_ms=self.world.wall_ms()), path)
@@ -254,13 +264,13 @@ class Folder:
         known, missing = {_key(one) for one in ledger.read(self.layout.root, self.files)[0]}, list[ledger.Said]()
         for run in range(1, self.record.nexp + 1):
             for attempt in self._attempts(run):
-                state = records.read(RunRecord, self.layout.attempt_state(run, attempt), self.files)
+                state = records.read(RunRecord, self.layout.attempt_state(run, attempt), self.files, strict=True)
                 if isinstance(state, RunRecord):
                     missing += [] if ("attempt", run, attempt) in known else [_began(state)]
                     missing += [] if ("end", run, attempt) in known or state.state == "running" else [_ended(state)]
             result = self.files.state(self.layout.result(run))
             if result is not None and not result.is_folder and ("result", run, 0) not in known:
-                last = self.run_state(run)
+                last = self.run_state(run, strict=True)
                 missing.append(_result(self.layout.result(run), run, last.attempt if last else 0, -1, self.files))
         if missing:
             self.record_that(*missing)
@@ -278,7 +288,7 @@ class Folder:
                 last = self._rebuilt(run, last)
         elif last.done:
             last = self._published_again(last)
-        if self.run_state(run) != last:
+        if self.run_state(run, strict=True) != last:
             self._write(last, self.layout.run_state(run), sync=last.state != "queued")
 
     def _is_result_of(self, state: RunRecord) -> bool:
@@ -306,13 +316,14 @@ class Folder:
     def _stops(self, run: int, attempt: int) -> dict[int, str]:
         """Rank -> status of the last run_stop in its log."""
         ranks = self._ranks(run, attempt, ".log")
-        return {rank: last_status(self.layout.node_log(run, attempt, rank), files=self.files) for rank in ranks}
+        logs = {rank: self.layout.node_log(run, attempt, rank) for rank in ranks}
+        return {rank: last_status(log, files=self.files, strict=True) for rank, log in logs.items()}
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
         """Return the final state of an attempt; None for one that had not begun."""
         path = self.layout.attempt_state(run, attempt)
-        state = records.read(RunRecord, path, self.files)
-        if state is None:
+        state = records.read(RunRecord, path, self.files, strict=True)
+        if state is None and ("attempt", run, attempt) not in self._known:
             with suppress(OSError):
                 self.files.remove_folder(path.parent)
                 return None
@@ -354,7 +365,8 @@ class Folder:
     def _as_left(self, run: int, attempt: int) -> RunRecord:
         """Return what is known of an attempt whose own state is lost, or damaged."""
         ranks = self._ranks(run, attempt, ".json")
-        told = [records.read(NodeRunRecord, self.layout.node_state(run, attempt, rank), self.files) for rank in ranks]
+        paths = [self.layout.node_state(run, attempt, rank) for rank in ranks]
+        told = [records.read(NodeRunRecord, path, self.files, strict=True) for path in paths]
         nodes = {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
         began = self._known.get(("attempt", run, attempt))
         names = began.data.get("nodes") if began else None
@@ -373,7 +385,7 @@ class Folder:
         return state.size if state else 0
 
     def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
-        status = last_status(self.layout.result(run), files=self.files)
+        status = last_status(self.layout.result(run), files=self.files, strict=True)
         word, outcome = ("success", "success") if status == "success" else ("failed", "not_converged")
         reason = "the run's state was lost; this is what its published result says"
         return replace(last, state=word, outcome=outcome, reason=reason, end_ms=last.end_ms or self.world.wall_ms())
@@ -424,9 +436,9 @@ def open_folder(bundle: Path, settings: Settings, scheduler: Nodes, world: Batch
             files.make_folder(folder, parents=True, exist_ok=True)
         layout = Layout(Path(files.real_path(root)))
         said = ledger.read(layout.root, files)[0]
-        record, before = records.read(SetRecord, layout.set_file, files), ledger.declared(said)
+        record, before = records.read(SetRecord, layout.set_file, files, strict=True), ledger.declared(said)
         if record is None and before is None:
-            if records.numbered(layout.runs, "", files=files) or said:
+            if records.numbered(layout.runs, "", files=files, strict=True) or said:
                 raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back, or start a new set")
             _describe(bundle, settings, scheduler, layout, world)
             record = records.read(SetRecord, layout.set_file, files)

@@ -241,8 +241,10 @@ class Group:
         The limit counts from the moment at which no node has to pull the image any more.
         """
         limit_s = self.settings.container_start_s + 30
-        deadline = self.now() + limit_s
+        until = self.now()
+        deadline = until + limit_s
         while not self.job.ending:
+            deadline += self.missed_s(until)
             self.look_for_ended()
             if self._has_pulls():
                 deadline = self.now() + limit_s
@@ -258,8 +260,14 @@ class Group:
                 self.problem = self._tell_failed(nodes) or words
                 return False
             else:
-                yield self.look_again(min(deadline, self.now() + 1))
+                until = self.look_again(min(deadline, self.now() + 1))
+                yield until
         return False
+
+    def missed_s(self, until: float) -> float:
+        """Return for how long this process itself stood still that wanted to look again at `until`: no node is late for that."""
+        late_s = self.now() - until
+        return late_s if late_s > 1 else 0.0
 
     def _has_pulls(self) -> bool:
         """Let the next nodes pull the image; whether one still has to get it."""

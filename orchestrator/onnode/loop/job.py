@@ -20,7 +20,7 @@ from .late import too_late
 from .nodes import UNTIL_WOKEN, Flow, LocalNodes, Nodes, SlurmNodes, together
 from .notice import Notices
 from .run import try_run
-from .storage import patiently
+from .storage import patiently, write_last
 from .work import SetWork
 
 MEET_PART = 5
@@ -107,7 +107,11 @@ class SetJob(SetWork):
         return 0 if state == "complete" and not self._tell_missing() else 1
 
     def _tell_missing(self) -> int:
-        missing = len(self.folder.missing())
+        try:
+            missing = len(self.folder.missing())
+        except OSError as error:
+            self.log(f"error: cannot read {error.filename or self.layout.root}: {error.strerror}")
+            return 1
         if missing:
             self.log(
                 f"{missing} of {self.folder.record.nexp} runs have no result; `{self.resume_command}` tries them again"
@@ -286,7 +290,7 @@ class SetJob(SetWork):
                 group.clear_markers()
         finally:
             self.reason = ""
-            self.write(state, reason)
+            yield from write_last(self, state, reason)
             self._tell(state, reason)
             self.folder.let_go()
             self.notices.finish()

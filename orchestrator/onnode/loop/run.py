@@ -79,8 +79,10 @@ def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
 def _gate(job: SetWork, group: Group, going: Going) -> Flow:
     """Wait until every node has verified its settings and dropped its caches; why not, or ""."""
     now = job.world.now
-    deadline = now() + GATE_S
+    until = now()
+    deadline = until + GATE_S
     while not job.ending and (unheard := _unheard(going)):
+        deadline += group.missed_s(until)
         group.look_for_ended()
         gone = [node for node in unheard if group.is_gone(node)]
         if gone:  # the others are not waited for, and not to blame
@@ -89,7 +91,8 @@ def _gate(job: SetWork, group: Group, going: Going) -> Flow:
             return "; ".join(_refusals(going))
         if now() >= deadline or group.step is None or not group.step.alive:
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
-        yield group.look_again(deadline)
+        until = group.look_again(deadline)
+        yield until
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
 
 

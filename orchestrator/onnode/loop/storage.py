@@ -6,16 +6,14 @@ import errno
 import os
 from collections.abc import Callable
 
+from ..files import AWAY
 from ..records import RunRecord
 from .folder import FolderError
 from .nodes import Flow
 from .work import SetWork
 
 LOOK_S = 5.0
-_PASSES = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOENT, errno.ENODEV}
-    | {errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EREMOTEIO, errno.ESHUTDOWN}
-)
+_PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
 """What a file system says that is full, over quota, read-only or not there now. All else does not go away by waiting."""
 
 
@@ -47,6 +45,14 @@ def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], No
             job.folder.link(state.run)
 
     return close
+
+
+def write_last(job: SetWork, state: str, reason: str) -> Flow:
+    """Write the last state of a job. Of a complete set it is waited for: no next job does it."""
+    now = job.world.now
+    deadline = now() + job.settings.storage_wait_s
+    while not job.write(state, reason) and state == "complete" and not job.reactor.signals and now() < deadline:
+        yield min(now() + LOOK_S, deadline)
 
 
 def patiently(job: SetWork, action: Callable[[], object]) -> Flow:

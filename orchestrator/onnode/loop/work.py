@@ -69,8 +69,9 @@ class Work:
     def warn(self, text: str) -> None:
         """Put a warning into the job's output and its record, once."""
 
-    def write(self, state: str = "", reason: str = "") -> None:
-        """Write the job's own state."""
+    def write(self, state: str = "", reason: str = "") -> bool:
+        """Write the job's own state; False if the storage does not allow it."""
+        return True
 
     def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
         """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
@@ -92,7 +93,7 @@ class Work:
 class SetWork(Work):
     """A job with its set."""
 
-    state = reason = ending_reason = ""
+    state = reason = ending_reason = _unwritten = ""
 
     def __init__(self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, world)
@@ -125,14 +126,14 @@ class SetWork(Work):
         }
         self.folder.record_that(("job", {**what, "edited": self.edited}))
 
-    def write(self, state: str = "", reason: str = "") -> None:
+    def write(self, state: str = "", reason: str = "") -> bool:
         """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
 
-        A disk that is full does not stop the job here: the next state of a run does.
+        Return False if the storage does not allow it. That does not stop the job here: the next state of a run does.
         """
         self.state, self.reason = state or self.state, reason or self.reason
         if not self.folder.is_mine:
-            return
+            return self.folder.is_lost
         final, standings = self.state in JobRecord.FINAL, [one.standing for one in self.doing]
         nodes = [node for one in standings for node in one.workers]
         groups = [
@@ -163,7 +164,13 @@ class SetWork(Work):
         try:
             records.write(record, self.layout.job(self.job_id), sync=final, files=self.world.files)
         except OSError as error:
-            self.log(f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}")
+            text = f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}"
+            if text != self._unwritten:  # said once, however often it is tried
+                self.log(text)
+            self._unwritten = text
+            return False
+        self._unwritten = ""
+        return True
 
     def warn(self, text: str) -> None:
         """Put a warning into the job's output and its record, once."""
