@@ -72,7 +72,7 @@ class SimProcess:
             self.kill()
         if not self.alive:
             raise Killed(self.name)
-        if self.strand is not None and self.engine.strands > 1:
+        if self.strand is not None and self.strand.runs and self.engine.strands > 1:
             self.strand.wait(self.engine.between(0.0, MEETS_S))
             if not self.alive:
                 raise Killed(self.name)
@@ -109,7 +109,8 @@ class Strand:
         self._process, self._action = process, action
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._error: BaseException | None = None
-        self.over = False
+        self.over = self.runs = False
+        """`runs`: this code runs now. A beat of its process has the stack of its event."""
         process.strand = self
         process.deaths.append(self.resume)
         process.engine.strands += 1
@@ -132,8 +133,10 @@ class Strand:
         """Let it run until it waits again, or is over. Raises what its code raised."""
         if self.over:
             return
+        self.runs = True
         self._go.release()
         self._back.acquire()
+        self.runs = False
         if self.over:
             self._thread.join()
         if self._error is not None:
@@ -219,7 +222,7 @@ class Engine:
 
     def pause(self, process: SimProcess, seconds: float) -> None:
         """Have `process`, whose code is running, wait: everything else goes on meanwhile. Raises Killed."""
-        if process.strand is not None:
+        if process.strand is not None and process.strand.runs:
             process.strand.wait(seconds)
             process.step()
             return

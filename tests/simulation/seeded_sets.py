@@ -294,6 +294,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _vain_cancels(world)
     yield from _needless_ends(world)
     yield from _refused_results(world)
+    yield from _locked_out(world)
     yield from _failed_by_their_end(root, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
@@ -364,6 +365,15 @@ def _refused_results(world: Simulation) -> Iterator[str]:
     for _, job, text in world.jobs.log:
         if "is there already; a published" in text:
             yield f"job {job}: {text}"
+
+
+def _locked_out(world: Simulation) -> Iterator[str]:
+    """Yield loops that waited for a lease of their own."""
+    own = {(loop.job.id, str(loop.process.pid)) for loop in world.jobs.every_loop}
+    for _, job, text in world.jobs.log:
+        held = re.search(r"the ledger is held: .*process (\d+) on", text)
+        if held and (job, held[1]) in own:
+            yield f"job {job} waited for itself: {text}"
 
 
 ONLY_ENDED = re.compile(r"the job (is cancelled|is requeued|reaches|gets)|the reservation|the set is")
