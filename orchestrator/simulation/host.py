@@ -282,7 +282,8 @@ class SimStep:
         """An agent has ended: `how` is "" after its last word."""
         self._over[agent.name] = how
         machine = self._jobs.machines[agent.name]
-        delay = 0.3 if machine.up else self.engine.between(*self._jobs.pace.notices_death)
+        pace = self._jobs.pace
+        delay = pace.task_end if machine.up else self.engine.between(*pace.notices_death)
         if how:
             rank = list(self._places).index(agent.name)
             if not machine.up:
@@ -293,7 +294,7 @@ class SimStep:
 
     def _check(self) -> None:
         if self._reported.union(node for node in self.nodes if node not in self.agents) >= set(self.nodes):
-            self.engine.after(0.1, self._end)
+            self.engine.after(self._jobs.pace.step_end, self._end)
 
     def _end(self) -> None:
         """All processes of the step are over, and all that they wrote is read soon."""

@@ -43,6 +43,8 @@ class Controller:
         self.engine, self.runner, self.name = engine, runner, name
         self.partition, self.max_time_s, self.default_time_s = partition, max_time_s, default_time_s
         self.kill_wait_s, self.min_job_age_s, self.slurmd_timeout_s = kill_wait_s, min_job_age_s, slurmd_timeout_s
+        self.answer_s = (0.02, 0.3)
+        """How long a command waits for its answer, at least and at most."""
         self.nodes = {node: SimNode(node) for node in nodes}
         self.jobs: dict[str, SimJob] = {}
         """Those that Slurm has not forgotten."""
