@@ -3,6 +3,7 @@
 # make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
 # make long      the tests that take minutes of processor each: sets with a real torch, podman under fire, 20,000 seeds; an hour
 # make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
+# make reality   one fault script on the lab and in the simulated world, 30 sets each: do they agree; 50 minutes
 # make sim       whole sets with random faults on a virtual clock, checked one by one; SEEDS=N how many (1,000)
 # make mutations defects that the project once had, put back one at a time: which of them make sim finds; SEEDS=N of each
 # make check     format, lint, types, shell scripts, layers (tools/check); nothing is run
@@ -33,7 +34,7 @@ PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 # Tests start hundreds of commands: without byte code each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo unit test long faults sim mutations check docs pictures reference zipapp lock lab lab-down clean
+.PHONY: help demo unit test long faults reality sim mutations check docs pictures reference zipapp lock lab lab-down clean
 
 help:
 	sed -n 's/^# \{0,1\}//p' Makefile | sed '/^$$/q'
@@ -50,6 +51,9 @@ long: $(VENV)/tested
 
 faults: $(VENV)/tested
 	lab/with $(BIN)/python tests/faults/campaign.py $(ARGS)
+
+reality: $(VENV)/tested
+	lab/with $(BIN)/python tests/faults/reality.py $(ARGS)
 
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)

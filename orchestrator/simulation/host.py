@@ -295,7 +295,8 @@ class SimStep:
         """An agent has ended: `how` is "" after exit status 0."""
         self._over[agent.name] = how
         machine = self._jobs.machines[agent.name]
-        delay = 0.3 if machine.up else self.engine.between(*self._jobs.pace.notices_death)
+        pace = self._jobs.pace
+        delay = pace.task_end if machine.up else self.engine.between(*pace.notices_death)
         if how:
             rank = list(self._places).index(agent.name)
             delay = self.engine.between(0.0, delay) if machine.up else delay  # another way than its own last words
@@ -308,7 +309,7 @@ class SimStep:
 
     def _check(self) -> None:
         if self._reported.union(node for node in self.nodes if node not in self.agents) >= set(self.nodes):
-            self.engine.after(0.1, self._end)
+            self.engine.after(self._jobs.pace.step_end, self._end)
 
     def _end(self) -> None:
         """All processes of the step are over, and all that they wrote is read soon."""

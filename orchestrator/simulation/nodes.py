@@ -48,6 +48,10 @@ class NodePace:
     """Until a training that does not heed TERM is killed (agent/run.py, KILL_S)."""
     release: Span = (0.5, 3.0)
     evidence: Span = (1.0, 8.0)
+    task_end: float = 0.3
+    """Until srun has noticed the end of an agent."""
+    step_end: float = 0.1
+    """Until srun has ended after the last of them."""
     notices_death: Span = (60.0, 120.0)
     """Until Slurm and srun know that a node is dead (SlurmdTimeout)."""
 

@@ -97,7 +97,7 @@ class Cluster(Controller):
         except Rejected as refused:
             reply = refused.reply
         slow_s = self._slow_s if self.engine.now < self._slow_until else 0.0
-        return replace(reply, delay_s=max(reply.delay_s, self.engine.between(0.02, 0.3), self.absent_s) + slow_s)
+        return replace(reply, delay_s=max(reply.delay_s, self.engine.between(*self.answer_s), self.absent_s) + slow_s)
 
     def _asked(self, program: Program, call: Call) -> Reply:
         if self.absent_s > REFUSAL_S * call.attempts:

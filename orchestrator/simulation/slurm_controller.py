@@ -15,6 +15,8 @@ TICK_S = 30.0
 """How often slurmctld compares jobs with their time limits (PERIODIC_TIMEOUT of controller.c)."""
 REQUEUED_AFTER_S = 121.0
 """A requeued job is not started before the credentials of its first start have expired (job_mgr.c)."""
+LOOK_S = 1.0
+"""How often slurmd checks an ended job for processes that are left; after ten seconds a real one takes longer pauses."""
 PURGE_S = 60.0
 """How often ended jobs are purged (PURGE_JOB_INTERVAL)."""
 UNUSABLE = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
@@ -41,6 +43,8 @@ class Controller:
         self.engine, self.runner, self.name = engine, runner, name
         self.partition, self.max_time_s, self.default_time_s = partition, max_time_s, default_time_s
         self.kill_wait_s, self.min_job_age_s, self.slurmd_timeout_s = kill_wait_s, min_job_age_s, slurmd_timeout_s
+        self.answer_s = (0.02, 0.3)
+        """How long a command waits for its answer, at least and at most."""
         self.nodes = {node: SimNode(node) for node in nodes}
         self.jobs: dict[str, SimJob] = {}
         """Those that Slurm has not forgotten."""
@@ -266,9 +270,9 @@ class Controller:
             self.runner.kill(reached)
 
     def _settle_soon(self, job: SimJob) -> None:
-        self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job, 0.1))
+        self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job))
 
-    def _settle(self, job: SimJob, again_s: float) -> None:
+    def _settle(self, job: SimJob) -> None:
         """Give back the nodes on which nothing of an ended job is left; look again soon if something is."""
         left = set() if job.other else set(self.runner.left(job))
         silent = {name for name in job.completing if self.nodes[name].silent}
@@ -276,7 +280,7 @@ class Controller:
         if not job.completing:
             self._completed(job)
         elif set(job.completing) - silent:
-            self._later_for(job, again_s, lambda: self._settle(job, min(2 * again_s, 2.0)))
+            self._later_for(job, LOOK_S, lambda: self._settle(job))
 
     def _completed(self, job: SimJob) -> None:
         job.life += 1

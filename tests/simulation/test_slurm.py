@@ -265,6 +265,18 @@ def test_a_held_job_and_one_that_begins_later(site: Site) -> None:
 # ---- the end of a job ----
 
 
+def test_slurmd_looks_once_a_second_whether_an_ended_job_has_left(site: Site) -> None:
+    """So a job that is cancelled is completing for a second although its processes end at once: the lab shows it."""
+    job_id = site.running()
+    site.ask("scancel", job_id)
+    site.wait(0.5)
+    site.runner.alive[job_id].clear()
+    site.wait(0.4)
+    assert site.state(job_id) == "COMPLETING"
+    site.wait(0.5)
+    assert site.state(job_id) == "CANCELLED"
+
+
 def test_scancel_asks_first_and_kills_after_kill_wait(site: Site) -> None:
     job_id = site.running()
     site.ask("scancel", "--signal=TERM", "--batch", job_id)
