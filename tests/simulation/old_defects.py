@@ -183,7 +183,10 @@ DEFECTS = [
         LEDGER,
         "        lease.confirm()  # whoever stood still for so long that another took over must not write what it read before\n",
         "",
-        likely=("(resume|cancel) is stopped at its step", "set is|(resume|cancel) is killed|(loop|job|training) "),
+        likely=(
+            r"the (loop|set|next resume) is (stopped in|cancelled twice|given twice)|(resume|cancel) is stopped at its step",
+            "",
+        ),
     ),
     one(
         "result-on-record-twice",
@@ -214,8 +217,7 @@ DEFECTS = [
         "    entries, _ = ledger.read(layout.root, world.files)\n"
         "    if any((one.kind, one.data) == said for one in entries):\n        return ledger.head(entries)\n"
         "    return ledger.append(layout.root, said, job=job, cluster=cluster, world=world)\n",
-        why_not="a process meets others only where it waits: commands run inside one another's pauses, and never in each other's middle",
-        likely=("cancelled", "cancel is killed"),
+        likely=("cancelled twice in run",),
     ),
     one(
         "clock-step-is-a-problem",
@@ -349,7 +351,7 @@ DEFECTS = [
         "                self.files.remove_folder(path.parent)\n                return None\n",
         "        if state is None:\n            with suppress(OSError):\n"
         "                self.files.remove_folder(path.parent)\n            return None\n",
-        likely=("set is lost", "limit=''"),
+        likely=("set is lost",),
     ),
     one(
         "attempt-begun-twice",
@@ -358,7 +360,7 @@ DEFECTS = [
         FOLDER,
         '        if state is None and ("attempt", run, attempt) not in self._known:\n',
         "        if state is None:\n",
-        likely=("set is lost", "before run"),
+        likely=("set is lost",),
     ),
     one(
         "begin-on-record-twice",
@@ -395,7 +397,7 @@ DEFECTS = [
                 '"attempt_", self.files)\n',
             ),
         ),
-        likely=("the storage fails for the next loop",),
+        likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit=''"),
     ),
     one(
         "locked-out-of-its-ledger",
@@ -451,7 +453,7 @@ DEFECTS = [
                 "            if job.world.files.has_name(\n",
             ),
         ),
-        likely=("the storage fails for the",),
+        likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit=''"),
     ),
     one(
         "temporary-files-stay",
@@ -460,7 +462,7 @@ DEFECTS = [
         FOLDER,
         "        folders = [layout.root, layout.jobs, layout.preflight, *self._below(layout.nodes)]\n",
         "        folders = list[Path]()\n",
-        likely=("loop is killed in",),
+        likely=(r"(loop is killed in|next loop is killed).* (in|at the end of|before) run",),
     ),
     one(
         "second-close-refused",

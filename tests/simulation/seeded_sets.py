@@ -250,8 +250,9 @@ def violations(world: Simulation) -> Iterator[str]:
 def storage_failed_last(world: Simulation) -> bool:
     """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
     last_s = max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
-    failed = [(at + (fault.for_s or END_S), str(fault)) for at, fault in world.happened if "the storage" in str(fault)]
-    return any(until > last_s - END_S * ("now and then" in text) for until, text in failed)
+    calls = [at + (fault.for_s or END_S) + END_S for at, fault in world.happened if "now and then" in str(fault)]
+    given_up = [at + fault.for_s for at, fault in world.happened if fault.for_s >= STORAGE_WAIT_S]
+    return any(until > last_s for until in calls + given_up)
 
 
 OF_NO_NODE = re.compile(
@@ -296,7 +297,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _failed_by_their_end(root, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
-    unknown = all(any(re.search(words, text) for text in happened) for words in both)
+    unknown = all(any(re.search(words, text) for text in happened) for words in both) or world.user.cancels
     if not unknown and not any(re.search("cancel|reservation|requeue|time limit", text) for text in happened):
         for path in root.glob("jobs/*.json"):
             if (invariants.read_json(path) or {}).get("state") == "cancelled":
