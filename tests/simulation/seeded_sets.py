@@ -157,7 +157,7 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
         when, span = dice.choice(MOMENTS) if run else ("in", (0.0, dice.choice(SOON_S)))
         most = LOOP_STEPS if "next loop" in name else STEPS if "its step" in name else shape.hosts
-        most = dice.choice((20, 60)) if "in (" in name else most
+        most = dice.choice((20, 60, 100)) if "in (" in name else most
         event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
         found.append(Fault(event, run, dice.uniform(*span) if span else -1.0, lasts, when))
