@@ -136,7 +136,7 @@ DEFECTS = [
         SYSTEM,
         '    return "" if status > 0 and "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"',
         '    return ""',
-        why_not="a loop asks about the holder's job only if another job of the set lives; the campaign has one at a time",
+        why_not="masked: a holder must be silent for a minute as well (policy/lease.py), and a loop that comes back later finds its set taken",
         likely=("Slurm does not|Slurm loses", "set is resumed|loop is stopped"),
     ),
     Defect(
@@ -173,7 +173,7 @@ DEFECTS = [
         "            taker = look(guard, self.me, self._sees, self._stale_s, self._world)\n"
         "            if taker is not None and taker[1].gone:\n                files.remove(guard)\n            return False\n",
         "        files.remove(self.path)\n        return True\n",
-        why_not="a process meets others only where it waits: commands run inside one another's pauses, and never in each other's middle",
+        likely=(r"next resume is killed at its step [1-5]\d",),
     ),
     # ---- the ledger ----
     one(
@@ -453,6 +453,7 @@ DEFECTS = [
                 "            if job.world.files.has_name(\n",
             ),
         ),
+        why_not="of some 140 calls of a beginning job one of three must fail, and none before it: about one in 5,000 seeds does that",
         likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit=''"),
     ),
     one(
@@ -657,6 +658,7 @@ DEFECTS = [
                 "        gone = [node for node in unheard if node in group.standing.silent]\n",
             ),
         ),
+        why_not="no time passes between two runs: only storage that is waited for at the end of a run makes room for the container's end",
         likely=(r"container of node .*at the end of run", "storage (is (full|over|read|away)|fails)"),
     ),
     one(

@@ -183,6 +183,7 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
     if dice.random() < 0.2:
         world.user.waits = COMES_LATE_S
     world.user.cancels = dice.random() < 0.2
+    world.user.colleague = dice.random() < 0.5
 
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:
