@@ -99,10 +99,10 @@ class SimProcess:
 
 
 class Strand:
-    """Code of a process on a stack of its own: the others go on while it waits, so that two such processes meet in each other's middle.
+    """Code of a process on a stack of its own: the others go on while it waits.
 
-    Exactly one thread runs at a time, handed over at each wait, in the order of the heap: the same seed gives the same order. While
-    several are alive, each waits for a moment in front of each of its steps.
+    So two of them meet in each other's middle, as two commands do. Exactly one thread runs at a time, handed over at each wait in
+    the order of the heap: the same seed gives the same order. While several are alive, each waits a moment before each step.
     """
 
     def __init__(self, process: SimProcess, action: Action) -> None:

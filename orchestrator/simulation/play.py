@@ -118,6 +118,8 @@ class User:
     waits: tuple[float, float] = (30.0, 1200.0)
     twice: bool = False
     """Whether somebody else gives the next resume at the same time."""
+    colleague: bool = False
+    """Whether somebody else resumes at the same time after a resume that was killed."""
     cancels: bool = False
     """Whether they cancel the set before they resume it, to be sure that nothing of it is left."""
 
@@ -252,8 +254,9 @@ class Simulation:
         return self.command("resume", self._submit, dies_at)
 
     def _resume_as_planned(self) -> None:
+        twice = self.user.twice or (self.user.colleague and self.done[-1].killed)
         self.resume(self.user.dies_at)
-        if self.user.twice:
+        if twice:
             self.resume()
         self.user.dies_at, self.user.twice = NEVER, False
 

@@ -119,8 +119,7 @@ class Faults:
 
     def _switched(self) -> None:
         simple = (self._room is not None, self._read_only, self._away, self._cut, self._slow[1], self._no_links)
-        simple += (self._at_times[1], self._once)
-        self.active = any(simple)
+        self.active = any(simple) or bool(self._at_times[1] or self._once)
 
     # ---- meeting them ----
 

@@ -159,7 +159,7 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         run = dice.choice((0, 0, *range(1, shape.runs + 1)))
         when, span = dice.choice(MOMENTS) if run else ("in", (0.0, dice.choice(SOON_S)))
         most = LOOP_STEPS if "next loop" in name else STEPS if "its step" in name else shape.hosts
-        most = dice.choice((20, 60)) if "in (" in name else most
+        most = dice.choice((20, 60, 100)) if "in (" in name else most
         event = name.replace(r"(\d+)", str(dice.randint(1, most)))
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
         found.append(Fault(event, run, dice.uniform(*span) if span else -1.0, lasts, when))
@@ -185,6 +185,7 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
     if dice.random() < 0.2:
         world.user.waits = COMES_LATE_S
     world.user.cancels = dice.random() < 0.2
+    world.user.colleague = dice.random() < 0.5
 
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:
@@ -252,8 +253,9 @@ def violations(world: Simulation) -> Iterator[str]:
 def storage_failed_last(world: Simulation) -> bool:
     """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
     last_s = max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
-    failed = [(at + (fault.for_s or END_S), str(fault)) for at, fault in world.happened if "the storage" in str(fault)]
-    return any(until > last_s - END_S * ("now and then" in text) for until, text in failed)
+    calls = [at + (fault.for_s or END_S) + END_S for at, fault in world.happened if "now and then" in str(fault)]
+    given_up = [at + fault.for_s for at, fault in world.happened if fault.for_s >= STORAGE_WAIT_S]
+    return any(until > last_s for until in calls + given_up)
 
 
 OF_NO_NODE = re.compile(
@@ -298,7 +300,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _failed_by_their_end(root, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
-    unknown = all(any(re.search(words, text) for text in happened) for words in both)
+    unknown = all(any(re.search(words, text) for text in happened) for words in both) or world.user.cancels
     if not unknown and not any(re.search("cancel|reservation|requeue|time limit", text) for text in happened):
         for path in root.glob("jobs/*.json"):
             if (invariants.read_json(path) or {}).get("state") == "cancelled":
