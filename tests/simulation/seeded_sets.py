@@ -505,7 +505,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def faults_kind(text: str) -> str:
     """Return the event of a fault without its numbers."""
-    return re.sub(r"\d+", "N", re.split(r" (?:for|in run|at|after) [0-9]", text)[0])
+    return re.sub(r"\d+", "N", re.split(r" (?:for|(?:in|before|at the end of) run|at|after) [0-9]", text)[0])
 
 
 def _clean(_: int) -> None:
