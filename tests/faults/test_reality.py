@@ -18,7 +18,7 @@ SETS = 6
 
 @cache
 def played() -> Records:
-    paces = [Pace(NodePace(), (0.1, 0.3), (0.1, 0.3))]
+    paces = [Pace(NodePace(stop=(0.1, 0.3)), (0.1, 0.3), (0.1, 0.3))]  # the training ends at once on TERM
     sets = simulated(range(1, SETS + 1), RUNS, paces)
     return [*sets, *simulated(range(CALM, CALM + 4), CALM_RUNS, paces)]
 
