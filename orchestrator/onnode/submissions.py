@@ -36,11 +36,29 @@ def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: Wo
     return ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
 
 
+UNFINISHED_S = 60.0
+"""A file that was begun so long before the lock was taken, by the clock of the storage, is nobody's any more. `cancel` writes
+without the lock."""
+
+
 def remove_unfinished(layout: Layout, world: World = THIS) -> None:
-    """Remove the files that a killed controller was writing: only the holder of the lock writes there. Raises OSError."""
-    for name in world.files.names(layout.submissions):
-        if name.startswith(".") and ".tmp." in name:
-            world.files.remove(layout.submissions / name)
+    """Remove the files that a killed controller was writing. Call with the lock held. Raises OSError."""
+    files = world.files
+    if not (names := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
+        return
+    for name in names:
+        begun = files.state(layout.submissions / name)
+        if begun is not None and begun.mtime < lock.mtime - UNFINISHED_S:
+            files.remove(layout.submissions / name)
+
+
+def _unfinished(layout: Layout, world: World) -> list[str]:
+    """Return the names of files that are written, or were. Raises OSError."""
+    try:
+        names = world.files.names(layout.submissions)
+    except FileNotFoundError:  # a job that was started by hand
+        return []
+    return [name for name in names if name.startswith(".") and ".tmp." in name]
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
@@ -48,7 +66,8 @@ def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -
 
     Leaves both alone while a controller is at work, or may be. Raises OSError.
     """
-    if _open_one(layout, job_id, world) is None and not world.files.exists(layout.lock):
+    nothing_open = _open_one(layout, job_id, world) is None
+    if nothing_open and not _unfinished(layout, world) and not world.files.exists(layout.lock):
         return
     lease = Lease(layout.lock, world.holder(cluster=cluster), world=world)
     try:

@@ -160,5 +160,16 @@ def test_a_job_leaves_the_submission_of_a_living_controller_alone(complete: Path
     assert settled_as(complete) == "another" and list(complete.glob(".*lock*")) == []
 
 
+def test_a_job_removes_what_a_killed_cancel_was_writing(complete: Path) -> None:
+    half = complete / "submissions/.1.json.tmp.4711"
+    half.write_text("{")
+    job = next((complete / "jobs").glob("*.json")).stem
+    settle_own(Layout(complete), job, "")
+    assert half.exists(), "somebody may be writing it"
+    os.utime(half, (1, 1))
+    settle_own(Layout(complete), job, "")
+    assert not half.exists() and list(complete.glob(".*lock*")) == []
+
+
 def settled_as(root: Path) -> str:
     return submissions(open_set(root).layout)[0].job_id

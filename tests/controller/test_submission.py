@@ -158,9 +158,13 @@ def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> No
 
 
 def test_what_a_killed_controller_was_writing_is_removed(run_set: RunSet) -> None:
-    (run_set.layout.submissions / ".1.json.tmp.4711").write_text("{")
+    """Not what a living one may be writing: `cancel` takes no lock."""
+    old, fresh = (run_set.layout.submissions / f".1.json.tmp.{pid}" for pid in (4711, 4712))
+    for path in (old, fresh):
+        path.write_text("{")
+    os.utime(old, (1, 1))
     submit(run_set, Cluster())
-    assert [path.name for path in run_set.layout.submissions.iterdir()] == ["1.json"]
+    assert {path.name for path in run_set.layout.submissions.iterdir()} == {"1.json", fresh.name}
 
 
 def test_refused_is_on_record(run_set: RunSet) -> None:
