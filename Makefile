@@ -55,6 +55,8 @@ faults: $(VENV)/tested
 reality: $(VENV)/tested
 	lab/with $(BIN)/python tests/faults/reality.py $(ARGS)
 
+# These do not wait: more of them than processors side by side take longer.
+unit: JOBS := auto
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)
 
