@@ -71,7 +71,8 @@ def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     assert knobs() == before
 
 
-# Files with tests that run whole sets, agents or a browser, build the wheel or check every bundle: seconds each, so not for `make unit`.
+# Files with tests that run whole sets, agents or a browser, build the wheel, check every bundle or ask bash hundreds of times: not for
+# `make unit`.
 WHOLE = (
     "bundle/",
     "builtin/",
@@ -95,6 +96,8 @@ WHOLE = (
     "model/test_listing.py",
     "onnode/test_agent_",
     "onnode/test_launch_",
+    "network/test_network_detection.py",
+    "network/test_network_junk.py",
     "network/test_network_sets.py",
     "network/test_rdma_check.py",
     "preflight/",
