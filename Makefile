@@ -43,11 +43,11 @@ demo: $(VENV)/installed
 	$(BIN)/orchestrator demo $(ARGS)
 
 test: $(VENV)/tested
-	lab/with $(PYTEST) $(ARGS)
+	lab/with --late $(PYTEST) $(ARGS)
 
 long: $(VENV)/tested
 	$(PIP) --editable '.[export]'
-	lab/with $(PYTEST) -m long $(ARGS)
+	lab/with --late $(PYTEST) -m long $(ARGS)
 
 faults: $(VENV)/tested
 	lab/with $(BIN)/python tests/faults/campaign.py $(ARGS)
@@ -134,9 +134,10 @@ $(VENV)/installed: pyproject.toml | $(BIN)/python
 	touch $@
 
 # Constraints, not requirements: they say which version, and pyproject.toml what is needed on this Python.
+# Most of what would be compiled ahead (scipy, pandas) is never imported.
 $(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/python
 	echo "installing into $(VENV), with what tests and checks need: about a minute ..." >&2
-	$(PIP) --constraint requirements-dev.txt --editable '.[test,check]'
+	$(PIP) --no-compile --constraint requirements-dev.txt --editable '.[test,check]'
 	touch $@ $(VENV)/installed
 
 # An environment of its own: its packages are not those of the tests.

@@ -124,6 +124,11 @@ nodes_idle() {  # every node can take a job
     [ "$(grep -cxE 'idle|mixed|allocated|completing' <<<"$states")" -eq "$LAB_NODES" ]
 }
 
+lab_exports() {  # what a shell needs to work with the lab
+    printf 'export ORCHESTRATOR_LAB=%q\nexport SLURM_CONF=%q\nexport DOCKER_HOST=%q\n' \
+        "$LAB_STATE" "$LAB_SLURM_CONF" "$LAB_DOCKER_HOST"
+}
+
 lab_is_up() { lab_load && live_pid slurmctld >/dev/null && live_pid dockerd >/dev/null && slurm_ready && docker_ready; }
 
 # --- one command on the lab at a time ---------------------------------------------------------------

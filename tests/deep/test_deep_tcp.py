@@ -26,7 +26,7 @@ def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
     assert not list(tmp_path.glob("orch-*")), "the nodes remove their folders"
 
 
-@pytest.mark.parametrize("slow", [["n3", "n7"], []], ids=["opposite", "none"])
+@pytest.mark.parametrize("slow", [[], pytest.param(["n3", "n7"], marks=pytest.mark.long)], ids=["none", "opposite"])
 def test_slow_links_are_found(bundle: Bundle, slow: list[str]) -> None:
     require_namespaces()
     (bundle.set_dir / "environment.sh").write_text('declare -x NCCL_SOCKET_IFNAME="eth"\n')
@@ -71,9 +71,9 @@ BABBLER = (*ENTRY, "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]',
 @pytest.mark.parametrize(
     ("program", "text"),
     [
-        (DEAD, "the measurement ended (status 3): it broke"),
+        pytest.param(DEAD, "the measurement ended (status 3): it broke", marks=pytest.mark.long),
         (DEAF, "no answer to a measurement within 6 s"),
-        (LIAR, "no all-reduce with it succeeds: "),
+        pytest.param(LIAR, "no all-reduce with it succeeds: ", marks=pytest.mark.long),
     ],
     ids=["dead", "deaf", "liar"],
 )

@@ -51,6 +51,7 @@ def test_nodes_with_gpus(bundle: Bundle) -> None:
     assert found.verdict.data["reference_mbps"] == 5_000
 
 
+@pytest.mark.long
 def test_a_slow_node_with_gpus(bundle: Bundle) -> None:
     bundle.settings(GPUS_PER_NODE="1")
 
@@ -60,7 +61,13 @@ def test_a_slow_node_with_gpus(bundle: Bundle) -> None:
     assert "over 3 nodes" in found.summary
 
 
-@pytest.mark.parametrize(("fault", "reason"), [("lies", "wrong values in the sum"), ("crashes", "exit status 7")])
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("lies", "wrong values in the sum"),
+        pytest.param("crashes", "exit status 7", marks=pytest.mark.long),
+    ],
+)
 def test_a_bad_node_with_gpus(bundle: Bundle, fault: str, reason: str) -> None:
     bundle.settings(GPUS_PER_NODE="2")
 
@@ -71,6 +78,7 @@ def test_a_bad_node_with_gpus(bundle: Bundle, fault: str, reason: str) -> None:
     assert {row[0] for node, row in found.rows.items() if node != "n2"} == {"pass"}
 
 
+@pytest.mark.long
 def test_a_hang_ends_at_the_limit(bundle: Bundle) -> None:
     bundle.settings(GPUS_PER_NODE="1")
 

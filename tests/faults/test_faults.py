@@ -7,24 +7,16 @@ from campaign import one_trial
 from kinds import KINDS
 from labs import lab_state
 
-HOST = [
-    ["clock_steps", "term_loop", "damage_run_state", "kill_resume", "other_user"],
-    ["private_tmp", "kill9_everything", "zombie_loop", "resumes_at_once"],
-]
-LAB = [["container_kill", "requeue"]]
+HOST = (
+    ("private_tmp", "kill9_everything", "zombie_loop", "resumes_at_once"),
+    pytest.param(("clock_steps", "term_loop", "damage_run_state", "kill_resume", "other_user"), marks=pytest.mark.long),
+)
 DATABASE = ("slurmdbd_restart", "mariadb_restart")
 
 
-@pytest.mark.parametrize("number", range(len(HOST)))
-def test_a_set_on_this_machine_survives(number: int) -> None:
-    record = one_trial(number, "local", HOST[number])
-    assert record["violations"] == [], record
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("number", range(len(LAB)))
-def test_a_set_on_the_cluster_survives(number: int) -> None:
-    record = one_trial(number, "docker", LAB[number])
+@pytest.mark.parametrize("kinds", HOST, ids="-".join)
+def test_a_set_on_this_machine_survives(kinds: tuple[str, ...]) -> None:
+    record = one_trial(0, "local", list(kinds))
     assert record["violations"] == [], record
 
 

@@ -159,6 +159,7 @@ def small_image(env: dict[str, str]) -> str:
     return "small:1"
 
 
+@pytest.mark.long
 def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broken_lab(
     lab: Lab, second_lab: Callable[..., subprocess.CompletedProcess[str]], folder: Path
 ) -> None:

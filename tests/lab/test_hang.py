@@ -17,7 +17,7 @@ from until import until
 if TYPE_CHECKING:
     from labs import Lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 LIMITS = "limits: {hang_multiple: 1, hang_seconds: 5, hang_start_seconds: 60}\n"
 ENVIRONMENT = {

@@ -20,6 +20,7 @@ from replayed import differences
 from run_sets import Set
 from until import until
 
+from orchestrator.errors import ExitCode
 from orchestrator.evidence.events import read_events
 from orchestrator.evidence.replay import replay
 
@@ -150,12 +151,12 @@ def test_the_quick_stand_ins_are_as_unkind_as_their_images(lab: Lab) -> None:
         assert (done.returncode, done.stderr == "") == (without_settings, is_quiet), (image, done.stderr)
 
 
-def test_ten_runs_over_eight_nodes(bench: Bench) -> None:
-    answer = bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "10", "--json")
-    assert answer.returncode == 0, answer.stderr
+def test_runs_over_eight_nodes(bench: Bench) -> None:
+    answer = bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "4", "--json")
+    assert answer.returncode in (ExitCode.OK, ExitCode.NO_SCORE), answer.stderr
     run_set = bench.only_set()
     one = Set(run_set)
-    assert one.job["state"] == "complete" and one.results() == list(range(1, 11))
+    assert one.job["state"] == "complete" and one.results() == [1, 2, 3, 4]
     ended, seeds = 0, set()
     for i, log in enumerate(one.result_files(), 1):
         state = one.run(i)
@@ -168,18 +169,18 @@ def test_ten_runs_over_eight_nodes(bench: Bench) -> None:
         assert ended <= min(node["start_ms"] for node in nodes)
         assert max(node["start_ms"] for node in nodes) < min(node["end_ms"] for node in nodes)
         ended = max(node["end_ms"] for node in nodes)
-    assert len(seeds) == 10
+    assert len(seeds) == 4
     times = sorted(minutes_by_hand(log) for log in one.result_files())
     score = json.loads(bench.orchestrator("score", run_set, "--json").stdout)
-    assert score["olympic_mean_minutes"] == pytest.approx(sum(times[1:-1]) / 8, abs=1e-9)
+    assert score["olympic_mean_minutes"] == pytest.approx(sum(times[1:-1]) / 2, abs=1e-9)
     [events] = run_set.glob("events-*.tsv")
     again = replay(read_events(events))
-    # Who holds, who gets which rank, what the checks mean, and ten outcomes.
-    assert again.decisions >= 13 and again.differences == []
+    # Who holds, who gets which rank, what the checks mean, and four outcomes.
+    assert again.decisions >= 7 and again.differences == []
     environment = subprocess.run(
         ["env", "-i", "bash", "-c", '. "$1"; env -0', "_", run_set / "environment.sh"], capture_output=True, check=True
     ).stdout.split(b"\0")
-    assert b"BATCHSIZE=2048" in environment and b"WALLTIME=2055" in environment
+    assert b"BATCHSIZE=2048" in environment and b"LEARNING_RATE=0.00025" in environment
 
 
 def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:

@@ -35,7 +35,9 @@ from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault
 from orchestrator.simulation.play import Rendered, Simulation, User
 
-RUN_S = 600.0
+RUN_S = 300.0
+SHORT_LIMIT = "0:15:00"
+"""The time limit of a job that ends in its third run."""
 STORAGE_WAIT_S = 1800
 """Some faults last longer: a job gives up its storage, and a node its loop."""
 LIMIT_S = 40 * 86400.0
@@ -69,7 +71,7 @@ class Shape:
     """A kind of set: `nodes` of each of its `runs`, of which `beside` are running at once; `spares` for all of them, and
     `idle` nodes that no job of the set asks for: the next one can start while a node of the last one is away.
 
-    `limit`: the time limit of its jobs; "" for one that ends before the third run. `hang_start_s`: the site's limit for a
+    `limit`: the time limit of its jobs; "" for SHORT_LIMIT. `hang_start_s`: the site's limit for a
     silence before run_start; 0 for the usual one.
     """
 
@@ -118,7 +120,7 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         container={"engine": "docker"},
         spares=shape.spares,
         side_by_side=shape.beside,
-        time_limit=shape.limit or None,
+        time_limit=shape.limit or SHORT_LIMIT,
         limits=limits,
     )
     return Rendered(

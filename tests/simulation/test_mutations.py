@@ -8,7 +8,7 @@ import mutations
 import pytest
 from old_defects import DEFECTS
 
-FAST = ("too-late-begun", "pre-empted-is-cancelled", "end-told-to-nobody")
+FAST = ("too-late-begun", "end-told-to-nobody")
 NAMED = {defect.name: defect for defect in DEFECTS}
 
 

@@ -14,7 +14,7 @@ from orchestrator.simulation.play import Simulation, User
 
 SEEDS, LONG = 50, 500
 """So many in one test. `make test` plays FEW in all, and `make long` 20,000."""
-FEW = 500
+FEW = 1000
 
 
 @pytest.mark.parametrize("first", range(1, FEW + 1, SEEDS))

@@ -281,7 +281,11 @@ def tuned(knobs: Knobs) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "state"), [("scancel", "real knobs", "cancelled"), ("pre-empted", "two roots", "paused")]
+    ("how", "kind", "state"),
+    [
+        pytest.param("scancel", "real knobs", "cancelled", marks=pytest.mark.long),
+        ("pre-empted", "two roots", "paused"),
+    ],
 )
 def test_nothing_is_left_soon_after_the_job_is_ended(
     place: Place, request: pytest.FixtureRequest, how: str, kind: str, state: str
@@ -313,7 +317,10 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
     wait_for(lambda: not place.running())
 
 
-@pytest.mark.parametrize(("kind", "by"), [("real knobs", "watchdog"), ("two roots", "tune revert")])
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [("real knobs", "watchdog"), pytest.param("two roots", "tune revert", marks=pytest.mark.long)],
+)
 def test_put_back_after_everything_was_killed(place: Place, kind: str, by: str) -> None:
     """SIGKILL for the driver, its steps and the nodes' processes, as after a crash."""
     knobs = knobs_of(place, kind)
