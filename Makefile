@@ -15,7 +15,7 @@
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
-# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (3: most of them wait).
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (4: many of them wait).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -27,7 +27,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-JOBS := 3
+JOBS := 4
 SEEDS := 1000
 PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 

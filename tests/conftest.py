@@ -143,6 +143,12 @@ TOGETHER = (
     "test_wheel.py",
     "test_zipapp.py",
 )
+REFEREE = (
+    "mllog/test_mllog_differential.py",
+    "mllog/test_mllog_sets.py",
+    "simulation/test_training_referee.py",
+)
+"""Files that ask the official referee, whose pandas and scipy one worker imports once."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -158,6 +164,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xd
         item.add_marker(pytest.mark.xdist_group("lab"))
     elif place in TOGETHER:
         item.add_marker(pytest.mark.xdist_group(place))
+    elif place in REFEREE:
+        item.add_marker(pytest.mark.xdist_group("referee"))
     if not (needs_whole_machine(item) or item.get_closest_marker("long") or place.startswith(WHOLE)):
         item.add_marker(pytest.mark.unit)
 

@@ -231,17 +231,11 @@ def test_errors_are_json_for_programs(tmp_path: Path, words: list[str], code: in
 
 SHOWN = [
     ["--help"],
-    ["tune", "--help"],
-    ["systems"],
     ["systems", "--json"],
-    ["published"],
     ["tune", "plan"],
     ["score", "LOGS"],
-    ["score", "LOGS", "--json"],
     ["check", "LOGS"],
-    ["render", "a"],
     ["nonsense"],
-    ["score", "/nowhere"],
 ]
 names_of_shown = [" ".join(words) for words in SHOWN]
 

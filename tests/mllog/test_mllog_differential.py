@@ -12,15 +12,17 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mllog_referee as referee
 import pytest
 from mllog_mutations import Mutator
 
 from orchestrator.mllog.score import Score, score_dir
 
-MUTATIONS = int(os.environ.get("MLLOG_MUTATIONS", "400"))
+if TYPE_CHECKING:
+    import mllog_referee as referee
+
+MUTATIONS = int(os.environ.get("MLLOG_MUTATIONS", "300"))
 FIRST = int(os.environ.get("MLLOG_FIRST", "0"))
 CHUNKS = 6
 # (set, ruleset, how often it is taken)
@@ -82,6 +84,8 @@ def close(ours: Any, theirs: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def originals(published: dict[str, Path]) -> dict[str, dict[str, bytes]]:
+    import mllog_referee as referee  # pandas and scipy take seconds to import
+
     referee.remember()
     return {name: {path.name: path.read_bytes() for path in published[name].iterdir()} for name, _, _ in SETS}
 
@@ -91,6 +95,8 @@ def test_damaged_sets_are_judged_as_the_referee_judges_them(
     chunk: int, originals: dict[str, dict[str, bytes]], write_logs: Any
 ) -> None:
     """Every set in one verdict: no exception, none scored that the referee would not score, the same numbers."""
+    import mllog_referee as referee
+
     outcomes: Counter[str] = Counter()
     unexplained = []
     for seed in range(FIRST + chunk, FIRST + MUTATIONS, CHUNKS):
@@ -113,7 +119,7 @@ def test_damaged_sets_are_judged_as_the_referee_judges_them(
     assert not unexplained, "\n".join(unexplained)
     # The mutations are no use if they all end the same way. (A handful of them may.)
     total = sum(outcomes.values())
-    assert total < 60 or min(outcomes["valid"], outcomes["crash"], outcomes["invalid"]) >= total // 20, outcomes
+    assert total < 40 or min(outcomes["valid"], outcomes["crash"], outcomes["invalid"]) >= total // 20, outcomes
 
 
 def test_the_table_in_the_documentation_lists_every_difference() -> None:
@@ -124,6 +130,7 @@ def test_the_table_in_the_documentation_lists_every_difference() -> None:
 
 def test_the_referee_itself_agrees_with_the_index(published: dict[str, Path]) -> None:
     """The way the referee is called here is the way the index was made."""
+    import mllog_referee as referee  # pandas and scipy take seconds to import
     import yaml
 
     referee.remember()

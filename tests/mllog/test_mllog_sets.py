@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import mllog_referee as referee
 import pytest
 
 from orchestrator.cli import main
@@ -123,6 +122,7 @@ def test_a_broken_set_json_is_said(tmp_path: Path) -> None:
 
 def test_the_open_division_has_no_seed_check_and_no_rcp(published: dict[str, Path], write_logs: Any) -> None:
     """All logs say `open`: the open rules count, and neither equal seeds nor a strange batch size fails the set."""
+    import mllog_referee as referee
 
     def opened(data: bytes) -> bytes:
         data = data.replace(b'"submission_division", "value": "closed"', b'"submission_division", "value": "open"')

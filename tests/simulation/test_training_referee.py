@@ -17,8 +17,7 @@ from orchestrator.simulation.faults import parse
 from orchestrator.simulation.rehearsal import make_plan, rehearse
 from orchestrator.simulation.training import Trainings, facts_of
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mllog"))
-from mllog_referee import judge, mlp_compliance  # of the tests of scoring
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "mllog"))  # the referee of the tests of scoring
 
 MLPERF = [entry for entry in ENTRIES if entry[1] != "builtin"]
 NO_ENGINE = Site(container={"engine": "none"}).container
@@ -36,6 +35,8 @@ CATALOGUE = [
 )
 def test_the_referee_accepts_a_rehearsed_set(system: str, workload: str, round: str, tmp_path: Path) -> None:
     """Compliance of each log, different seeds, RCP: what the package checker asks; and the mean is ours."""
+    import mllog_referee  # pandas and scipy take seconds to import
+
     site = Site(scheduler="slurm", log_dir=str(tmp_path / "sets"), spares=1)
     entry = load_entry(system, workload, round=round, site=site)
     if not entry.image:
@@ -43,13 +44,15 @@ def test_the_referee_accepts_a_rehearsed_set(system: str, workload: str, round: 
     played = rehearse(make_plan(entry, faults=[parse("node 1 dies in run 2")]), tmp_path / "played")
     assert played.complete and len(list(played.root.glob("runs/*/attempt_*"))) == entry.runs_required + 1
     of, results = facts_of(entry), str(Layout(played.root).results)
-    answer = judge(results, of.benchmark, of.ruleset)
+    answer = mllog_referee.judge(results, of.benchmark, of.ruleset)
     assert (answer.crash, answer.valid) == ("", True), vars(answer)
     assert answer.olympic_mean == pytest.approx(score_dir(results, ruleset=of.ruleset).olympic_mean)
 
 
 @pytest.mark.parametrize("entry", MLPERF, ids=" ".join)
 def test_the_compliance_checker_has_no_warning(entry: tuple[str, str, str], tmp_path: Path) -> None:
+    from mllog_referee import mlp_compliance
+
     ruleset = facts(*entry).ruleset
     folder = write_set(tmp_path, scripts(Trainings(facts(*entry)), 1))
     checker = mlp_compliance.make_checker("training", ruleset, True, False)
