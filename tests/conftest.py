@@ -138,6 +138,7 @@ TOGETHER = (
     "bundle/test_bundle_loop.py",
     "controller/test_outputs.py",
     "docs/test_docs_blocks.py",
+    "faults/test_reality.py",
     "render/test_render_catalogue.py",
     "report/test_report_browser.py",
     "test_wheel.py",
