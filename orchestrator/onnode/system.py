@@ -14,6 +14,21 @@ from .files import PathLike
 
 MAX_BYTES = 4 << 20
 """More than this no program has to say."""
+ENDED_STATES = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "DEADLINE",
+        "PREEMPTED",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+    }
+)
+"""Of a job of Slurm that is over for good (Slurm shows PREEMPTED only for jobs that it does not put back in the queue)."""
 
 
 def entries(folder: str) -> list[str]:

@@ -10,9 +10,9 @@ Job states are Slurm's words (`squeue --help`: job state codes); the local sched
 
 from __future__ import annotations
 
-from orchestrator.scheduler.job import ACTIVE, FINAL, WAITING, Job, JobRequest, Scheduler
+from orchestrator.scheduler.job import ACTIVE, WAITING, Job, JobRequest, Scheduler
 
-__all__ = ["ACTIVE", "FINAL", "WAITING", "Job", "JobRequest", "Scheduler", "open_scheduler"]
+__all__ = ["ACTIVE", "WAITING", "Job", "JobRequest", "Scheduler", "open_scheduler"]
 
 
 def open_scheduler(name: str) -> Scheduler:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from orchestrator.onnode.system import ENDED_STATES
+
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 """In the queue: nothing of ours runs. Slurm may start (or start again) the job."""
 
@@ -14,22 +16,6 @@ ACTIVE = frozenset(
     {"CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
 )
 """The job holds nodes."""
-
-FINAL = frozenset(
-    {
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "DEADLINE",
-        "PREEMPTED",
-        "NODE_FAIL",
-        "BOOT_FAIL",
-        "OUT_OF_MEMORY",
-        "REVOKED",
-    }
-)
-"""Over for good (Slurm shows PREEMPTED only for jobs that it does not put back in the queue)."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +33,7 @@ class Job:
     @property
     def alive(self) -> bool:
         """Whether it may still do something. A state we do not know counts as alive: nothing is submitted beside it."""
-        return self.state not in FINAL
+        return self.state not in ENDED_STATES
 
     @property
     def waiting(self) -> bool:

@@ -31,8 +31,10 @@ BOOT, PIDS = "boot-{}", "pid:[4026531836]"
 """Of the kernel of each host."""
 KILLED, NO_ANSWER = 137, -9
 ABORT_S = 2.0
-AT_ONCE, LATER_S = 0.75, (0.0, 1.5)
-"""Slurm reaches the nodes of a job one after another: mostly within a moment, else within these seconds."""
+AT_ONCE, LATER_S = 0.75, (0.0, 6.0)
+"""Slurm reaches the processes of a job one after another: the loop mostly within a moment, else within these seconds."""
+CLIENT_FIRST = 0.1
+"""How often a signal ends a node's container, through the engine's client, long before its agent hears of it."""
 
 
 class Surroundings(World):
@@ -533,7 +535,8 @@ class Jobs:
             else:
                 loop.process.after(self.engine.between(*LATER_S), lambda: loop.signal(number))
         for agent in agents if number == signal.SIGTERM else ():
-            agent.process.after(0.001, agent.terminate)
+            first = self.engine.random.random() < CLIENT_FIRST
+            agent.process.after(0.001, agent.lose_container if first else agent.terminate)
 
     def _suspend(self, job: SimJob, loop: Loop, *, on: bool) -> None:
         """Stop all processes of a job, or have them continue."""

@@ -1,10 +1,10 @@
-"""Why a job that got signals ends."""
+"""Whether a job is ended, and why."""
 
 from __future__ import annotations
 
 import pytest
 
-from orchestrator.onnode.policy.ending import CANCELLED, PREEMPTED, TIME_LIMIT, ending, telling
+from orchestrator.onnode.policy.ending import CANCELLED, PREEMPTED, TIME_LIMIT, ending, is_ended, telling
 
 SHOWN = (
     "JobId=7 JobName=x UserId=me(1000) Priority=1 JobState=%s Reason=None Restarts=0 EndTime=2026-11-22T10:00:00 "
@@ -26,6 +26,26 @@ def test_who_is_pre_empted_is_not_cancelled(state: str, time: str, decided: tupl
     told = telling(SHOWN % (state, time))
     assert told == f"JobState={state} PreemptTime={time}"
     assert ending(["SIGTERM"], told) == decided
+
+
+@pytest.mark.parametrize(
+    ("state", "time", "ends"),
+    [
+        ("RUNNING", "None", False),
+        ("SUSPENDED", "None", False),
+        ("STOPPED", "N/A", False),
+        ("RUNNING", "2026-11-22T09:59:00", True),
+        ("COMPLETING", "None", True),
+        ("CANCELLED", "None", True),
+        ("NODE_FAIL", "None", True),
+    ],
+)
+def test_slurm_knows_the_end_of_a_job_before_its_processes_do(state: str, time: str, ends: bool) -> None:
+    assert is_ended(telling(SHOWN % (state, time))) is ends
+
+
+def test_a_job_of_which_nothing_is_told_goes_on() -> None:
+    assert not is_ended(telling("slurm_load_jobs error: Invalid job id specified"))
 
 
 def test_without_a_word_it_is_cancelled() -> None:

@@ -11,6 +11,7 @@ from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import judge
 from orchestrator.onnode import ledger
+from orchestrator.simulation import host
 from orchestrator.simulation.engine import NEVER
 
 
@@ -72,11 +73,12 @@ def test_a_signal_at_any_moment_is_not_lost(sets: Sets, part: int) -> None:
         assert all(world.set.outcomes(run) == ["success"] for run in finished)
 
 
-def test_slurm_is_asked_again_why_it_ends_the_job(sets: Sets) -> None:
+def test_slurm_is_asked_again_why_it_ends_the_job(sets: Sets, monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that is busy with the pre-emption may answer only when the runs have been stopped."""
+    monkeypatch.setattr(host, "AT_ONCE", 1.0)
     world = sets.make(nexp=2).start().running(2)
-    world.fault("the job is pre-empted for 1 min")
-    world.wait(58.0).fault("Slurm loses 1 answers")
+    world.fault("Slurm loses 1 answers")
+    world.cluster.preempt(world.last_job)
     world.end()
     assert (world.set.job["state"], "pre-empted" in world.set.job["reason"]) == ("paused", True)
     assert [event.data()["told"] != "" for event in world.set.events("ending")] == [False, True]
@@ -187,22 +189,42 @@ def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Se
 
 
 @pytest.mark.parametrize(
-    ("fault", "state", "outcomes"),
+    ("fault", "state"),
     [
         # TERM at the beginning of the grace time reaches the steps alone.
-        ("the job is pre-empted", "paused", ["infrastructure", "interrupted"]),
-        ("the job is cancelled", "cancelled", ["interrupted"]),
+        ("the job is pre-empted", "paused"),
+        ("the job is cancelled", "cancelled"),
     ],
 )
-def test_a_job_that_is_pre_empted_says_so(sets: Sets, fault: str, state: str, outcomes: list[str]) -> None:
-    world = sets.make(hangs_in_run_2, nexp=3).start().running(2)
+@pytest.mark.parametrize("containers_first", [0.0, 1.0])
+@pytest.mark.parametrize("late_s", [0.0, 6.0])
+def test_what_nodes_do_when_their_job_is_ended_is_nobodys_fault(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch, fault: str, state: str, containers_first: float, late_s: float
+) -> None:
+    """Slurm ends their processes, or only their containers, seconds before the loop hears of it."""
+    monkeypatch.setattr(host, "CLIENT_FIRST", containers_first)
+    monkeypatch.setattr(host, "AT_ONCE", 0.0)
+    monkeypatch.setattr(host, "LATER_S", (late_s, late_s))
+    world = sets.make(hangs_in_run_2, nexp=3, spares=1).start().running(2)
     world.fault(fault)
     world.end()
     one = world.set
     assert one.job["state"] == state and ("pre-empted" in one.job["reason"]) == (state == "paused")
-    assert one.outcomes(2) == outcomes
+    assert (one.outcomes(2), one.excluded()) == (["interrupted"], [])
     assert judge(SetEvidence(one.root), {})[0] == state
     assert len(one.events("ending")) == 1
+
+
+@pytest.mark.parametrize("moment", [3.0, 6.0, 9.0, 14.0])
+def test_a_job_that_is_ended_while_its_nodes_get_ready_sets_none_aside(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch, moment: float
+) -> None:
+    monkeypatch.setattr(host, "AT_ONCE", 0.0)
+    monkeypatch.setattr(host, "LATER_S", (6.0, 6.0))
+    world = sets.make(nexp=1, spares=1).start().wait(moment)
+    world.fault("the job is cancelled")
+    world.end()
+    assert (world.set.job["state"], world.set.excluded()) == ("cancelled", [])
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -17,20 +17,9 @@ from contextlib import suppress
 
 from ..events import number
 from ..records import write_bytes
-from ..system import ask, entries, first_line, job_state, process_start
+from ..system import ENDED_STATES, ask, entries, first_line, job_state, process_start
 from .node import EngineState, Node, Rows, listed, removal
 
-_ENDED = (
-    "COMPLETED",
-    "CANCELLED",
-    "FAILED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "PREEMPTED",
-)
 _DAY_S = 86400
 
 # ---- the folder of a node --------------------------------------------------------------------------------------------
@@ -235,4 +224,4 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
 def has_ended(node: Node, job: str) -> bool:
     """Return whether its scheduler says so, or has forgotten it as Slurm does after some minutes; who cannot be asked is alive."""
     state = job_state(job, (node.settings.preflight_check_s + 1) // 2)
-    return not state or state.startswith(_ENDED)
+    return not state or state.startswith(tuple(ENDED_STATES))

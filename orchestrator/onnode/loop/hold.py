@@ -304,7 +304,7 @@ class Group:
                 return True
             self._record_checks()
             # Without any node too many, the set says what is wrong and ends.
-            if self.job.ending or not self.job.has_spares:
+            if self.job.learns_of_end() or not self.job.has_spares:
                 return False
             ended = self.step is None or not self.step.alive
             self._set_failed_aside()
@@ -356,7 +356,7 @@ class Group:
         if deep and not (yield from self._measure([node for node in nodes if node not in self.standing.failed])):
             return False
         if self._use(nodes, first=first, tell=True):
-            if self.standing.failed:
+            if self.standing.failed and not self.job.learns_of_end():
                 self._set_failed_aside()
             return True
         self.problem = self._tell_failed(nodes)
@@ -419,7 +419,7 @@ class Group:
                 if not self._any_failed(workers):  # nobody can be replaced, or nobody in particular is to blame
                     return False
             self.problem = self._tell_failed(nodes)
-            if not self.choosing:
+            if not self.choosing or self.job.learns_of_end():
                 return False
             self._set_failed_aside()
             if not self._use(nodes, tell=True):

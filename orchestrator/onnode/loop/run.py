@@ -57,9 +57,10 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         group.note("go", detail=going.id)
         group.send({"do": "go", "id": going.id})
         timed_out = yield from _until_over(job, group, going)
-        yield from _hear_signals(job, going)
     elif going.prepared:  # what waits for the word must not wait for ever
         yield from _stop(group, going, going.prepared)
+    if not any(going.stops.values()):
+        yield from _hear_of_end(job, going)
     group.attempt, group.hopeless = None, bool(going.kept)
     facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
@@ -180,11 +181,11 @@ def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
         yield group.look_again(deadline)
 
 
-def _hear_signals(job: SetWork, going: Going) -> Flow:
-    """Where a run was ended by a signal that was not ours, the job may be ended: Slurm tells its processes one after another."""
+def _hear_of_end(job: SetWork, going: Going) -> Flow:
+    """Learn whether the job is being ended, before its nodes are blamed for an attempt; wait for that word after a signal."""
     now = job.world.now
     deadline = now() + SIGNAL_S
-    while going.was_signalled and not job.is_ending() and now() < deadline:
+    while not job.learns_of_end() and going.was_signalled and now() < deadline:
         yield deadline
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from .. import records
 from ..events import EventLog
 from ..layout import Layout
-from ..policy.ending import ending
+from ..policy.ending import ending, is_ended
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
 from ..records import JobRecord
@@ -72,6 +72,10 @@ class Work:
     def write(self, state: str = "", reason: str = "") -> bool:
         """Write the job's own state; False if the storage does not allow it."""
         return True
+
+    def learns_of_end(self) -> bool:
+        """Whether nothing more is begun; asked before anything that its nodes did is taken for their fault."""
+        return bool(self.ending)
 
     def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
         """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
@@ -198,17 +202,26 @@ class SetWork(Work):
             self._end_as(*ending(self.unexplained, ""))
             self.ask_why()
 
+    def learns_of_end(self) -> bool:
+        """Whether the set is being closed. Slurm ends the processes of a job one after another, and this one may be the last."""
+        if not self.is_ending() and is_ended(told := self.scheduler.told_of_me() or ""):
+            self._explain([], told)
+        return bool(self.ending)
+
     def ask_why(self) -> None:
         """Ask Slurm why the job is ended, unless it has answered."""
         if not self.unexplained:
             return
-        told, signals = self.scheduler.told_of_me(), self.unexplained
-        decided = ending(signals, told or "")
-        if decided != (self.ending, self.ending_reason):
-            self._end_as(*decided)
-        self.note_ending({"signals": signals, "told": told or "", "state": decided[0], "reason": decided[1]})
+        told = self.scheduler.told_of_me()
+        self._explain(self.unexplained, told or "")
         if told is not None:
             self.unexplained = []
+
+    def _explain(self, signals: list[str], told: str) -> None:
+        decided = ending(signals, told)
+        if decided != (self.ending, self.ending_reason):
+            self._end_as(*decided)
+        self.note_ending({"signals": signals, "told": told, "state": decided[0], "reason": decided[1]})
 
     def note_ending(self, decided: dict[str, Any]) -> None:
         """Put on record why the set is closed."""

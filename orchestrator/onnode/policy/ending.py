@@ -1,9 +1,11 @@
-"""Why a job that got signals closes its set: from the signals and from what Slurm says of the job."""
+"""Whether and why a job is ended, and so closes its set: from its signals and from what Slurm says of it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+
+from ..system import ENDED_STATES
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
@@ -25,10 +27,17 @@ def ending(signals: Sequence[str], told: str) -> tuple[str, str]:
     """
     if list(signals) == ["SIGUSR1"]:
         return TIME_LIMIT
+    state, preempted = _read(told)
+    return PREEMPTED if preempted or state == "PREEMPTED" else CANCELLED
+
+
+def is_ended(told: str) -> bool:
+    """Return whether Slurm is ending the job, by the words of `telling`: it writes that down before it tells any process."""
+    state, preempted = _read(told)
+    return preempted or state == "COMPLETING" or state in ENDED_STATES
+
+
+def _read(told: str) -> tuple[str, bool]:
+    """Return the job's state, and whether another job takes its nodes."""
     about = dict(word.split("=", 1) for word in told.split())
-    preempted = about.get("JobState") == "PREEMPTED" or about.get("PreemptTime", "None") not in (
-        "None",
-        "N/A",
-        "Unknown",
-    )
-    return PREEMPTED if preempted else CANCELLED
+    return about.get("JobState", ""), about.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
