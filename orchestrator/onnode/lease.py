@@ -9,8 +9,8 @@ Whether a holder is gone is decided in policy/lease.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -126,16 +126,18 @@ class Lease:
         self._content = (json.dumps(asdict(me)) + "\n").encode()
         self._sees, self._lost, self._beat_s, self._stale_s = sees, lost, beat_s, stale_s
         self._stop: Callable[[], None] | None = None
+        self._is_left = False
 
     def take(self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True) -> Holder | None:
         """Take the lease, waiting here; see `taking`."""
-        world, flow = self._world, self.taking(wait=wait, patience_s=patience_s, beat=beat)
-        while True:
-            try:
-                until = next(flow)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            world.pause(max(0.0, until - world.now()))
+        world = self._world
+        with closing(self.taking(wait=wait, patience_s=patience_s, beat=beat)) as flow:
+            while True:
+                try:
+                    until = next(flow)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]
+                world.pause(max(0.0, until - world.now()))
 
     def taking(self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True) -> Waits:
         """Take the lease; return who had it and is gone. Raises HeldError, and OSError when it cannot be written.
@@ -168,7 +170,7 @@ class Lease:
                     raise HeldError(self.path, holder, verdict)
             raise HeldError(self.path, UNREADABLE, HolderVerdict(ALIVE, "others keep taking it"))
         finally:
-            world.files.remove(mine)
+            self._remove_new()  # an error must not take a lease away from who has it now
 
     @property
     def mine(self) -> bool:
@@ -190,11 +192,19 @@ class Lease:
         """Let go. Only the own file is removed; if the storage does not let it be, the next lease of this process removes it."""
         if self._stop is not None:
             self._stop()
-        try:
+        if self._is_left:
+            self._remove_new()
+        with self._abandoning():
             if self.mine:
                 self._world.files.remove(self.path)
+
+    def _remove_new(self) -> None:
+        """Remove the file that was linked to the lease; if the storage does not let it be, `release` tries again."""
+        try:
+            self._world.files.remove(self._beside("new"))
+            self._is_left = False
         except OSError:
-            self._world.abandoned.add(self.me.token)
+            self._is_left = True
 
     def _drop(self, holder: Holder, mine: Path) -> bool:
         """Remove the lease of a holder who is gone, but not one that another has taken since it was read.
@@ -213,8 +223,17 @@ class Lease:
             if found is not None and found[0] == holder:
                 files.remove(self.path)
         finally:
-            files.remove(guard)
+            with self._abandoning():
+                files.remove(guard)
         return True
+
+    @contextmanager
+    def _abandoning(self) -> Iterator[None]:
+        """Have a file that the storage does not let be removed count as nobody's, though this process lives."""
+        try:
+            yield
+        except OSError:
+            self._world.abandoned.add(self.me.token)
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")

@@ -19,21 +19,28 @@ def record(layout: Layout, submission: SubmissionRecord, job: str = "", world: W
     path = layout.submission(submission.number)
     world.files.make_folder(path.parent, exist_ok=True)
     if submission.settled:
-        submission = replace(submission, ledger=_on_ledger(layout, submission, job, world))
+        submission = _on_ledger(layout, submission, job, world)
     records.write(submission, path, files=world.files)
     return submission
 
 
-def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: World) -> str:
-    """Put the outcome of a submission on record, once; return the head of the ledger."""
-    said: ledger.Said = (
-        "submit",
-        {"number": submission.number, "state": submission.state, "job_id": submission.job_id},
-    )
-    if submission.cancelled_ms:
-        said = ("cancel", {"number": submission.number, "job_id": submission.job_id})
+def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: World) -> SubmissionRecord:
+    """Put the outcome of a submission on record, once; return it as it is on record, with the head of the ledger.
+
+    Where it is there already its writer was killed before it wrote the file, and Slurm may have forgotten the job since.
+    """
+    said: ledger.Said = ("cancel", {"number": submission.number, "job_id": submission.job_id})
+    if not submission.cancelled_ms:
+        outcome = {"state": submission.state, "job_id": submission.job_id}
+        for entry in ledger.read(layout.root, world.files)[0]:
+            if (entry.kind, entry.data.get("number")) == ("submit", submission.number):
+                outcome = {name: str(entry.data.get(name)) for name in outcome}
+        if outcome["job_id"] != submission.job_id:
+            submission = replace(submission, **outcome, error="")
+        said = ("submit", {"number": submission.number, **outcome})
     cluster = str(submission.by.get("cluster", ""))
-    return ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
+    head = ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
+    return replace(submission, ledger=head)
 
 
 UNFINISHED_S = 60.0

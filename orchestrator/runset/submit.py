@@ -99,11 +99,20 @@ def submit(
             state="intended",
             argv=scheduler.command(request),
             by=_signature(me),
-            ledger=ledger.head(ledger.read(run_set.layout.root, world.files)[0]),
+            ledger=_ledger_head(run_set, world),
         )
         _record(run_set, record, world)
         lock.confirm()
         return _ask(run_set, scheduler, request, record, world)
+
+
+def _ledger_head(run_set: RunSet, world: World) -> str:
+    """Return the head of the set's ledger. Raises SetError."""
+    root = run_set.layout.root
+    try:
+        return ledger.head(ledger.read(root, world.files)[0])
+    except OSError as error:
+        raise SetError(f"{root / ledger.NAME}: {error.strerror or error}", hint=f"ls -ld {root}") from error
 
 
 def _restore(run_set: RunSet, world: World) -> None:

@@ -537,6 +537,7 @@ class Jobs:
         for agent in agents if number == signal.SIGTERM else ():
             first = self.engine.random.random() < CLIENT_FIRST
             agent.process.after(0.001, agent.lose_container if first else agent.terminate)
+            self.stall(agent)
 
     def _suspend(self, job: SimJob, loop: Loop, *, on: bool) -> None:
         """Stop all processes of a job, or have them continue."""

@@ -94,7 +94,7 @@ class Machine:
     floods: bool = False
     """Whether agents that begin send far too much."""
     slow: float = 1.0
-    """By which factor everything takes longer."""
+    """By which factor everything takes longer, also the training of all nodes that it is in."""
     clock_ms: int = 0
     """By how much its clock is ahead."""
     containers: set[str] = field(default_factory=set)
@@ -468,7 +468,7 @@ class TrainingRun:
     def __init__(self, agent: Agent, order: Order) -> None:
         self.agent, self.id = agent, order.id
         self.number, self.attempt, self.seed = order.run, order.attempt, order.seed
-        self.rank = order.nodes.index(agent.name)
+        self.nodes, self.rank = order.nodes, order.nodes.index(agent.name)
         self.output = RunOutput(lambda: agent.engine.now)
         self.log = agent.layout.node_log(self.number, self.attempt, self.rank)
         self.begun = self.stopped = self.over = False
@@ -513,11 +513,10 @@ class TrainingRun:
         agent, self.begun = self.agent, True
         self.start_ms, self.output = agent.wall_ms(), RunOutput(lambda: agent.engine.now)
         part = agent.training(self)
-        slow = agent.machine.slow
         for at, piece in part.lines:
-            self._later(at * slow, self._printing(piece))
+            self._later(at, self._printing(piece))
         if part.seconds < NEVER:
-            self._later(part.seconds * slow, lambda: self.ended(part.code))
+            self._later(part.seconds, lambda: self.ended(part.code))
 
     def _printing(self, piece: bytes) -> Callable[[], None]:
         return lambda: self._print(piece)

@@ -203,7 +203,10 @@ class Simulation:
         if run.seed not in self._scripts:
             chance = random.Random(f"{self.engine.seed}/{run.seed}")
             misses = run.number in self.misses
-            script = self.trainings.script(seed=run.seed, start_ms=run.start_ms, chance=chance, misses=misses)
+            pace = max(self.machines[node].slow for node in run.nodes)
+            script = self.trainings.script(
+                seed=run.seed, start_ms=run.start_ms, chance=chance, misses=misses, pace=pace
+            )
             self._scripts[run.seed] = script
             for action in self._waiting.pop(run.number, ()):
                 action(script.seconds)

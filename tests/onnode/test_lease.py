@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from until import LIMIT_S, make_older, until
 
-from orchestrator.onnode.files import open_new
+from orchestrator.onnode.files import Files, PathLike, open_new
 from orchestrator.onnode.lease import HeldError, Lease, linked
 from orchestrator.onnode.policy.lease import STALE_S, Holder
 from orchestrator.onnode.world import THIS, World
@@ -214,6 +215,37 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest
 def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Lease(tmp_path / "gone/lock", THIS.holder()).take()
+
+
+class Refusing(Files):
+    """Storage that refuses to remove some files, so many times."""
+
+    def __init__(self, words: str, times: int) -> None:
+        self.words, self.times = words, times
+
+    def remove(self, path: PathLike) -> None:
+        if self.times and self.words in os.fspath(path):
+            self.times -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+        super().remove(path)
+
+
+@pytest.mark.parametrize("words", [".new.", ".of-", "/lock"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_storage_that_refuses_to_remove_a_file_locks_nobody_out(path: Path, words: str, times: int) -> None:
+    """Neither the process itself, nor whoever comes after the one that is gone."""
+    world = World()
+    world.files = Refusing(words, times)
+    someone(path, pid=1, start="0")
+    taken = 0
+    for _ in range(4):
+        lease = Lease(path, world.holder(), world=world)
+        with suppress(OSError):
+            lease.take(beat=False)
+            lease.confirm()
+            lease.release()
+            taken += 1
+    assert taken >= 2
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a small file system")

@@ -20,11 +20,12 @@ SHOWN = (
         ("RUNNING", "2026-11-22T09:59:00", PREEMPTED),  # in its grace time
         ("COMPLETING", "2026-11-22T09:59:00", PREEMPTED),
         ("PREEMPTED", "None", PREEMPTED),
+        ("TIMEOUT", "None", TIME_LIMIT),
     ],
 )
 def test_who_is_pre_empted_is_not_cancelled(state: str, time: str, decided: tuple[str, str]) -> None:
     told = telling(SHOWN % (state, time))
-    assert told == f"JobState={state} PreemptTime={time}"
+    assert told == f"JobState={state} Reason=None PreemptTime={time}"
     assert ending(["SIGTERM"], told) == decided
 
 
@@ -44,14 +45,19 @@ def test_slurm_knows_the_end_of_a_job_before_its_processes_do(state: str, time: 
     assert is_ended(telling(SHOWN % (state, time))) is ends
 
 
-def test_a_job_of_which_nothing_is_told_goes_on() -> None:
-    assert not is_ended(telling("slurm_load_jobs error: Invalid job id specified"))
+def test_a_job_of_which_nothing_is_told_goes_on_and_one_that_is_forgotten_has_ended() -> None:
+    assert not is_ended(telling("slurm_load_jobs error: Unable to contact slurm controller (connect failure)"))
+    assert is_ended(telling("slurm_load_jobs error: Invalid job id specified"))
 
 
 def test_without_a_word_it_is_cancelled() -> None:
     assert ending(["SIGTERM"], telling("slurm_load_jobs error: Invalid job id specified")) == CANCELLED
     assert ending(["SIGTERM"], "") == CANCELLED
     assert ending(["SIGUSR1", "SIGTERM"], "") == CANCELLED
+
+
+def test_a_job_at_its_limit_that_slurm_could_not_warn() -> None:
+    assert ending(["SIGTERM"], telling("JobId=7 JobState=COMPLETING Reason=TimeLimit PreemptTime=None")) == TIME_LIMIT
 
 
 def test_the_warning_of_the_time_limit() -> None:

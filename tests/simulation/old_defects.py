@@ -575,7 +575,7 @@ DEFECTS = [
         "a pre-empted job said that somebody had cancelled it",
         "92aa371",
         ENDING,
-        '    return PREEMPTED if preempted or state == "PREEMPTED" else CANCELLED\n',
+        "    return PREEMPTED if _preempted(about) else CANCELLED\n",
         "    return CANCELLED\n",
         likely=("pre-empted",),
     ),

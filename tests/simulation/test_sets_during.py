@@ -316,3 +316,13 @@ def test_nodes_that_differ(sets: Sets, allow: bool) -> None:
     assert code == 0 and text in world.out
     [found] = differences(attempt_starts(SetEvidence(one.root)))
     assert (found.field, found.node, found.run, found.value, found.usual) == ("bios", "n2", 1, "1.5", "1.4")
+
+
+def test_a_run_that_ends_while_the_storage_hangs_is_not_lost(sets: Sets) -> None:
+    """Its nodes cannot write what it prints, so it looks hung and is ended; what the storage has in the end counts."""
+    world = sets.make(nexp=1, spares=1)
+    world.machine(1).failing = {"gpu_count": "7 of 8"}  # the batch host has no part in the run
+    world.fault("the storage hangs for 25 min in run 1")
+    world.fault("the storage is cut off on node 1 for 25 min in run 1")
+    assert world.play() == 0
+    assert world.set.outcomes(1) == ["success"] and "hung" in world.set.attempt(1, 1)["reason"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from dataclasses import replace
 
 import pytest
 from worlds import PATIENCE_S, RUN_S, Ends, Me, Sets, World, exits, hangs
@@ -11,6 +13,8 @@ from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import judge
 from orchestrator.onnode import ledger
+from orchestrator.onnode.submissions import record
+from orchestrator.runset.submit import submissions
 from orchestrator.simulation import host
 from orchestrator.simulation.engine import NEVER
 
@@ -239,6 +243,30 @@ def test_a_call_of_storage_that_fails_when_a_job_begins_repeats_no_run(sets: Set
         world.finish()
         assert world.set.outcomes(1) == ["success"], step
         assert world.set.outcomes(2) == ["interrupted", "success"], step
+
+
+def test_a_call_of_storage_that_fails_when_a_command_begins_is_told(sets: Sets) -> None:
+    """As an error for people: any other exception would come out here."""
+    for step in range(2, 44, 3):
+        world = sets.make(nodes=1, nexp=1).start()
+        world.play_until(lambda: bool(world.jobs.loops)).fault("the job is cancelled")  # noqa: B023
+        world.end()
+        command = world.wait(PATIENCE_S).resume()
+        world.server.faults.once(command, step)
+        world.wait(PATIENCE_S)
+
+
+def test_a_submission_is_what_the_ledger_says_of_it(sets: Sets) -> None:
+    """Its command was killed after it had put that on record, and before it wrote the file; then Slurm forgot the job."""
+    world = sets.make(nodes=1, nexp=1).start()
+    world.end()
+    path = world.set.root / "submissions/1.json"
+    before = json.loads(path.read_text())
+    path.write_text(json.dumps({**before, "state": "intended", "job_id": "", "ledger": ""}))
+    assert world.run_set is not None
+    told = record(world.run_set.layout, replace(submissions(world.run_set.layout)[0], state="refused", error="never"))
+    assert (told.state, told.job_id, told.error) == ("submitted", before["job_id"], "")
+    assert [str(problem) for problem in verify(world.set.root).problems] == []
 
 
 def test_a_loop_that_stood_still_while_its_nodes_got_ready_blames_none(sets: Sets) -> None:

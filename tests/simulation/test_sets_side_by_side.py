@@ -164,3 +164,18 @@ def test_a_set_that_is_anothers_closes_all_runs(sets: Sets) -> None:
     (groups_running(world, 3).set.root / "loop.lock").unlink()
     assert world.end() == 1
     assert "is not this job's any more" in world.out
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_of_two_nodes_that_differ_the_other_groups_tell_which_is_wrong(sets: Sets, node: int) -> None:
+    world = sets.make(nodes=2, nexp=2, side_by_side=2, spares=1)
+    world.machine(node).image = "sha256:" + "7" * 64
+    assert world.play() == 0
+    assert (world.set.excluded(), len(world.set.jobs())) == ([(f"n{node}", 0)], 1)
+
+
+def test_a_slow_node_slows_the_whole_run_and_costs_none(sets: Sets) -> None:
+    world = sets.make(nodes=2, nexp=1, limits={"run_timeout_minutes": 240})
+    world.fault("node 1 is slow for 10 h")
+    assert world.play() == 0
+    assert (world.set.outcomes(1), world.set.excluded()) == (["success"], [])

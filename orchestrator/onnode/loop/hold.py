@@ -531,14 +531,16 @@ class Group:
     def _agree(self, nodes: Sequence[str]) -> bool:
         """Whether the nodes in use, those of other groups included, are one experiment: the same image, network and facts."""
         found, others = agree(self.standing.reports, nodes, self.settings, self.image), self.job.others(self.number)
-        if others and not found.problem:
+        if others:
             everyone = [node for node in self.job.scheduler.allocated if node in others or node in nodes]
             among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
             own = {node: text for node, text in among.differing.items() if node in nodes}
             told = "; ".join(f"node {node}: {text}" for node, text in own.items())
             if self.number in self.job.behind:  # runs have begun without it, so most are not asked
                 told = told or among.problem
-            image = "" if own else found.image
+            if not told:  # alike to the others, or they have a problem of their own that is looked at first
+                told, own = found.problem, found.differing
+            image = "" if told else found.image
             found = replace(found, problem=told, differing=own, image=image, warnings=among.warnings or found.warnings)
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected

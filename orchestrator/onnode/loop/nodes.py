@@ -178,8 +178,9 @@ class SlurmNodes(Nodes):
 
     def told_of_me(self) -> str | None:
         """Return what Slurm says of this job's end; None without an answer. It is ended by force after KillWait."""
-        status, text = self.world.ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S)
-        return telling(text) if status == 0 else None
+        status, text = self.world.ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S, errors=True)
+        told = telling(text) if status >= 0 else ""
+        return told if told or status == 0 else None
 
     def names(self, words: str) -> list[str]:
         """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""

@@ -61,6 +61,7 @@ def try_run(job: SetWork, group: Group, run: int, attempt: int) -> Flow:
         yield from _stop(group, going, going.prepared)
     if not any(going.stops.values()):
         yield from _hear_of_end(job, going)
+        yield from _outwait_storage(job, group, going)
     group.attempt, group.hopeless = None, bool(going.kept)
     facts = _facts(job, group, going, problem, job.settings.run_timeout_s if timed_out else 0)
     outcome = decide(facts)
@@ -172,6 +173,11 @@ def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
     if group.step is not None:
         group.note("stop", detail=going.id)
         group.send({"do": "stop", "id": going.id})
+    yield from _await_exits(group, going, nodes)
+
+
+def _await_exits(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
+    """Wait for the word of `nodes` that their part of the run has ended."""
     now = group.job.world.now
     deadline = now() + STOP_S
     while group.step is not None and group.step.alive and now() < deadline:
@@ -187,6 +193,15 @@ def _hear_of_end(job: SetWork, going: Going) -> Flow:
     deadline = now() + SIGNAL_S
     while not job.learns_of_end() and going.was_signalled and now() < deadline:
         yield deadline
+
+
+def _outwait_storage(job: SetWork, group: Group, going: Going) -> Flow:
+    """Have storage that is full or away be there again: the logs tell of the attempt, and nodes that it held up have their say."""
+    now = job.world.now
+    started = now()
+    yield from storage.patiently(job, lambda: None)
+    if now() > started:
+        yield from _await_exits(group, going, [node for node in going.ranks if node in going.prepared])
 
 
 def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: int) -> AttemptFacts:
