@@ -31,13 +31,12 @@ def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: Wo
     """
     said: ledger.Said = ("cancel", {"number": submission.number, "job_id": submission.job_id})
     if not submission.cancelled_ms:
-        outcome = {"state": submission.state, "job_id": submission.job_id}
         for entry in ledger.read(layout.root, world.files)[0]:
             if (entry.kind, entry.data.get("number")) == ("submit", submission.number):
-                outcome = {name: str(entry.data.get(name)) for name in outcome}
-        if outcome["job_id"] != submission.job_id:
-            submission = replace(submission, **outcome, error="")
-        said = ("submit", {"number": submission.number, **outcome})
+                state, job_id = (str(entry.data.get(name)) for name in ("state", "job_id"))
+                known = replace(submission, state=state, job_id=job_id, error="")
+                submission = known if known.settled and job_id != submission.job_id else submission
+        said = ("submit", {"number": submission.number, "state": submission.state, "job_id": submission.job_id})
     cluster = str(submission.by.get("cluster", ""))
     head = ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
     return replace(submission, ledger=head)
