@@ -191,7 +191,7 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
         found, file = asked.get(_number(one, "number")), f"submissions/{_number(one, 'number')}.json"
         if found is None:
             yield Mismatch(one.number, file, "is not there, and is on record")
-        elif (found.state, found.job_id) != (one.data.get("state"), one.data.get("job_id")):
+        elif found.settled and (found.state, found.job_id) != (one.data.get("state"), one.data.get("job_id")):
             yield Mismatch(one.number, file, f"says {found.state} {found.job_id}, which is not what is on record")
     yield from _repeated(said, "record of a submission", "number", "state", "job_id")
     yield from _repeated(_of(entries, "cancel"), "cancel", "number", "job_id")

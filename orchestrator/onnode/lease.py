@@ -75,6 +75,15 @@ def remove_unfinished(path: Path, world: World = THIS) -> None:
                 world.files.remove(path.parent / name)
 
 
+def remove_abandoned(world: World = THIS) -> None:
+    """Try once more to remove the files of leases that this process has let go."""
+    for path, token in world.abandoned.items():
+        with suppress(OSError):
+            found = read(path, world)
+            if found is not None and found[0].token == token:
+                world.files.remove(path)
+
+
 def look(
     path: Path, viewer: Holder, sees: JobSight, stale_s: float = STALE_S, world: World = THIS
 ) -> tuple[Holder, HolderVerdict] | None:
@@ -87,7 +96,7 @@ def look(
         return None
     holder, touched = found
     process = world.lives(holder.pid, holder.start) if holder.pid and same_kernel(holder, viewer) else None
-    process = False if holder.token in world.abandoned else process
+    process = False if holder.token in world.abandoned.values() else process
     job = sees(holder.job) if holder.job and process is None else None
     try:
         now = server_now(path.parent, world)
@@ -194,7 +203,7 @@ class Lease:
             self._stop()
         if self._is_left:
             self._remove_new()
-        with self._abandoning():
+        with self._abandoning(self.path):
             if self.mine:
                 self._world.files.remove(self.path)
 
@@ -223,17 +232,17 @@ class Lease:
             if found is not None and found[0] == holder:
                 files.remove(self.path)
         finally:
-            with self._abandoning():
+            with self._abandoning(guard):
                 files.remove(guard)
         return True
 
     @contextmanager
-    def _abandoning(self) -> Iterator[None]:
+    def _abandoning(self, path: Path) -> Iterator[None]:
         """Have a file that the storage does not let be removed count as nobody's, though this process lives."""
         try:
             yield
         except OSError:
-            self._world.abandoned.add(self.me.token)
+            self._world.abandoned[path] = self.me.token
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")

@@ -17,6 +17,8 @@ from .system import ask, first_line, process_start
 
 TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator score`
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .policy.lease import Holder
 
 
@@ -33,9 +35,9 @@ class World:
     """Run a program with nothing to read; return (exit status, output). See system.ask."""
 
     @cached_property
-    def abandoned(self) -> set[str]:
-        """The tokens of leases that this process has let go, and whose files its storage did not let it remove."""
-        return set()
+    def abandoned(self) -> dict[Path, str]:
+        """The files of leases that this process has let go and could not remove, each with the lease's token."""
+        return {}
 
     def pause(self, seconds: float) -> None:
         """Wait so many seconds, whatever happens."""

@@ -79,8 +79,8 @@ DEFECTS = [
         "a loop that came back after its job had ended removed the lock of its successor",
         "faults review F4, V3",
         LEASE,
-        "            if self.mine:\n                self._world.files.remove(self.path)\n        except OSError:\n",
-        "            self._world.files.remove(self.path)\n        except OSError:\n",
+        "            if self.mine:\n                self._world.files.remove(self.path)\n",
+        "            self._world.files.remove(self.path)\n",
         likely=("batch host freezes", "idle=1", "in run"),
     ),
     one(
@@ -215,10 +215,11 @@ DEFECTS = [
         "two cancels at the same time were two records: what is on record was looked up without the lock",
         "f2d0108",
         SUBMISSIONS,
-        "    return ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)\n",
+        "    head = ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)\n",
         "    entries, _ = ledger.read(layout.root, world.files)\n"
-        "    if any((one.kind, one.data) == said for one in entries):\n        return ledger.head(entries)\n"
-        "    return ledger.append(layout.root, said, job=job, cluster=cluster, world=world)\n",
+        "    if any((one.kind, one.data) == said for one in entries):\n"
+        "        return replace(submission, ledger=ledger.head(entries))\n"
+        "    head = ledger.append(layout.root, said, job=job, cluster=cluster, world=world)\n",
         likely=("cancelled twice in run",),
     ),
     one(
@@ -406,7 +407,7 @@ DEFECTS = [
         "a job whose storage failed while it let go of the ledger waited for itself, and gave up",
         "make sim, calls of storage that fail once",
         LEASE,
-        "            self._world.abandoned.add(self.me.token)\n",
+        "            self._world.abandoned[path] = self.me.token\n",
         "            pass\n",
         likely=("the storage fails for the (next )?loop",),
     ),

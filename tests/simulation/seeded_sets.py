@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import random
 import re
@@ -261,8 +262,9 @@ def storage_failed_last(world: Simulation) -> bool:
         return True
     last_s = max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
     calls = [at + (fault.for_s or END_S) + END_S for at, fault in world.happened if "now and then" in str(fault)]
+    away = [at + (fault.for_s or END_S) for at, fault in world.happened if "storage" in str(fault)]
     given_up = [at + fault.for_s for at, fault in world.happened if fault.for_s >= STORAGE_WAIT_S]
-    return any(until > last_s for until in calls + given_up)
+    return any(until > last_s for until in calls + away + given_up)
 
 
 OF_NO_NODE = re.compile(
@@ -306,6 +308,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     yield from _refused_results(world)
     yield from _locked_out(world)
     yield from _failed_by_their_end(root, happened)
+    yield from _begun_in_vain(world, happened)
     # A loop whose question Slurm does not answer cannot know that its TERM is that of a pre-emption.
     both = ("pre-empted", "not answer|loses|empty answers")
     unknown = all(any(re.search(words, text) for text in happened) for words in both) or world.user.cancels
@@ -396,6 +399,24 @@ def _failed_by_their_end(root: Path, happened: list[str]) -> Iterator[str]:
     if all(ONLY_ENDED.match(text) for text in happened):
         for attempt, reason in invariants.reasons(root, "infrastructure"):
             yield f"{attempt} counts as a failure of its nodes: {reason}: after {happened}"
+
+
+TAKES_TIME = re.compile(r"clock|time limit|stopped|freezes|cut off|storage|slow|Slurm|suspend")
+"""Events after which a loop cannot know, or does not have, the time that its job has left."""
+
+
+def _begun_in_vain(world: Simulation, happened: list[str]) -> Iterator[str]:
+    """Yield attempts that were begun, after others of their job, though the shortest run so far did not fit into its limit."""
+    if world.run_set is None or any(TAKES_TIME.search(text) for text in happened):
+        return
+    states = [invariants.read_json(path) or {} for path in world.run_set.layout.runs.glob("*/attempt_*/state.json")]
+    for job in world.all_jobs:
+        own = [one for one in states if one["job_id"] == job.id]
+        for one in own:
+            took = [other["end_ms"] - other["start_ms"] for other in states if other["outcome"] == "success"]
+            left = job.start_ms + 1000 * (job.time_limit_s or math.inf) - one["start_ms"]
+            if any(other["start_ms"] < one["start_ms"] for other in own) and took and left < min(took) - 1000:
+                yield f"run {one['run']} attempt {one['attempt']} was begun, and its job had {left / 1000:.0f} s left"
 
 
 def _vain_cancels(world: Simulation) -> Iterator[str]:

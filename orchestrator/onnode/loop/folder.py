@@ -17,7 +17,7 @@ from .. import ledger, records, sharing
 from ..events import number
 from ..files import Files
 from ..layout import Layout
-from ..lease import HeldError, Lease, remove_unfinished
+from ..lease import HeldError, Lease, remove_abandoned, remove_unfinished
 from ..mllog_tail import last_status
 from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
 from ..seeds import draw_root, largest_root, seed_of
@@ -216,6 +216,7 @@ class Folder:
                 with suppress(OSError):
                     settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)
             self.lease.release()
+            remove_abandoned(self.world)
 
     def _sweep(self) -> None:
         """Remove the unfinished files of nodes and jobs that were killed while they wrote."""
@@ -227,7 +228,9 @@ class Folder:
         for folder in folders:
             with suppress(OSError):
                 for name in self.files.names(folder):
-                    if name.startswith(".") and ".tmp." in name and not name.startswith(".bundle."):
+                    if name.startswith(".bundle.tmp."):  # the set has its bundle: nobody makes one any more
+                        self.files.remove_tree(folder / name)
+                    elif name.startswith(".") and ".tmp." in name:
                         self.files.remove(folder / name)
         with suppress(OSError):
             remove_unfinished(layout.loop_lock, self.world)

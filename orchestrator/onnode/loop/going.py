@@ -17,6 +17,8 @@ class Going:
         self.id, self._members = f"{run}.{number}", frozenset(ranks)
         self.prepared: dict[str, list[str]] = {}
         self.refused: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
+        """Why a node says of itself that it cannot go on, such as storage that it cannot write to."""
         self.kept: set[str] = set()
         """Refused because they cannot drop their caches at all: a new container would not help."""
         self.waits_for_all = True
@@ -50,6 +52,8 @@ class Going:
         self.has_news = True
         if event.word in ("failed", "gone", "left"):
             self.refused.setdefault(node, event.part(1) or event.part(0) or "it let go")
+            if event.word == "failed":
+                self.failed[node] = self.refused[node]
         elif parts[0] != self.id:
             return
         elif event.word == "transport" and len(parts) == 4 and (counts := _numbers(parts[1:3])):

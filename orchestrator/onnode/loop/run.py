@@ -207,9 +207,9 @@ def _outwait_storage(job: SetWork, group: Group, going: Going) -> Flow:
 def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: int) -> AttemptFacts:
     """Return what is known of the attempt now that it is over."""
     stops = dict(going.stops)
-    for rank, node in enumerate(going.ranks):
-        if not problem and node not in going.exits:  # it may have finished before it was lost
-            stops[node] = last_status(job.layout.node_log(going.run, going.number, rank), files=job.world.files)
+    for rank, node in enumerate(going.ranks if not problem and not any(stops.values()) else ()):
+        # It may have finished before the node was lost, or before its storage was.
+        stops[node] = last_status(job.layout.node_log(going.run, going.number, rank), files=job.world.files)
     errors, cause = _errors(job, going) if not problem and not any(stops.values()) else ({}, "")
     deaf = {node: text for node in going.ranks if (text := group.standing.reports[node].loop_gone)}
     cause = f"the nodes let go: {next(iter(deaf.values()))}" if deaf else cause
@@ -232,6 +232,7 @@ def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: in
         doing=going.doing,
         sockets=going.sockets,
         broken={node: group.broken[node] for node in going.ranks if node in group.broken},
+        failed=going.failed,
     )
 
 

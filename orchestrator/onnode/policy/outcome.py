@@ -53,6 +53,8 @@ class AttemptFacts:
     """The nodes that did not use RDMA, where that ended it."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """node -> how it broke the protocol, for which the loop gave it up."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """node -> why it said that it cannot go on, such as storage that it could not write to."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def decide(attempt: AttemptFacts) -> Outcome:
         gate = tuple((node, "gate", reason) for node, reason in attempt.gate.items())
         return Outcome("infrastructure", attempt.gate_problem, {}, blamed=gate)
     codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
-    bad, rank = bad_nodes(attempt.ranks, codes, attempt.broken), result_rank(attempt)
+    bad, rank = bad_nodes(attempt.ranks, codes, attempt.broken, attempt.failed), result_rank(attempt)
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
         return Outcome(
@@ -117,7 +119,7 @@ def _died(attempt: AttemptFacts, codes: Mapping[str, int], bad: str) -> Outcome:
         return Outcome("infrastructure", reason, codes)
     if attempt.ended:
         return _ended(attempt, codes)
-    blamed, silent = blame(attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted)
+    blamed, silent = blame(attempt.run, attempt.ranks, codes, attempt.errors, attempt.lasted, attempt.failed)
     if attempt.broken:  # whatever the others ended with is a consequence
         blamed = tuple((node, "protocol", f"in run {attempt.run} {why}") for node, why in attempt.broken.items())
     if len(codes) > 1 and told.startswith("all "):  # the codes tell no more
@@ -153,12 +155,19 @@ def _joined(*words: str) -> str:
     return "; ".join(filter(None, words))
 
 
-def bad_nodes(ranks: Sequence[str], codes: Mapping[str, int], broken: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return words about the nodes that did not end with 0, or were given up because they are `broken`."""
+def bad_nodes(
+    ranks: Sequence[str],
+    codes: Mapping[str, int],
+    broken: Mapping[str, str] = MappingProxyType({}),
+    failed: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return words about the nodes that did not end with 0, were given up because they are `broken`, or say why they `failed`."""
     words = []
     for rank, node in enumerate(ranks):
         if node in broken:
             words.append(f"node {node} (rank {rank}) was given up: {broken[node]}")
+        elif node in failed:
+            words.append(f"node {node} (rank {rank}) failed: {failed[node]}")
         elif codes[node] == NOT_ENDED:
             words.append(f"node {node} (rank {rank}) had not ended")
         elif codes[node]:
@@ -172,12 +181,14 @@ def blame(
     codes: Mapping[str, int],
     errors: Mapping[str, str] = MappingProxyType({}),
     lasted: Mapping[str, int] = MappingProxyType({}),
+    failed: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Blamed, tuple[str, ...]]:
     """Return who is to blame, and the silent ones.
 
     In this order: a container ended under its run; a node went silent; a few exited by themselves while the others were ended
     by us; the first that ended with 0 and no run_stop (images hide the code). When most of them failed by themselves, or said
-    the same in the end, it is the program, and nobody is blamed.
+    the same in the end, it is the program, and nobody is blamed. Nor is anybody where a node said why it failed: its storage may
+    be away for all, and it is looked at again before the next attempt.
     """
     few = max(1, len(ranks) // 2)
     broken = [node for node in ranks if codes[node] == CONTAINER_ENDED]
@@ -187,7 +198,8 @@ def blame(
         return tuple((node, "container", f"its container ended in run {run}") for node in broken), ()
     if 0 < len(silent) <= few and len(silent) < len(ranks):
         return tuple((node, "silent", f"it went silent in run {run}") for node in silent), tuple(silent)
-    if max(Counter(filter(None, errors.values())).values(), default=0) > few or len(ranks) == 1:
+    alike = max(Counter(filter(None, errors.values())).values(), default=0) > few
+    if alike or failed or len(ranks) == 1:
         return (), ()
     if own:
         blamed = own if len(own) <= few and len(own) < len(ranks) else []
