@@ -228,7 +228,8 @@ def unfinished(folder: Folder) -> list[Path]:
     for name in names:
         (folder.layout.root / name).write_text("half")
     (folder.layout.root / "nodes/n1/.hidden").write_text("somebody's")
-    return [folder.layout.root / name for name in names]
+    (folder.layout.root / ".bundle.tmp.9/lib").mkdir(parents=True)
+    return [folder.layout.root / name for name in (*names, ".bundle.tmp.9")]
 
 
 @pytest.mark.parametrize("ended", ["by itself", "killed"])
@@ -254,6 +255,16 @@ def test_what_killed_takers_of_a_lease_left_is_removed_once_nobody_can_be_taking
         os.utime(folder.layout.root / name, (1, 1))
     folder.let_go()
     assert [path.name for path in folder.layout.root.glob(".*")] == [".hidden"]
+
+
+def test_a_lease_that_could_not_be_removed_is_removed_with_the_set_s_own(folder: Folder) -> None:
+    left, another = folder.layout.root / ".ledger.lock", folder.layout.root / ".other.lock"
+    mine = folder.world.holder()
+    for path, token in ((left, mine.token), (another, "another")):
+        path.write_text(json.dumps(asdict(replace(mine, token=token))))
+        folder.world.abandoned[path] = mine.token
+    folder.let_go()
+    assert (left.exists(), another.exists()) == (False, True)
 
 
 def test_a_job_that_lost_the_set_removes_nothing(folder: Folder) -> None:

@@ -117,6 +117,12 @@ def test_a_silent_node_is_blamed_and_not_waited_for() -> None:
     assert found.silent == ("c",)
 
 
+def test_a_node_that_says_why_it_failed_gets_nobody_blamed() -> None:
+    """Not the first one to end either: it had nothing left to do."""
+    found = outcome({"a": 0, "b": 143, "c": 143, "d": 143}, failed={"c": "cannot write to node_2.log: No space left"})
+    assert found.blamed == () and "node c (rank 2) failed: cannot write to node_2.log: No space left" in found.reason
+
+
 def test_a_node_that_failed_by_itself_is_blamed() -> None:
     found = outcome({"a": 143, "b": 9, "c": 143, "d": 143})
     assert found.blamed == (("b", "exit", "run 2 died there (its exit code was not 0)"),)

@@ -401,7 +401,7 @@ def _failed_by_their_end(root: Path, happened: list[str]) -> Iterator[str]:
             yield f"{attempt} counts as a failure of its nodes: {reason}: after {happened}"
 
 
-TAKES_TIME = re.compile(r"clock|time limit|stopped|freezes|cut off|storage|slow|Slurm|suspend")
+TAKES_TIME = re.compile(r"clock|time limit|reservation|stopped|freezes|cut off|storage|slow|Slurm|suspend")
 """Events after which a loop cannot know, or does not have, the time that its job has left."""
 
 
