@@ -256,7 +256,7 @@ def violations(world: Simulation) -> Iterator[str]:
 def storage_failed_last(world: Simulation) -> bool:
     """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not.
 
-    After its clock was set back nobody can tell how old the lock of a command is that was killed.
+    After its clock was set back the age of a killed command's lock is not known.
     """
     if any("clock of the storage" in str(fault) for _, fault in world.happened):
         return True
@@ -287,7 +287,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     if world.run_set is None or world.missing():
         return
     root, happened = world.run_set.layout.root, [str(fault) for _, fault in world.happened]
-    if not any("clock of the storage" in text for text in happened):  # times of files tell what was there when
+    if not any("clock of the storage" in text for text in happened):  # the times of the files decide
         yield from invariants.thrown_away(root)
     if not world.killed_last() and not storage_failed_last(world):
         yield from invariants.open_records(root)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..events import number
-from ..policy.ending import telling
+from ..policy.ending import job_fields
 from ..system import job_state
 from ..world import World
 
@@ -80,8 +80,8 @@ class Nodes:
         """Return the seconds until the time limit of the job; None without one, or without an answer."""
         return None
 
-    def told_of_me(self) -> str | None:
-        """Return what Slurm says of this job's end (policy/ending.py), "" without Slurm; None without an answer in time."""
+    def job_fields(self) -> str | None:
+        """Return the fields by which Slurm explains this job's end (policy/ending.py), "" without Slurm; None without an answer."""
         return ""
 
     def sees(self, job_id: str) -> bool | None:
@@ -176,11 +176,11 @@ class SlurmNodes(Nodes):
         days, hours, minutes, seconds = (int(one or 0) for one in parts.groups())
         return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
 
-    def told_of_me(self) -> str | None:
-        """Return what Slurm says of this job's end; None without an answer. It is ended by force after KillWait."""
+    def job_fields(self) -> str | None:
+        """Return the fields by which Slurm explains this job's end; None without an answer within ANSWER_S."""
         status, text = self.world.ask(["scontrol", "--oneliner", "show", "job", self.job_id], ANSWER_S, errors=True)
-        told = telling(text) if status >= 0 else ""
-        return told if told or status == 0 else None
+        fields = job_fields(text) if status >= 0 else ""
+        return fields if fields or status == 0 else None
 
     def names(self, words: str) -> list[str]:
         """Return the nodes that Slurm means by `n1` or `n[1-3,5]`; none when it does not say."""

@@ -188,7 +188,7 @@ def _await_exits(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
 
 
 def _hear_of_end(job: SetWork, going: Going) -> Flow:
-    """Learn whether the job is being ended, before its nodes are blamed for an attempt; wait for that word after a signal."""
+    """Learn whether the job is being ended before its nodes are blamed for an attempt; after a signal wait for the loop's own."""
     now = job.world.now
     deadline = now() + SIGNAL_S
     while not job.learns_of_end() and going.was_signalled and now() < deadline:
@@ -196,7 +196,7 @@ def _hear_of_end(job: SetWork, going: Going) -> Flow:
 
 
 def _outwait_storage(job: SetWork, group: Group, going: Going) -> Flow:
-    """Have storage that is full or away be there again: the logs tell of the attempt, and nodes that it held up have their say."""
+    """Wait for storage that is full or away: the logs are evidence, and nodes that it held up report late."""
     now = job.world.now
     started = now()
     yield from storage.patiently(job, lambda: None)

@@ -203,25 +203,25 @@ class SetWork(Work):
             self.ask_why()
 
     def learns_of_end(self) -> bool:
-        """Whether the set is being closed. Slurm ends the processes of a job one after another, and this one may be the last."""
-        if not self.is_ending() and is_ended(told := self.scheduler.told_of_me() or ""):
-            self._explain([], told)
+        """Whether the set is being closed. Slurm is asked: it signals the processes of a job one by one, perhaps this one last."""
+        if not self.is_ending() and is_ended(fields := self.scheduler.job_fields() or ""):
+            self._explain([], fields)
         return bool(self.ending)
 
     def ask_why(self) -> None:
         """Ask Slurm why the job is ended, unless it has answered."""
         if not self.unexplained:
             return
-        told = self.scheduler.told_of_me()
-        self._explain(self.unexplained, told or "")
-        if told is not None:
+        fields = self.scheduler.job_fields()
+        self._explain(self.unexplained, fields or "")
+        if fields is not None:
             self.unexplained = []
 
-    def _explain(self, signals: list[str], told: str) -> None:
-        decided = ending(signals, told)
+    def _explain(self, signals: list[str], fields: str) -> None:
+        decided = ending(signals, fields)
         if decided != (self.ending, self.ending_reason):
             self._end_as(*decided)
-        self.note_ending({"signals": signals, "told": told, "state": decided[0], "reason": decided[1]})
+        self.note_ending({"signals": signals, "told": fields, "state": decided[0], "reason": decided[1]})
 
     def note_ending(self, decided: dict[str, Any]) -> None:
         """Put on record why the set is closed."""
