@@ -11,7 +11,7 @@ import errno
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,10 @@ Said = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """One line. `line` counts from 1; `kind` is "" for what is no record; `hash` is that of the line as it stands."""
+    """One line. `line` counts from 1; `kind` is "" for what is no record; `hash` is that of the line as it stands.
+
+    Of several lines in succession that are no records each one's is that of the hash before and its own, with a space between.
+    """
 
     line: int
     hash: str
@@ -68,7 +71,13 @@ def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
         return [], False
     lines = content.split(b"\n")
     torn = bool(lines[-1])
-    return [_entry(number, line) for number, line in enumerate(lines if torn else lines[:-1], 1)], torn
+    found = list[LedgerRecord]()
+    for number, line in enumerate(lines if torn else lines[:-1], 1):
+        one = _entry(number, line)
+        if found and not (one.kind or found[-1].kind):  # the next record covers them all
+            one = replace(one, hash=hashlib.sha256(f"{found[-1].hash} {one.hash}".encode()).hexdigest())
+        found.append(one)
+    return found, torn
 
 
 def head(entries: list[LedgerRecord]) -> str:

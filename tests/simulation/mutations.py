@@ -129,7 +129,7 @@ def play(place: Path, seeds: range, likely: Sequence[str], most: int | None, bad
         texts = [str(shape), *map(str, events)]
         return sum(not any(re.search(one, text) for text in texts) for one in likely), len(events) if likely else 0
 
-    sets = seeded_sets.memory() / f"orchestrator-mutations-{os.getpid()}"
+    sets = seeded_sets.own_place()
     try:
         for seed in sorted(set(seeds).difference(bad), key=lambda seed: (unlike(seed), seed))[:most]:
             print(seed, flush=True)

@@ -99,10 +99,15 @@ SHAPES = (
 """A seed draws one of them."""
 
 
-def memory() -> Path:
-    """Return a folder in memory, if the machine has one."""
-    place = Path("/dev/shm")
-    return place if os.access(place, os.W_OK) else Path(tempfile.gettempdir())
+def own_place() -> Path:
+    """Return the folder of this process for sets, in memory if the machine has that. Its name is always as long.
+
+    How many bytes of a record have room on a full storage depends on it.
+    """
+    memory = Path("/dev/shm")
+    return (
+        memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    ) / f"orchestrator-sim-{os.getpid():07}"
 
 
 @cache
@@ -193,7 +198,7 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:
     """Play one seed, with all of its faults or some of them."""
-    place = place or memory() / f"orchestrator-sim-{os.getpid()}"
+    place = place or own_place()
     shape, plan = planned(seed)
     trial = Trial(seed, plan, shape, only)
     world = Simulation(
@@ -413,7 +418,8 @@ def _begun_in_vain(world: Simulation, happened: list[str]) -> Iterator[str]:
     for job in world.all_jobs:
         own = [one for one in states if one["job_id"] == job.id]
         for one in own:
-            took = [other["end_ms"] - other["start_ms"] for other in states if other["outcome"] == "success"]
+            done = [other for other in states if other["outcome"] == "success" and other["end_ms"] <= one["start_ms"]]
+            took = [other["end_ms"] - other["start_ms"] for other in done]
             left = job.start_ms + 1000 * (job.time_limit_s or math.inf) - one["start_ms"]
             if any(other["start_ms"] < one["start_ms"] for other in own) and took and left < min(took) - 1000:
                 yield f"run {one['run']} attempt {one['attempt']} was begun, and its job had {left / 1000:.0f} s left"
@@ -539,7 +545,7 @@ def faults_kind(text: str) -> str:
 
 
 def _clean(_: int) -> None:
-    remove(memory() / f"orchestrator-sim-{os.getpid()}")
+    remove(own_place())
 
 
 def remove(place: Path) -> None:
@@ -557,7 +563,7 @@ def _report(trial: Trial) -> None:
 
 def _show(seed: int, only: str | None) -> int:
     numbers = None if only is None else tuple(int(one) for one in only.split(",") if one)
-    place = memory() / f"orchestrator-sim-{os.getpid()}"
+    place = own_place()
     trial = play(seed, numbers, place)
     for fault in trial.faults:
         print(f"fault: {fault}")

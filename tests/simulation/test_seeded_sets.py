@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import pytest
@@ -18,18 +17,18 @@ FEW = 1000
 
 
 @pytest.mark.parametrize("first", range(1, FEW + 1, SEEDS))
-def test_no_invariant_is_broken(first: int, tmp_path: Path) -> None:
-    play(range(first, first + SEEDS), tmp_path)
+def test_no_invariant_is_broken(first: int) -> None:
+    play(range(first, first + SEEDS))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(FEW + 1, 20_001, LONG))
-def test_no_invariant_is_broken_in_many_more(first: int, tmp_path: Path) -> None:
-    play(range(first, first + LONG), tmp_path)
+def test_no_invariant_is_broken_in_many_more(first: int) -> None:
+    play(range(first, first + LONG))
 
 
-def play(seeds: range, folder: Path) -> None:
-    place = seeded_sets.memory() / f"{folder.name}-{os.getpid()}"
+def play(seeds: range) -> None:
+    place = seeded_sets.own_place()
     try:
         for seed in seeds:
             trial = seeded_sets.play(seed, place=place)

@@ -121,6 +121,23 @@ def test_a_clock_that_was_set_back_is_a_note(one: Path, capsys: pytest.CaptureFi
     assert told["valid"] and [step["record"] for step in told["clock"]] == [ahead["n"]]
 
 
+@pytest.mark.parametrize("torn", [1, 2, 3])
+def test_lines_that_were_never_finished_are_covered_by_the_next_record(one: Path, torn: int) -> None:
+    """A disk that is full for a while cuts off one line after another."""
+    path = one / ledger.NAME
+    for number in range(torn):
+        before = path.stat().st_size
+        ledger.append(one, ("cancel", {"number": 1, "job_id": f"torn {number}"}))
+        os.truncate(path, before + 30 + number)
+    ledger.append(one, ("notify", {}))
+    assert verify(one).problems == ()
+    lines = path.read_bytes().split(b"\n")
+    for at in range(len(lines) - 2 - torn, len(lines) - 2):
+        for changed in (lines[:at] + lines[at + 1 :], [*lines[:at], b"{}", *lines[at:]]):
+            path.write_bytes(b"\n".join(changed))
+            assert verify(one).problems != (), at
+
+
 # ---- attacks ----
 
 Lines = list[dict[str, Any]]

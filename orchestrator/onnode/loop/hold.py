@@ -118,17 +118,18 @@ class Group:
         if sender in self.broken:
             return
         pong = parse_pong(line)
-        said = ("pong", pong[0], "") if pong and pong[0] in self.known else parse_word(line, self.known)
+        if pong is not None and pong[0] == sender:  # no event: there are a great many
+            self.heard[sender] = self.now()
+            if pong[2] is not None and self.attempt is not None:
+                self.attempt.take_pulse(sender, pong[1], pong[2])
+            return
+        said = parse_word(line, self.known)
         if said is None or not sender:
             return self._keep_garbled(sender, line)
         word, node, detail = said
         if node != sender:
             return self._refuse(sender, node, line)
         self.heard[node] = self.now()
-        if pong:  # no event: there are a great many
-            if pong[2] is not None and self.attempt is not None:
-                self.attempt.take_pulse(node, pong[1], pong[2])
-            return
         if self._is_too_much(node, len(line)):
             return
         event = self.events.append("node", word, node, detail)
