@@ -61,7 +61,8 @@ def server_now(folder: Path, world: World = THIS) -> float:
         state = world.files.state(probe)
         return state.mtime if state else world.wall_ms() / 1000
     finally:
-        world.files.remove(probe)
+        with _abandoning(probe, "", world):
+            world.files.remove(probe)
 
 
 def remove_unfinished(path: Path, world: World = THIS) -> None:
@@ -75,12 +76,21 @@ def remove_unfinished(path: Path, world: World = THIS) -> None:
                 world.files.remove(path.parent / name)
 
 
+@contextmanager
+def _abandoning(path: Path, token: str, world: World) -> Iterator[None]:
+    """Have a file that the storage does not let be removed count as nobody's, though this process lives."""
+    try:
+        yield
+    except OSError:
+        world.abandoned[path] = token
+
+
 def remove_abandoned(world: World = THIS) -> None:
-    """Try once more to remove the files of leases that this process has let go."""
+    """Try once more to remove the files that the storage did not let be removed, but no lease that another has taken since."""
     for path, token in world.abandoned.items():
         with suppress(OSError):
-            found = read(path, world)
-            if found is not None and found[0].token == token:
+            found = read(path, world) if token else None
+            if not token or (found is not None and found[0].token == token):
                 world.files.remove(path)
 
 
@@ -135,7 +145,6 @@ class Lease:
         self._content = (json.dumps(asdict(me)) + "\n").encode()
         self._sees, self._lost, self._beat_s, self._stale_s = sees, lost, beat_s, stale_s
         self._stop: Callable[[], None] | None = None
-        self._is_left = False
 
     def take(self, *, wait: bool = False, patience_s: float = 0.0, beat: bool = True) -> Holder | None:
         """Take the lease, waiting here; see `taking`."""
@@ -179,7 +188,8 @@ class Lease:
                     raise HeldError(self.path, holder, verdict)
             raise HeldError(self.path, UNREADABLE, HolderVerdict(ALIVE, "others keep taking it"))
         finally:
-            self._remove_new()  # an error must not take a lease away from who has it now
+            with _abandoning(mine, "", world):  # an error must not take a lease away from who has it now
+                world.files.remove(mine)
 
     @property
     def mine(self) -> bool:
@@ -198,22 +208,12 @@ class Lease:
             raise HeldError(self.path, holder, HolderVerdict(ALIVE, "it took over meanwhile"))
 
     def release(self) -> None:
-        """Let go. Only the own file is removed; if the storage does not let it be, the next lease of this process removes it."""
+        """Let go. Only the own file is removed; if the storage does not let it be, the next lease, or remove_abandoned, does it."""
         if self._stop is not None:
             self._stop()
-        if self._is_left:
-            self._remove_new()
-        with self._abandoning(self.path):
+        with _abandoning(self.path, self.me.token, self._world):
             if self.mine:
                 self._world.files.remove(self.path)
-
-    def _remove_new(self) -> None:
-        """Remove the file that was linked to the lease; if the storage does not let it be, `release` tries again."""
-        try:
-            self._world.files.remove(self._beside("new"))
-            self._is_left = False
-        except OSError:
-            self._is_left = True
 
     def _drop(self, holder: Holder, mine: Path) -> bool:
         """Remove the lease of a holder who is gone, but not one that another has taken since it was read.
@@ -232,17 +232,9 @@ class Lease:
             if found is not None and found[0] == holder:
                 files.remove(self.path)
         finally:
-            with self._abandoning(guard):
+            with _abandoning(guard, self.me.token, self._world):
                 files.remove(guard)
         return True
-
-    @contextmanager
-    def _abandoning(self, path: Path) -> Iterator[None]:
-        """Have a file that the storage does not let be removed count as nobody's, though this process lives."""
-        try:
-            yield
-        except OSError:
-            self._world.abandoned[path] = self.me.token
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")

@@ -36,7 +36,7 @@ class World:
 
     @cached_property
     def abandoned(self) -> dict[Path, str]:
-        """The files of leases that this process has let go and could not remove, each with the lease's token."""
+        """Files beside leases, and of leases that were let go, that could not be removed; each with the lease's token, or ""."""
         return {}
 
     def pause(self, seconds: float) -> None:

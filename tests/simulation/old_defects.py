@@ -407,8 +407,8 @@ DEFECTS = [
         "a job whose storage failed while it let go of the ledger waited for itself, and gave up",
         "make sim, calls of storage that fail once",
         LEASE,
-        "            self._world.abandoned[path] = self.me.token\n",
-        "            pass\n",
+        "        world.abandoned[path] = token\n",
+        "        pass\n",
         likely=("the storage fails for the (next )?loop",),
     ),
     one(
