@@ -1,12 +1,12 @@
 """Run `make test` N times in fresh clones, each in another random order, and print a table.
 
-usage:  python tools/green_runs.py [--quiet N] [--busy N] [--beside COMMAND] [--user NAME] [--target TARGET] [--keep DIR]
+usage:  python tools/green_runs.py [--quiet N] [--busy N] [--load COMMAND] [--user NAME] [--target TARGET] [--keep DIR]
                                    [--most N]
 
 Every run has a clone of its own with an empty HOME, made from the commit that is checked out here.
-Beside the busy runs four processes compute without a pause, or whatever --beside starts: it is ended with
-each run, and started again whenever it ends. With --user the runs are those of an
-ordinary user (the script itself needs root for that), so tests that need a lab are skipped.
+During a busy run four processes compute without a pause, or --load runs: it is ended with the run, and started
+again whenever it ends before. With --user the runs are those of an ordinary user (the script itself needs root
+for that), so tests that need a lab are skipped.
 Runs are on record in --keep, with their output: started again, it goes on with the runs of this
 commit that are missing. --most ends it after so many. Exits with 1 if a run was not green.
 """
@@ -67,7 +67,7 @@ WIDTHS = (4, 9, 12, 8, 8, 8, 9, 9)
 
 
 @contextmanager
-def load(command: list[str], processes: int) -> Iterator[None]:
+def busy_with(command: list[str], processes: int) -> Iterator[None]:
     """Have so many processes of `command` run meanwhile, again and again."""
     argv = ["bash", "-c", 'while "$@"; do :; done', "_", *command]
     running = [subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True) for _ in range(processes)]
@@ -79,7 +79,7 @@ def load(command: list[str], processes: int) -> Iterator[None]:
             process.wait()
 
 
-def run(number: int, *, busy: bool, beside: list[str], target: str, user: str, keep: Path) -> Run:
+def run(number: int, *, busy: bool, load: list[str], target: str, user: str, keep: Path) -> Run:
     """Run the tests in a fresh clone with an empty HOME."""
     seed = random.SystemRandom().randrange(2**32)
     place = Path(tempfile.mkdtemp(prefix="green-run-"))
@@ -97,7 +97,7 @@ def run(number: int, *, busy: bool, beside: list[str], target: str, user: str, k
         else:
             env["CI"] = "true"  # a lab test that is skipped is a failure
         began = time.monotonic()
-        with load(beside or SPIN, (1 if beside else BUSY) if busy else 0), log.open("wb") as out:
+        with busy_with(load or SPIN, (1 if load else BUSY) if busy else 0), log.open("wb") as out:
             done = subprocess.run(command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         seconds, text = time.monotonic() - began, log.read_bytes()
     finally:
@@ -114,8 +114,10 @@ def run(number: int, *, busy: bool, beside: list[str], target: str, user: str, k
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quiet", type=int, default=10, metavar="N", help="runs on a quiet machine (10)")
-    parser.add_argument("--busy", type=int, default=10, metavar="N", help=f"runs beside {BUSY} busy processes (10)")
-    parser.add_argument("--beside", default="", metavar="COMMAND", help="what makes the machine busy")
+    parser.add_argument(
+        "--busy", type=int, default=10, metavar="N", help=f"runs under load: {BUSY} busy processes, or --load (10)"
+    )
+    parser.add_argument("--load", default="", metavar="COMMAND", help="keeps the machine busy")
     parser.add_argument("--user", default="", metavar="NAME", help="run as this user, not as root")
     parser.add_argument("--target", default="test", help="of make: test, unit")
     parser.add_argument(
@@ -137,7 +139,7 @@ def main() -> int:
         one = run(
             number,
             busy=number > args.quiet,
-            beside=shlex.split(args.beside),
+            load=shlex.split(args.load),
             target=args.target,
             user=args.user,
             keep=keep,

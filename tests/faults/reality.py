@@ -1,6 +1,6 @@
 """Play one fault script on the lab and in the simulation, many times each, and compare the results.
 
-    python tests/faults/reality.py --sets 30 --out reality.jsonl [--beside 2] [--keep DIR]
+    python tests/faults/reality.py --sets 30 --out reality.jsonl [--at-once 2] [--keep DIR]
     python tests/faults/reality.py --table --out reality.jsonl       play nothing on the lab, compare the recorded sets
 
 A set has RUNS runs on two nodes with a spare; the seed of a training sets its length (steady/steady.py). Each kind of fault
@@ -433,7 +433,7 @@ def _bundle(runs: int) -> Rendered:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds of a job and of an attempt besides the training, by the sets without faults of one world."""
+    """Seconds that a job and an attempt take more than the training, by the sets without faults of one world."""
 
     job: float
     attempt: float
@@ -469,7 +469,7 @@ def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]])
     pairs = list(zip(*sets.values(), strict=True))
     lines = [
         f"{name:11} {len(records) - len(pairs)} sets without faults: a job takes {takes[name].job:.2f} s, an attempt "
-        f"{takes[name].attempt:.2f} s besides its training"
+        f"{takes[name].attempt:.2f} s more than its training"
         for name, records in worlds.items()
     ]
     lines += [
@@ -520,7 +520,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=30, metavar="N", help="sets with faults")
     parser.add_argument("--calm", type=int, default=16, metavar="N", help="sets without faults")
-    parser.add_argument("--beside", type=int, default=2, metavar="N", help="sets on the lab at the same time")
+    parser.add_argument("--at-once", type=int, default=2, metavar="N", help="sets on the lab at the same time")
     parser.add_argument("--out", type=Path, default=Path("reality.jsonl"))
     parser.add_argument("--keep", type=Path, metavar="DIR", help="for copies of the sets' folders")
     parser.add_argument("--table", action="store_true", help="compare the recorded sets")
@@ -534,7 +534,7 @@ def main() -> int:
     if all(number < CALM for number in [*done, *([] if args.table else wanted)]):
         parser.error("the overhead of the lab needs sets without faults")
     failed = 0
-    with ThreadPoolExecutor(args.beside) as pool:
+    with ThreadPoolExecutor(args.at_once) as pool:
         left = [number for number in wanted if number not in done and not args.table]
         for future in as_completed([pool.submit(on_lab, n, _runs(n), args.keep) for n in left]):
             try:

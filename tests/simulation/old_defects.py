@@ -569,7 +569,7 @@ DEFECTS = [
         NODES,
         "            yield min(until) if len(going) == before else 0.0\n",
         "            yield min(until)\n",
-        likely=("beside=2",),
+        likely=("at_once=2",),
     ),
     one(
         "pre-empted-is-cancelled",

@@ -69,7 +69,7 @@ workloads:
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of set: `nodes` of each of its `runs`, of which `beside` are running at once; `spares` for all of them, and
+    """A kind of set: `nodes` of each of its `runs`, of which `at_once` are running side by side; `spares` for all of them, and
     `idle` nodes that no job of the set asks for: the next one can start while a node of the last one is away.
 
     `limit`: the time limit of its jobs; "" for SHORT_LIMIT. `hang_start_s`: the site's limit for a
@@ -79,14 +79,14 @@ class Shape:
     nodes: int = 3
     spares: int = 1
     runs: int = 3
-    beside: int = 1
+    at_once: int = 1
     limit: str = "1-00:00:00"
     idle: int = 0
     hang_start_s: int = 0
 
     @property
     def hosts(self) -> int:
-        return self.nodes * self.beside + self.spares + self.idle
+        return self.nodes * self.at_once + self.spares + self.idle
 
 
 SHAPES = (
@@ -94,7 +94,7 @@ SHAPES = (
     Shape(),
     Shape(idle=1, limit=""),
     Shape(spares=0, hang_start_s=400),
-    Shape(nodes=2, runs=4, beside=2),
+    Shape(nodes=2, runs=4, at_once=2),
 )
 """A seed draws one of them."""
 
@@ -125,7 +125,7 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         log_dir=str(place / "sets"),
         container={"engine": "docker"},
         spares=shape.spares,
-        side_by_side=shape.beside,
+        side_by_side=shape.at_once,
         time_limit=shape.limit or SHORT_LIMIT,
         limits=limits,
     )
@@ -335,7 +335,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     # Storage is waited for before an attempt and at its end: nodes that cannot write while they get ready are given up.
     late = any("storage" in str(fault) and not fault.run for _, fault in world.happened)
     harmless = harmless and not late and not any(fault.for_s >= STORAGE_WAIT_S for _, fault in world.happened)
-    if harmless and world.resumed and in_time:
+    if harmless and len(world.all_jobs) > 1 and in_time:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
     late_s = (world.all_jobs[-1].end_ms - invariants.last_end_ms(root)) / 1000
     waits_s = sum(fault.for_s or END_S for _, fault in world.happened if "storage" in str(fault))
