@@ -1,7 +1,7 @@
 # make demo      the whole path on this machine: no Slurm, Docker, GPU or root needed
 # make unit      the fast tests: what needs neither a lab nor a whole set; under a minute
-# make test      all tests, once, in random order; on Debian as root with a real Slurm and a real Docker engine
-# make long      the tests that take minutes of processor each: sets with a real torch, podman under fire, 20,000 seeds; an hour
+# make test      all tests but the long ones, once, in random order; on Debian as root with a real Slurm and a real Docker engine
+# make long      the long and the rare tests: sets with a real torch, podman under fire, 20,000 seeds; an hour
 # make faults    the long fault campaign: hundreds of injections on the lab; hours; goes on where it was ended
 # make reality   one fault script on the lab and in the simulated world, 30 sets each: do they agree; 50 minutes
 # make sim       whole sets with random faults on a virtual clock, checked one by one; SEEDS=N how many (1,000)
@@ -15,7 +15,7 @@
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
-# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (4: many of them wait).
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (4, as many of them wait; make unit: one per processor).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -29,7 +29,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 JOBS := 4
 SEEDS := 1000
-PYTEST := $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
+PYTEST = $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
 # Tests start hundreds of commands: without byte code each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,7 +55,7 @@ faults: $(VENV)/tested
 reality: $(VENV)/tested
 	lab/with $(BIN)/python tests/faults/reality.py $(ARGS)
 
-# These do not wait: more of them than processors side by side take longer.
+# These tests never wait: more than one per processor takes longer.
 unit: JOBS := auto
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)

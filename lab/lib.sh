@@ -124,7 +124,7 @@ nodes_idle() {  # every node can take a job
     [ "$(grep -cxE 'idle|mixed|allocated|completing' <<<"$states")" -eq "$LAB_NODES" ]
 }
 
-lab_exports() {  # what a shell needs to work with the lab
+lab_exports() {  # prints the variables by which a shell reaches the lab
     printf 'export ORCHESTRATOR_LAB=%q\nexport SLURM_CONF=%q\nexport DOCKER_HOST=%q\n' \
         "$LAB_STATE" "$LAB_SLURM_CONF" "$LAB_DOCKER_HOST"
 }

@@ -1,6 +1,6 @@
 """The one-machine cluster (lab/) for tests, and which tests may run beside each other.
 
-A test that needs the cluster carries the marker `lab` and takes the fixture `lab`. Where it is not up such tests skip,
+A test that needs the cluster carries the marker `lab` and takes the fixture `lab`. With `lab/with --late` the first of them starts it; else, if it is not up, they skip,
 all with the same line; with CI=true they fail instead, because there a skipped test would go unseen.
 
 Tests run in random order (the seed is printed at the end) and, with `-n 2 --dist loadgroup`, side by side. What there is
@@ -25,7 +25,7 @@ from machine import await_free_settings, knobs
 
 TOP = Path(__file__).resolve().parent.parent
 STARTS_LAB = os.environ.get("ORCHESTRATOR_LAB_LATE") == "yes"
-"""The first test that needs the lab starts it, and the others go on meanwhile; `lab/with --late` takes it away."""
+"""The first test that needs the lab starts it while others run; `lab/with --late` removes it."""
 
 # A shell starts what it puts in the background with SIGINT and SIGQUIT ignored, nohup does so with SIGHUP, and children
 # inherit it: commands that tests interrupt would not notice. (A child's other signals are put back by subprocess.)
@@ -42,15 +42,15 @@ if PYTHON3 and Path(PYTHON3).read_bytes()[:2] == b"#!":
 
 @cache
 def lab_problem() -> str:
-    """Why the lab cannot be used; "" when it can."""
-    if not _asked("status", "--quiet"):
+    """Start the lab if `lab/with --late` asks for it. Return why it cannot be used, "" if it can."""
+    if not _lab_error("status", "--quiet"):
         return ""
     if not STARTS_LAB:
         return f"no one-machine cluster at {lab_state()}: `make lab` starts one (as root on Debian)"
-    return _asked("up")
+    return _lab_error("up")
 
 
-def _asked(name: str, *words: str) -> str:
+def _lab_error(name: str, *words: str) -> str:
     """Call a program of lab/; return why it failed."""
     argv = [TOP / "lab" / name, *words]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)

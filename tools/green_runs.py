@@ -68,8 +68,8 @@ WIDTHS = (4, 9, 12, 8, 8, 8, 9, 9)
 
 @contextmanager
 def busy_with(command: list[str], processes: int) -> Iterator[None]:
-    """Have so many processes of `command` run meanwhile, again and again."""
-    argv = ["bash", "-c", 'while "$@"; do :; done', "_", *command]
+    """Run `command` in so many processes meanwhile, again and again."""
+    argv = ["bash", "-c", 'while :; do "$@"; done', "_", *command]
     running = [subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True) for _ in range(processes)]
     try:
         yield

@@ -88,7 +88,9 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
     for index, one in enumerate(entries):
         if not one.kind:
             follower = entries[index + 1] if index + 1 < len(entries) else None
-            covered = follower is not None and (not follower.kind or (follower.torn and follower.prev == one.hash))
+            covered = one.void or (
+                follower is not None and (not follower.kind or (follower.torn and follower.prev == one.hash))
+            )
             if not covered:
                 yield Mismatch(expected, "", f"line {one.line} is no record; it was changed, or added")
             before = one.hash

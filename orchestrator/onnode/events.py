@@ -98,15 +98,14 @@ def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str,
     return cells[0][:20], cells[1], clean(cells[2], MAX_WORD_BYTES)
 
 
-_PONG = re.compile(
-    "pong\t([^\t]{1,255})\t[^\x1f\t]{0,20}(?:\x1f([0-9.]{1,40})\x1f([0-9]{1,15})\x1f([0-9]{1,15})\x1f([0-9]{1,15})\x1f([0-9]{1,15}))?"
-)
+_NUMBER = f"{UNIT}([0-9]{{1,15}})"
+_PONG = re.compile(f"pong\t([^\t]{{1,255}})\t[^{UNIT}\t]{{0,20}}(?:{UNIT}([0-9.]{{1,40}}){4 * _NUMBER})?")
 
 
 def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
-    """Return (node, attempt, its pulse there) of the answer to a ping; "" and None if nothing runs. None for all other lines.
+    """Return (node, attempt, pulse) of an answer to a ping, attempt "" and no pulse if nothing runs; None for other lines.
 
-    By far the most frequent line of a node.
+    These are by far the most lines of a node.
     """
     pong = _PONG.fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
     if pong is None:

@@ -17,6 +17,12 @@ from .regular import open_regular, read_bytes, read_with_time
 
 PathLike = Union[str, "os.PathLike[str]"]
 
+
+def is_temporary(name: str) -> bool:
+    """Return whether a name is one of `Files.temporary`."""
+    return name.startswith(".") and ".tmp." in name
+
+
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -77,7 +83,7 @@ class Files:
     """Return the content of a regular file."""
 
     read_with_time = staticmethod(read_with_time)
-    """Return the beginning of a regular file and when it was touched."""
+    """Return the beginning of a regular file and its modification time."""
 
     def names(self, folder: PathLike) -> list[str]:
         """Return the names in a folder, in no order."""

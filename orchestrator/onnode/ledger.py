@@ -45,6 +45,8 @@ class LedgerRecord:
     prev: str = ""
     torn: bool = False
     data: dict[str, Any] = field(default_factory=dict)
+    void: bool = False
+    """It came too late, and is no record: a later one says so."""
 
 
 @lru_cache(maxsize=1024)
@@ -71,13 +73,20 @@ def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
         return [], False
     lines = content.split(b"\n")
     torn = bool(lines[-1])
+    raw = [_entry(number, line) for number, line in enumerate(lines if torn else lines[:-1], 1)]
+    void = {line for one in raw if one.kind == "void" for line in _texts(one.data.get("lines"))}
     found = list[LedgerRecord]()
-    for number, line in enumerate(lines if torn else lines[:-1], 1):
-        one = _entry(number, line)
+    for one in raw:
+        if one.hash in void:
+            one = LedgerRecord(one.line, one.hash, void=True)
         if found and not (one.kind or found[-1].kind):  # the next record covers them all
             one = replace(one, hash=hashlib.sha256(f"{found[-1].hash} {one.hash}".encode()).hexdigest())
         found.append(one)
     return found, torn
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def head(entries: list[LedgerRecord]) -> str:
@@ -103,7 +112,7 @@ def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool
             return head(entries)
         by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
         number = max((one.number for one in entries), default=0)
-        prev, text = entries[-1].hash if entries else "", b"\n" * torn
+        prev, text, own = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
         for kind, data in said:
             number += 1
             line: dict[str, Any] = {
@@ -116,14 +125,19 @@ def append(root: Path, *said: Said, job: str = "", cluster: str = "", once: bool
             line.update({"torn": True} if torn else {}, data=data)
             whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
             prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
+            own.append(prev)
         lease.confirm()  # whoever stood still for so long that another took over must not write what it read before
         if world.files.append(root / NAME, text, sync=True) != len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
         if not entries:
             world.files.sync_folder(root)
-        return f"{number} {prev}"
+        if lease.mine:
+            return f"{number} {prev}"
     finally:
         lease.release()
+    # It stood still between the last two steps, and others may have written: these lines do not follow from the last ones.
+    append(root, ("void", {"lines": own}), job=job, cluster=cluster, world=world)
+    return append(root, *said, job=job, cluster=cluster, once=once, world=world)
 
 
 def declaration(record: SetRecord, place: Path, inode: int) -> Said:

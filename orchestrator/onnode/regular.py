@@ -35,7 +35,7 @@ def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
 
 
 def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
-    """Return the first `limit` bytes of a regular file and when it was touched, in seconds. Raises OSError: also for what is none.
+    """Return the first `limit` bytes of a regular file and its modification time in seconds. Raises OSError.
 
     It is opened before its time is read, so that an NFS client asks its server.
     """

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import ledger, records
+from .files import is_temporary
 from .layout import Layout
 from .lease import HeldError, Lease
+from .policy.lease import STALE_S
 from .records import SubmissionRecord
 from .world import THIS, World
 
@@ -42,11 +44,6 @@ def _on_ledger(layout: Layout, submission: SubmissionRecord, job: str, world: Wo
     return replace(submission, ledger=head)
 
 
-UNFINISHED_S = 60.0
-"""A file that was begun so long before the lock was taken, by the clock of the storage, is nobody's any more. `cancel` writes
-without the lock."""
-
-
 def remove_unfinished(layout: Layout, world: World = THIS) -> None:
     """Remove the files that a killed controller was writing. Call with the lock held. Raises OSError."""
     files = world.files
@@ -54,23 +51,23 @@ def remove_unfinished(layout: Layout, world: World = THIS) -> None:
         return
     for name in names:
         begun = files.state(layout.submissions / name)
-        if begun is not None and begun.mtime < lock.mtime - UNFINISHED_S:
+        if begun is not None and lock.mtime - begun.mtime > STALE_S:  # cancel writes without the lock
             files.remove(layout.submissions / name)
 
 
 def _unfinished(layout: Layout, world: World) -> list[str]:
-    """Return the names of files that are written, or were. Raises OSError."""
+    """Return the names of the temporary files. Raises OSError."""
     try:
         names = world.files.names(layout.submissions)
     except FileNotFoundError:  # a job that was started by hand
         return []
-    return [name for name in names if name.startswith(".") and ".tmp." in name]
+    return [name for name in names if is_temporary(name)]
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
-    """Settle the newest submission as that of job `job_id`, and remove the lock that its killed controller left.
+    """Settle the newest submission as that of job `job_id`, and remove the lock and files that killed commands left.
 
-    Leaves both alone while a controller is at work, or may be. Raises OSError.
+    Leaves them alone while a controller is at work, or may be. Raises OSError.
     """
     nothing_open = _open_one(layout, job_id, world) is None
     if nothing_open and not _unfinished(layout, world) and not world.files.exists(layout.lock):

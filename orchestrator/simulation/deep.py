@@ -1,25 +1,22 @@
-"""The deep step in a simulation: what measures the bandwidth on each node, and what it finds.
+"""The bandwidth test in a simulation: the agents that measure, and their results.
 
-The model speaks the words of onnode/deep/node.py. Every link reaches what the site or the fabric lets expect; a node that is
-slow is that in its links, too.
+The messages are those of onnode/deep/node.py. Every link reaches the bandwidth that the site or the fabric lets expect; the
+links of a slow node are slow, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.onnode.deep.search import Search
-from orchestrator.simulation.nodes import Agent
-
-if TYPE_CHECKING:
-    from orchestrator.simulation.nodes import Machine
+from orchestrator.simulation.nodes import Agent, Machine
 
 BYTES = 512 << 20
 MEASURES_S = 5.0, 30.0
 """How long a measurement takes: mostly the meeting of its processes."""
 TCP_MBPS = 1000
-"""Between nodes whose fabric nothing is known of."""
+"""Between nodes of an unknown fabric."""
 
 
 class MeasuringAgent(Agent):
@@ -41,9 +38,10 @@ class MeasuringAgent(Agent):
     def hear(self, message: Mapping[str, Any]) -> None:
         self.watch.reset()
         if message.get("do") == "measure":
-            own = [group for group in message["groups"] if self.name in [name for name, *_ in group]]
-            for group in own:
-                self._meet([name for name, *_ in group], message)
+            for members in message["groups"]:
+                names = [name for name, *_ in members]
+                if self.name in names:
+                    self._meet(names, message)
 
     def _meet(self, group: list[str], message: Mapping[str, Any]) -> None:
         """Measure with the others of a group; without one of them until the limit of the measurement."""

@@ -101,7 +101,7 @@ class SimProcess:
 class Strand:
     """Code of a process on a stack of its own: the others go on while it waits.
 
-    So two of them meet in each other's middle, as two commands do. Exactly one thread runs at a time, handed over at each wait in
+    So two commands interleave at any step. Exactly one thread runs at a time, handed over at each wait in
     the order of the heap: the same seed gives the same order. While several are alive, each waits a moment before each step.
     """
 

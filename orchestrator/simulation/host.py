@@ -222,7 +222,7 @@ class SimStep:
         take: Take,
         complain: Take,
     ) -> None:
-        """`action` is what the processes on the nodes are to do: `hold` or `deep`."""
+        """`action` of the agents: `hold` or `deep`."""
         self.nodes = tuple(nodes)
         self._jobs, self._loop, self._complain = jobs, loop, complain
         self._receive = Senders(nodes, take).receive
@@ -251,7 +251,7 @@ class SimStep:
             self.engine.after(jobs.pace.notices_death[0] / 12, lambda: self._abort(down[0]))
 
     def _line(self, node: str) -> Callable[[bytes], None]:
-        """Return what takes the lines of a node: they arrive in order, and together if they were written at once."""
+        """Return the function that sends a node's lines to the loop: in order, and together if written at once."""
         place, pipe = self._places[node], f"from {node}"
         written, since = list[bytes](), -1.0
 
@@ -305,7 +305,7 @@ class SimStep:
             if not machine.up:
                 self._say(f"srun: error: Node failure on {agent.name}", delay)
             self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
-            delay = max(delay, 0.3)
+            delay = max(delay, pace.task_end)
         self.engine.after(delay, lambda: self._reported.add(agent.name))
         self.engine.after(delay, self._check)
 
@@ -422,7 +422,8 @@ class SimHost(Surroundings, host.BatchHost):
         complain: Take,
     ) -> SimStep:
         self.process.step()
-        return SimStep(self._jobs, self._loop, nodes, commands[0][0][-1], environment, take, complain)
+        action = commands[0][0][-1]  # the last word of node_command
+        return SimStep(self._jobs, self._loop, nodes, action, environment, take, complain)
 
     def program(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> Any:
         self.process.step()

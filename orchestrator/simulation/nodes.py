@@ -301,8 +301,7 @@ class Agent:
         run = self.run
         if run is None:
             return f"pong\t{self.name}\t{message.get('n')}".encode()
-        quiet, began, interval, stopped = run.output.pulse()
-        about = f"{message.get('n')}\x1f{run.id}\x1f{quiet}\x1f{began}\x1f{interval}\x1f{stopped}"
+        about = UNIT.join((str(message.get("n")), run.id, *map(str, run.output.pulse())))
         return f"pong\t{self.name}\t{about}".encode()
 
     def _serve(self) -> None:

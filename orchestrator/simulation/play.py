@@ -119,7 +119,7 @@ class User:
     twice: bool = False
     """Whether somebody else gives the next resume at the same time."""
     colleague: bool = False
-    """Whether somebody else resumes at the same time after a resume that was killed."""
+    """Whether somebody else resumes at the same time after a killed command."""
     cancels: bool = False
     """Whether they cancel the set before they resume it, to be sure that nothing of it is left."""
 

@@ -15,7 +15,7 @@ TICK_S = 30.0
 """How often slurmctld compares jobs with their time limits (PERIODIC_TIMEOUT of controller.c)."""
 REQUEUED_AFTER_S = 121.0
 """A requeued job is not started before the credentials of its first start have expired (job_mgr.c)."""
-LOOK_S = 1.0
+CHECK_S = 1.0
 """How often slurmd checks an ended job for processes that are left; after ten seconds a real one takes longer pauses."""
 PURGE_S = 60.0
 """How often ended jobs are purged (PURGE_JOB_INTERVAL)."""
@@ -273,14 +273,14 @@ class Controller:
         self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job))
 
     def _settle(self, job: SimJob) -> None:
-        """Give back the nodes on which nothing of an ended job is left; look again soon if something is."""
+        """Give back the nodes on which nothing of an ended job is left; look again in CHECK_S if something is."""
         left = set() if job.other else set(self.runner.left(job))
         silent = {name for name in job.completing if self.nodes[name].silent}
         job.completing = [name for name in job.completing if name in left | silent]
         if not job.completing:
             self._completed(job)
         elif set(job.completing) - silent:
-            self._later_for(job, LOOK_S, lambda: self._settle(job))
+            self._later_for(job, CHECK_S, lambda: self._settle(job))
 
     def _completed(self, job: SimJob) -> None:
         job.life += 1

@@ -158,7 +158,7 @@ def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> No
 
 
 def test_what_a_killed_controller_was_writing_is_removed(run_set: RunSet) -> None:
-    """Not what a living one may be writing: `cancel` takes no lock."""
+    """But not fresh ones, whose writer may be alive: `cancel` takes no lock."""
     old, fresh = (run_set.layout.submissions / f".1.json.tmp.{pid}" for pid in (4711, 4712))
     for path in (old, fresh):
         path.write_text("{")

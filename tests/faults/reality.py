@@ -3,16 +3,16 @@
     python tests/faults/reality.py --sets 30 --out reality.jsonl [--at-once 2] [--keep DIR]
     python tests/faults/reality.py --table --out reality.jsonl       play nothing on the lab, compare the recorded sets
 
-A set has RUNS runs on two nodes with a spare; the seed of a training sets its length (steady/steady.py). Each kind of fault
-in SCRIPT happens once in a set, at a moment that depends on the number of the set and is the same in both worlds. Compared
-are, set by set, the outcomes of all attempts, the states of all jobs, the number of nodes of all steps and why nodes were
-blamed; and, over all sets, the distribution of set times (two-sample Kolmogorov-Smirnov test).
+A set has RUNS runs on two nodes with a spare; a training's seed sets its length (steady/steady.py). Each fault of SCRIPT
+happens once in a set, at a moment that the set's number decides, in both worlds alike. Compared are, set by set, the
+outcomes of attempts, the states of jobs, the nodes of each step and the reasons of blame; and, over all sets, the set times
+(two-sample Kolmogorov-Smirnov test).
 
-The lab's own overhead comes from sets without faults alone, which are played between the others: each simulated set takes
-the pace of one of them, in turn, and the rest per job and per attempt is taken off in both worlds. Seconds in which nodes gather evidence of a hang are taken off in both as well, for
-no set without faults shows them. So is the user's time between a job and the next one.
+Sets without faults, played between the others, measure the lab's overhead. Each simulated set takes the pace of one of
+them, in turn; the rest, per job and per attempt, is subtracted in both worlds. So are the seconds in which nodes gather
+evidence of a hang, as no set without faults has any, and the user's time between two jobs.
 
-Sets on record in --out are not played again. The exit status is 1 if the two worlds differ. Needs the lab (lab/up).
+Sets in --out are not played again. The exit status is 1 if the worlds differ. The lab must be up (lab/up).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ sys.path[:0] = [str(HERE), str(HERE / "steady"), str(HERE.parent), str(HERE.pare
 import steady  # noqa: E402
 from labs import lab_at, lab_state  # noqa: E402
 from run_sets import Set  # noqa: E402
-from trial import SYSTEM, Flavour, Trial  # noqa: E402
+from trial import RESUMES, SYSTEM, Flavour, Trial  # noqa: E402
 
 from orchestrator.evidence.events import read_events  # noqa: E402
 from orchestrator.evidence.sets import SetEvidence  # noqa: E402
@@ -105,13 +105,13 @@ def plan(number: int) -> list[Planned]:
     return [Planned(kind, run, dice.uniform(0.5, 1.5), dice.randrange(NODES)) for run, kind in enumerate(SCRIPT, 2)]
 
 
-# ---- what is recorded of a set ----
+# ---- the record of a set ----
 
-Pause = tuple[int, int]
-"""From the end of a job to the next submission, in Unix milliseconds."""
+Interval = tuple[int, int]
+"""Start and end, in Unix milliseconds."""
 
 
-def record(number: int, runs: int, root: Path, pauses: Sequence[Pause]) -> dict[str, Any]:
+def record(number: int, runs: int, root: Path, pauses: Sequence[Interval]) -> dict[str, Any]:
     """Return the outcomes of a set, its times in seconds, and how long its nodes took for each stage."""
     played, events = Set(root), _events(root)
     jobs = played.jobs()
@@ -120,14 +120,14 @@ def record(number: int, runs: int, root: Path, pauses: Sequence[Pause]) -> dict[
     edges = [*(attempts[run, 1].ms for run in range(1, runs + 1)), last]
     evidence = _evidence(events)
 
-    def timed(start: int, end: int, seeds: Sequence[int], tries: int, jobs: int) -> dict[str, float]:
-        off = sum(stop - begin for begin, stop in [*pauses, *evidence] if start <= begin < end)
+    def timed(start: int, end: int, seeds: Sequence[int], attempt_count: int, job_count: int) -> dict[str, float]:
+        excluded_ms = sum(stop - begin for begin, stop in [*pauses, *evidence] if start <= begin < end)
         trained = sum(map(steady.length_s, seeds))
         return {
-            "seconds": (end - start - off) / 1000,
+            "seconds": (end - start - excluded_ms) / 1000,
             "trained_s": round(trained, 3),
-            "attempts": tries,
-            "jobs": jobs,
+            "attempts": attempt_count,
+            "jobs": job_count,
         }
 
     rows = []
@@ -162,7 +162,7 @@ def _requested(root: Path) -> list[int]:
     return sorted(submission.requested_ms for submission in SetEvidence(root).submissions)
 
 
-def _evidence(events: Sequence[Event]) -> list[Pause]:
+def _evidence(events: Sequence[Event]) -> list[Interval]:
     """Return when nodes gathered evidence of a hang: until the stop that follows."""
     return [
         (event.ms, next(later.ms for later in events[index:] if later.word == "stop"))
@@ -215,7 +215,7 @@ FLAVOUR = Flavour("docker", NODES, SPARES, "docker", slurm=True)
 class LabSet(Trial):
     """A set on the lab's nodes."""
 
-    pauses: list[Pause] = field(default_factory=list)
+    pauses: list[Interval] = field(default_factory=list)
 
     def meet(self, fault: Planned) -> None:
         """Let a fault happen when its time has come."""
@@ -228,11 +228,11 @@ class LabSet(Trial):
             "cancelled": lambda: self._command("scancel", self.job()),
             "USR1": lambda: self._command("scancel", "--signal=USR1", "--batch", self.job()),
         }
-        while not self.wait(lambda: self._go_ms(fault.run), 1.0):
+        while not self.wait(lambda: self._start_ms(fault.run), 1.0):
             if not self.alive():
                 self.resume()
         happens = act[fault.kind]()  # looked up before its time
-        time.sleep(max(0.0, self._go_ms(fault.run) / 1000 + fault.after - time.time()))
+        time.sleep(max(0.0, self._start_ms(fault.run) / 1000 + fault.after - time.time()))
         happens()
 
     def resume(self) -> None:
@@ -249,7 +249,7 @@ class LabSet(Trial):
     def complete(self) -> bool:
         return self.picture().get("state") == "complete"
 
-    def _go_ms(self, run: int) -> int:
+    def _start_ms(self, run: int) -> int:
         """Return when the first attempt of a run began, 0 before that."""
         mark = f"\tloop\tgo\t\t{run}.1\n"
         for path in self.set.glob("events-*.tsv"):
@@ -308,9 +308,12 @@ def on_lab(number: int, runs: int, keep: Path | None) -> dict[str, Any]:
         for fault in faults:
             if fault.kind not in TRAINING:
                 played.meet(fault)
-        played.resume()
-        while not played.complete:
+        for _ in range(RESUMES):
             played.resume()
+            if played.complete:
+                break
+        else:
+            raise RuntimeError(f"not complete after {RESUMES} times resume")
         if played.said:
             raise RuntimeError(f"{played.said}, {answer.stderr}")
         return record(number, runs, played.set, played.pauses)
@@ -348,8 +351,8 @@ def measured(entry: dict[str, Any]) -> Pace:
         half = min(mean, math.sqrt(3 * variance))
         spans[stage] = mean - half, mean + half
     startup, answer = spans.pop("startup"), spans.pop("answer")
-    # The training has no handler for TERM: it ends as soon as the order comes, which is answered like `prepare`. The end of
-    # a step on one machine is not to be seen: from the last node's word to the end of the job it is a twentieth of a second.
+    # The training has no TERM handler, so `stop` takes as long as `prepare`. The end of a step on one machine takes no
+    # measurable time: 0.05 s from the last node's message to the end of the job.
     return Pace(NodePace(**spans, stop=spans["prepare"], task_end=0.0, step_end=0.0), startup, answer)
 
 
@@ -390,7 +393,7 @@ class Steady(Simulation):
 def simulated(
     numbers: Sequence[int], runs: int, paces: Sequence[Pace], keep: Path | None = None
 ) -> list[dict[str, Any]]:
-    """Play sets on the virtual clock, with the paces in turn: what slows a machine down lasts longer than a step."""
+    """Play sets on the virtual clock, with the paces in turn: a machine stays slow for longer than a step."""
     bundle, records = _bundle(runs), []
     for number in numbers:
         folder = Path(tempfile.mkdtemp(prefix="reality-"))
@@ -433,7 +436,7 @@ def _bundle(runs: int) -> Rendered:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds that a job and an attempt take more than the training, by the sets without faults of one world."""
+    """Seconds that a job and an attempt take without the training, from one world's sets without faults."""
 
     job: float
     attempt: float
@@ -459,7 +462,7 @@ def outcomes(entry: dict[str, Any]) -> list[object]:
 def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]]) -> tuple[str, bool]:
     """Return a table, and whether the two worlds agree. Set by set, the records have the same numbers.
 
-    They agree if all outcomes are equal and two tests do not tell them apart: of the sets' times, and of these less the
+    They agree if all outcomes are equal and two tests find no difference: of the set times, and of these less the
     successful trainings, whose lengths are drawn and could hide a difference. The rows of the runs are times less trainings,
     too: they show where a difference comes from.
     """
@@ -469,7 +472,7 @@ def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]])
     pairs = list(zip(*sets.values(), strict=True))
     lines = [
         f"{name:11} {len(records) - len(pairs)} sets without faults: a job takes {takes[name].job:.2f} s, an attempt "
-        f"{takes[name].attempt:.2f} s more than its training"
+        f"{takes[name].attempt:.2f} s without its training"
         for name, records in worlds.items()
     ]
     lines += [
@@ -492,7 +495,7 @@ def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]])
         row(run, list(SCRIPT)[run - 2] if run > 1 else "none", equal, times, " | ".join(seen))
     equal = sum(outcomes(here) == outcomes(there) for here, there in pairs)
     whole = [[takes[name].off(entry["set"]) for entry in sets[name]] for name in worlds]
-    besides = [
+    untrained = [
         [
             seconds - sum(run["trained_s"] for run in entry["runs"])
             for seconds, entry in zip(times, records, strict=True)
@@ -501,7 +504,7 @@ def compare(lab: Sequence[dict[str, Any]], simulation: Sequence[dict[str, Any]])
     ]
     p = min(
         row(0, "set", equal, whole, "with jobs, steps and blamed nodes"),
-        row(0, "less trainings", equal, besides, ""),
+        row(0, "less trainings", equal, untrained, ""),
     )
     agree = equal == len(pairs) and p >= ALPHA / 2
     lines += ["", f"the two worlds {'agree' if agree else 'DIFFER'}"]
@@ -530,7 +533,7 @@ def main() -> int:
     # Calm sets between the others: the machine is as busy as it is for these.
     wanted = list(range(1, args.sets + 1))
     for k in range(args.calm):
-        wanted.insert(k * len(wanted) // max(1, args.calm), CALM + k)
+        wanted.insert(k * len(wanted) // args.calm, CALM + k)
     if all(number < CALM for number in [*done, *([] if args.table else wanted)]):
         parser.error("the overhead of the lab needs sets without faults")
     failed = 0

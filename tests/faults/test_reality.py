@@ -34,7 +34,7 @@ def changed(path: tuple[Any, ...], value: Any) -> Records:
     return records
 
 
-def test_each_kind_of_fault_does_what_it_is_there_for() -> None:
+def test_each_kind_of_fault_has_its_effect() -> None:
     stops, cost, ends = ["success"], ["infrastructure", "success"], ["interrupted", "success"]
     jobs = ["failed", "cancelled", "time_limit", "complete"]
     for entry in played()[:SETS]:
@@ -45,7 +45,7 @@ def test_each_kind_of_fault_does_what_it_is_there_for() -> None:
         assert len(entry["faults"]) == len(SCRIPT) >= 10
 
 
-def test_two_worlds_that_are_one_agree() -> None:
+def test_a_world_agrees_with_itself() -> None:
     text, agree = compare(played(), played())
     assert agree
     assert text.endswith("agree")

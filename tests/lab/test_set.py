@@ -153,7 +153,7 @@ def test_the_quick_stand_ins_are_as_unkind_as_their_images(lab: Lab) -> None:
 
 def test_runs_over_eight_nodes(bench: Bench) -> None:
     answer = bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "4", "--json")
-    assert answer.returncode in (ExitCode.OK, ExitCode.NO_SCORE), answer.stderr
+    assert answer.returncode == ExitCode.NO_SCORE, answer.stderr  # flux1 needs ten runs
     run_set = bench.only_set()
     one = Set(run_set)
     assert one.job["state"] == "complete" and one.results() == [1, 2, 3, 4]

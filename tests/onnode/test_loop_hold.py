@@ -114,15 +114,15 @@ def test_what_a_node_complains_of_is_believed_of_itself_alone(group: Group) -> N
     assert set(after_a_while(group)) == {"n1"}
 
 
-def test_what_nodes_complain_of_is_not_kept_without_end(group: Group) -> None:
+def test_complaints_of_nodes_are_kept_up_to_a_limit(group: Group) -> None:
     group.job.layout.nodes.mkdir()
     for number in range(3 * MAX_COMPLAINTS // 500):
         group._complain("n1", f"warning {number}: {'x' * 480}".encode())
     kept = (group.job.layout.nodes / "hold.log").read_text()
     assert MAX_COMPLAINTS < len(kept) < MAX_COMPLAINTS + 600
-    assert kept.endswith(" (what comes after it is not kept)\n")
+    assert kept.endswith(" (later lines are not kept)\n")
     group._complain("", b"srun: error: n0: task 0: Killed")
-    assert "n0" in after_a_while(group), "what it says of a node counts all the same"
+    assert "n0" in after_a_while(group), "it still counts for its node"
 
 
 def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group) -> None:

@@ -25,12 +25,12 @@ def bundles(request: pytest.FixtureRequest) -> Bundles:
     """(system, workload, round, engine) -> entry and files, for everything there is: for every engine, or one after the other."""
     chosen = {}
     for number, triple in enumerate(triples()):
-        for engine in ENGINES if request.param else ENGINES[number % 3 :][:1]:
-            entry = an_entry(*triple[:2], round=triple[2], container={"engine": engine}, sudo=["sudo", "-n"])
-            if not entry.image:  # what was published without an image runs without an engine only
-                engine = "none"
-                entry = an_entry(*triple[:2], round=triple[2], container={"engine": engine}, sudo=["sudo", "-n"])
-            chosen[*triple, engine] = entry
+        engines = ENGINES if request.param else (ENGINES[number % len(ENGINES)],)
+        if not an_entry(*triple[:2], round=triple[2]).image:  # published without an image
+            engines = ("none",)
+        for engine in engines:
+            container = {"engine": engine}
+            chosen[*triple, engine] = an_entry(*triple[:2], round=triple[2], container=container, sudo=["sudo", "-n"])
     return {key: (entry, render_bundle(entry, nexp=NEXP)) for key, entry in chosen.items()}
 
 

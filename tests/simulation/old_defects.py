@@ -34,7 +34,7 @@ class Edit:
 class Defect:
     """A defect: its `name`, `what` went wrong, where it was `seen`, and the edits that put it back.
 
-    `why_not`: what the campaign lacks to find it, "" if nothing is known to. `likely`: a set that finds it has probably an event, or a shape,
+    `why_not`: why the campaign does not find it, or rarely; "" if it does. `likely`: a set that finds it has probably an event, or a shape,
     that matches each of these expressions; such seeds are played first.
     """
 
@@ -72,7 +72,7 @@ DEFECTS = [
         FOLDER,
         "        with suppress(OSError):\n            remove_unfinished(layout.loop_lock, self.world)\n",
         "",
-        likely=("a (resume|cancel) is killed", "limit=''"),
+        likely=("a (resume|cancel) is killed", "limit='0:15"),
     ),
     one(
         "release-of-any-lock",
@@ -136,7 +136,7 @@ DEFECTS = [
         SYSTEM,
         '    return "" if status > 0 and "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"',
         '    return ""',
-        why_not="masked: a holder must be silent for a minute as well (policy/lease.py), and a loop that comes back later finds its set taken",
+        why_not="masked: a holder must be silent for 90 s as well (policy/lease.py), and a loop that comes back later finds its set taken",
         likely=("Slurm does not|Slurm loses", "set is resumed|loop is stopped"),
     ),
     Defect(
@@ -162,7 +162,7 @@ DEFECTS = [
                 '        return HolderVerdict(ALIVE, "process 0 on an unknown host")\n',
             ),
         ),
-        likely=("storage is (full|over)", "limit=''"),
+        likely=("storage is (full|over)", "limit='0:15"),
     ),
     one(
         "drop-without-a-guard",
@@ -261,7 +261,7 @@ DEFECTS = [
             ),
         ),
         why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
-        likely=("a file of the set", "limit=''"),
+        likely=("a file of the set", "limit='0:15"),
     ),
     one(
         "run-state-not-rebuilt",
@@ -270,7 +270,7 @@ DEFECTS = [
         FOLDER,
         "        if self.run_state(run, strict=True) != last:\n",
         "        if self.run_state(run) != last and (not found or self.run_state(run) is not None):\n",
-        likely=("a file of the set", "limit=''"),
+        likely=("a file of the set", "limit='0:15"),
     ),
     one(
         "result-without-its-state",
@@ -281,7 +281,7 @@ DEFECTS = [
         "                last = self._rebuilt(run, last)\n",
         "            pass\n",
         why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
-        likely=("a file of the set", "limit=''"),
+        likely=("a file of the set", "limit='0:15"),
     ),
     one(
         "lost-result-stays-lost",
@@ -290,7 +290,7 @@ DEFECTS = [
         FOLDER,
         "        elif last.done:\n            last = self._published_again(last)\n",
         "",
-        likely=("set is lost", "limit=''"),
+        likely=("set is lost", "limit='0:15"),
     ),
     Defect(
         "set-described-anew",
@@ -343,7 +343,7 @@ DEFECTS = [
         FOLDER,
         "            state = self._as_left(run, attempt)\n",
         '            state = RunRecord(run=run, attempt=attempt, state="running")\n',
-        likely=("a file of the set", "limit=''"),
+        likely=("a file of the set", "limit='0:15"),
     ),
     one(
         "attempt-without-a-state",
@@ -400,7 +400,7 @@ DEFECTS = [
                 '"attempt_", self.files)\n',
             ),
         ),
-        likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit=''"),
+        likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit='0:15"),
     ),
     one(
         "locked-out-of-its-ledger",
@@ -457,7 +457,7 @@ DEFECTS = [
             ),
         ),
         why_not="of some 140 calls of a beginning job one of three must fail, and none before it: about one in 5,000 seeds does that",
-        likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit=''"),
+        likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit='0:15"),
     ),
     one(
         "temporary-files-stay",
@@ -504,7 +504,7 @@ DEFECTS = [
         "                with suppress(OSError):\n"
         "                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n",
         "",
-        likely=("next resume is killed at its step [345].", "limit=''"),
+        likely=("next resume is killed at its step [345].", "limit='0:15"),
     ),
     one(
         "cancel-waits-for-nothing",
@@ -542,7 +542,7 @@ DEFECTS = [
         LATE,
         '    if not job.run:\n        return ""\n',
         "",
-        likely=("loop is stopped|clock of node 1", "limit=''|resumed"),
+        likely=("loop is stopped|clock of node 1", "limit='0:15|resumed"),
     ),
     one(
         "too-late-begun",
@@ -551,7 +551,7 @@ DEFECTS = [
         QUEUE,
         "    return left_s - CLOSE_S >= needs_s\n",
         "    return True\n",
-        likely=("limit=''",),
+        likely=("limit='0:15",),
     ),
     one(
         "storage-not-waited-for",
@@ -588,7 +588,7 @@ DEFECTS = [
         "            self._set_failed_aside()\n            if (len(self.standing.aside), self.standing.blamed) == before:\n",
         "            failed = bool(self.standing.failed)\n            self._set_failed_aside()\n            if not failed:\n",
         why_not="masked: nodes that were set aside are no candidates any more (policy/place.py)",
-        likely=("(containers do not start|refuses|fails a check).* for 33m", "limit=''"),
+        likely=("(containers do not start|refuses|fails a check).* for 33m", "limit='0:15"),
     ),
     # ---- nodes: who is out, and why ----
     one(

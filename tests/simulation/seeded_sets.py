@@ -2,7 +2,7 @@
 
 A seed chooses kinds of faults and their moments, plays a set from `submit` to its score, and checks it. A seed that
 fails is shrunk to the fewest faults with which it still fails, and the command that plays just that is printed.
-With --record what was played is kept in a file, and is not played again: many seeds can be played in several sittings.
+With --record results are kept in a file, and their seeds not played again: many seeds can be played in several sittings.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Shape:
     """A kind of set: `nodes` of each of its `runs`, of which `at_once` are running side by side; `spares` for all of them, and
     `idle` nodes that no job of the set asks for: the next one can start while a node of the last one is away.
 
-    `limit`: the time limit of its jobs; "" for SHORT_LIMIT. `hang_start_s`: the site's limit for a
+    `limit`: the time limit of its jobs. `hang_start_s`: the site's limit for a
     silence before run_start; 0 for the usual one.
     """
 
@@ -92,7 +92,7 @@ class Shape:
 SHAPES = (
     Shape(idle=1),
     Shape(),
-    Shape(idle=1, limit=""),
+    Shape(idle=1, limit=SHORT_LIMIT),
     Shape(spares=0, hang_start_s=400),
     Shape(nodes=2, runs=4, at_once=2),
 )
@@ -100,14 +100,13 @@ SHAPES = (
 
 
 def own_place() -> Path:
-    """Return the folder of this process for sets, in memory if the machine has that. Its name is always as long.
+    """Return the folder of this process for sets, in memory if the machine has that. The length of its name is constant.
 
-    How many bytes of a record have room on a full storage depends on it.
+    The bytes of a record that fit on a full storage depend on it.
     """
     memory = Path("/dev/shm")
-    return (
-        memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    ) / f"orchestrator-sim-{os.getpid():07}"
+    folder = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    return folder / f"orchestrator-sim-{os.getpid():07}"
 
 
 @cache
@@ -126,7 +125,7 @@ def bundle(place: Path, shape: Shape) -> Rendered:
         container={"engine": "docker"},
         spares=shape.spares,
         side_by_side=shape.at_once,
-        time_limit=shape.limit or SHORT_LIMIT,
+        time_limit=shape.limit,
         limits=limits,
     )
     return Rendered(
@@ -185,7 +184,9 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
     dice = random.Random(f"{seed}/surroundings")
     world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
     world.logs_on = dice.choice((0, 0, 0, 1, 2))
-    world.misses = set() if not shape.limit else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
+    world.misses = (
+        set() if shape.limit == SHORT_LIMIT else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
+    )
     if dice.random() < 0.1:
         world.server.cache(dice.choice((5.0, 60.0)))
     if dice.random() < 0.5:
@@ -326,7 +327,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
                 yield f"{path.name} says cancelled, and nobody cancelled it: {happened}"
     if any("too much" in text for text in happened) and invariants.bytes_of_nodes(root) > MAX_SAID + 2 * SAID_AGAIN:
         yield f"a node has sent {invariants.bytes_of_nodes(root)} bytes"
-    in_time = bool(shape.limit)  # else the limit of the job costs an attempt
+    in_time = shape.limit != SHORT_LIMIT  # else the limit of the job costs an attempt
     if len(happened) == 1 and (guilty := GUILTY.match(happened[0])) and shape.spares and in_time:
         lost = len(list(root.glob("runs/*/attempt_*"))) > shape.runs
         if lost and f"n{guilty[1]}" not in dict(invariants.blamed_nodes(root)):
@@ -365,6 +366,7 @@ def _unexplained_reasons(root: Path, happened: list[str]) -> Iterator[str]:
 
 def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
     """Yield jobs that ended, by their records, after the next job had begun: it has closed the record before."""
+    # Of a wrong clock the times mean nothing; a storage call that failed leaves the record to a later job.
     if any(re.search("clock|storage fails", text) for text in happened):
         return
     records = [invariants.read_json(path) or {} for path in root.glob("jobs/*.json")]
@@ -516,7 +518,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="play only this one, and print what happens")
     parser.add_argument("--only", default=None, help="with --seed: numbers of its faults, such as 0,3; '' for none")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--record", type=Path, metavar="FILE", help="go on with the seeds that are not in this file")
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="add results to FILE, and continue after its last seed"
+    )
     args = parser.parse_args(argv)
     if args.seed is not None:
         return _show(args.seed, args.only)

@@ -68,7 +68,7 @@ def test_a_broken_invariant_is_found_and_shrunk(tmp_path: Path, monkeypatch: pyt
 
 def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -> list[str]:
     """Return the violations of a set that is cancelled and resumed by commands that are killed at these steps."""
-    shape = seeded_sets.Shape(limit="")
+    shape = seeded_sets.Shape(limit=seeded_sets.SHORT_LIMIT)
     nodes = [f"n{k + 1}" for k in range(shape.hosts)]
     world = Simulation(
         seeded_sets.bundle(folder, shape), folder, 5, nodes, user=User(dies_at=resume), run_seconds=seeded_sets.RUN_S

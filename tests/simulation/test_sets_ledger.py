@@ -21,6 +21,8 @@ from worlds import Sets, exits
 from orchestrator.cli import main
 from orchestrator.evidence.ledger import Mismatch, verify
 from orchestrator.onnode import ledger
+from orchestrator.onnode.files import Files, PathLike
+from orchestrator.onnode.world import World
 from orchestrator.runset.submit import mark_cancelled
 
 TOP = Path(__file__).resolve().parents[2]
@@ -136,6 +138,29 @@ def test_lines_that_were_never_finished_are_covered_by_the_next_record(one: Path
         for changed in (lines[:at] + lines[at + 1 :], [*lines[:at], b"{}", *lines[at:]]):
             path.write_bytes(b"\n".join(changed))
             assert verify(one).problems != (), at
+
+
+class Late(Files):
+    """Storage on which its writer stands still before it appends, for so long that another takes its lease and writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root: Path | None = root
+
+    def append(self, path: PathLike, content: bytes | bytearray, *, sync: bool = False) -> int:
+        root, self.root = self.root, None
+        if root is not None:
+            (root / ledger.LOCK).unlink()
+            ledger.append(root, ("notify", {}))
+        return super().append(path, content, sync=sync)
+
+
+def test_a_record_that_comes_too_late_is_void_and_made_again(one: Path) -> None:
+    world, said = World(), ("notify", {"late": 1})
+    world.files = Late(one)
+    ledger.append(one, said, once=True, world=world)
+    assert verify(one).problems == () and kinds(one)[-4:] == ["notify", "", "void", "notify"]
+    ledger.append(one, said, once=True)
+    assert kinds(one)[-2:] == ["void", "notify"] and not (one / ledger.LOCK).exists()
 
 
 # ---- attacks ----

@@ -265,7 +265,7 @@ def test_a_held_job_and_one_that_begins_later(site: Site) -> None:
 # ---- the end of a job ----
 
 
-def test_slurmd_looks_once_a_second_whether_an_ended_job_has_left(site: Site) -> None:
+def test_slurmd_checks_an_ended_job_once_a_second(site: Site) -> None:
     """So a job that is cancelled is completing for a second although its processes end at once: the lab shows it."""
     job_id = site.running()
     site.ask("scancel", job_id)

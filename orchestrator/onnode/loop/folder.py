@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import bundle as bundle_files
 from .. import ledger, records, sharing
 from ..events import number
-from ..files import Files
+from ..files import Files, is_temporary
 from ..layout import Layout
 from ..lease import HeldError, Lease, remove_abandoned, remove_unfinished
 from ..mllog_tail import last_status
@@ -230,7 +230,7 @@ class Folder:
                 for name in self.files.names(folder):
                     if name.startswith(".bundle.tmp."):  # the set has its bundle: nobody makes one any more
                         self.files.remove_tree(folder / name)
-                    elif name.startswith(".") and ".tmp." in name:
+                    elif is_temporary(name):
                         self.files.remove(folder / name)
         with suppress(OSError):
             remove_unfinished(layout.loop_lock, self.world)
@@ -352,9 +352,16 @@ class Folder:
             outcome = "not_converged"
         word = "success" if outcome == "success" else "failed"
         reason = state.reason or f"job {state.job_id or 'unknown'} ended without closing this attempt"
-        state = replace(state, state=word, outcome=outcome, reason=reason, end_ms=self.world.wall_ms())
+        state = replace(state, state=word, outcome=outcome, reason=reason, end_ms=self._last_change_ms(state))
         self._write(state, path)
         return state
+
+    def _last_change_ms(self, state: RunRecord) -> int:
+        """Return when the logs of an attempt were written last: by now its nodes may have been gone for a day."""
+        ranks = self._ranks(state.run, state.attempt, ".log")
+        logs = [self.files.state(self.layout.node_log(state.run, state.attempt, rank)) for rank in ranks]
+        changed = [int(1000 * log.mtime) for log in logs if log is not None]
+        return min(max([state.start_ms, *changed]), self.world.wall_ms())
 
     def _on_record(self, run: int, attempt: int) -> RunRecord | None:
         """Return how an attempt ended by the ledger; None where that says nothing, or not what its logs say."""

@@ -73,7 +73,7 @@ class Going:
                 self.lasted[node] = max(0, ended - began)
 
     def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None:
-        """Take in what a node's answer to a ping tells of its part of `attempt`."""
+        """Take in a node's pulse in `attempt`, from its answer to a ping."""
         if attempt == self.id and node in self._members:
             self.pulses[node], self.has_news = pulse, True
 

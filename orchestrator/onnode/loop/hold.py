@@ -31,7 +31,7 @@ disk with its events: a sound one sends 10 KB or so, and 60 KB if it has 512 fac
 SAID_AGAIN = 64 << 10
 """The same of a node that has sent too much in this job and is used again for lack of another one."""
 MAX_COMPLAINTS = 1 << 20
-"""Characters of what all nodes and srun write to standard error in a job that are kept."""
+"""Characters that are kept of the standard error of a group's nodes and srun."""
 WORD_BYTES = 32
 """What an event takes besides its text, so that many short lines count, too."""
 BEHIND_S = 0.5
@@ -201,10 +201,10 @@ class Group:
                 self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))
 
     def _keep_complaint(self, text: str) -> None:
-        """Keep it for people, but not without end."""
+        """Write it to hold.log, up to MAX_COMPLAINTS."""
         before, self._complained = self._complained, self._complained + len(text) + 1
         if before <= MAX_COMPLAINTS:
-            more = "" if self._complained <= MAX_COMPLAINTS else " (what comes after it is not kept)"
+            more = "" if self._complained <= MAX_COMPLAINTS else " (later lines are not kept)"
             self.job.append_to(self.job.layout.nodes / "hold.log", text + more)
 
     def _ended(self, node: str, reason: str, kind: str = "silent") -> None:
@@ -229,7 +229,7 @@ class Group:
 
     def is_gone(self, node: str) -> bool:
         """Whether nothing more is to be expected from a node of this step."""
-        return node in self.standing.silent or "left" in self.standing.reports[node].words
+        return not self.still_there([node])
 
     def still_there(self, nodes: Iterable[str]) -> list[str]:
         """Return those of `nodes` that are not gone."""

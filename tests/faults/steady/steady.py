@@ -1,4 +1,4 @@
-"""A training that does nothing but last, as long as its seed says, and log what the loop looks at.
+"""A training that only waits, for a time that its seed sets, and logs the lines that the loop reads.
 
 STEADY_FAULTS is a list in JSON: {"run", "after" (seconds), "how" (crash, exit, hang, deaf), "rank"} of faults in first attempts.
 """
@@ -23,14 +23,14 @@ def length_s(seed: int) -> float:
 
 
 def lines(seed: int, rank: int, start_ms: int) -> list[tuple[float, str]]:
-    """Return what a node prints: (seconds after its start, line)."""
+    """Return the output of a node: (seconds after its start, line)."""
     whole = length_s(seed)
-    found = [(0.0, f"rank {rank} is up")]
+    output = [(0.0, f"rank {rank} is up")]
     if rank == 0:
         keys = ["run_start", *["eval_accuracy"] * EVALUATIONS, "run_stop"]
         times = [whole * k / (len(keys) - 1) for k in range(len(keys))]
-        found += [(at, _record(key, start_ms + int(1000 * at))) for at, key in zip(times, keys, strict=True)]
-    return found
+        output += [(at, _record(key, start_ms + int(1000 * at))) for at, key in zip(times, keys, strict=True)]
+    return output
 
 
 def _record(key: str, time_ms: int) -> str:
@@ -44,7 +44,7 @@ def _record(key: str, time_ms: int) -> str:
 
 
 def strike(fault: dict[str, object], rank: int) -> None:
-    """Do what a fault says. The other nodes wait for the one that is gone, as in a collective."""
+    """Carry out a fault. The other nodes wait for the missing one, as in a collective."""
     if rank == fault["rank"] and fault["how"] in ("crash", "exit"):
         print(LAST_WORDS if fault["how"] == "crash" else "Training finished.", flush=True)
         os._exit(1 if fault["how"] == "crash" else 0)
@@ -56,17 +56,17 @@ def strike(fault: dict[str, object], rank: int) -> None:
 
 def main() -> int:
     began, rank = time.monotonic(), int(os.environ["SLURM_NODEID"])
-    this = int(os.environ["ORCH_RUN"]), int(os.environ["ORCH_ATTEMPT"])
-    faults = [one for one in json.loads(os.environ.get("STEADY_FAULTS", "[]")) if this == (one["run"], 1)]
-    due = [(one["after"], one) for one in faults]
+    attempt = int(os.environ["ORCH_RUN"]), int(os.environ["ORCH_ATTEMPT"])
+    faults = [fault for fault in json.loads(os.environ.get("STEADY_FAULTS", "[]")) if attempt == (fault["run"], 1)]
+    due = [(fault["after"], fault) for fault in faults]
     seed = int(os.environ["SEED"])
     plan = [*lines(seed, rank, int(time.time() * 1000)), *due, (length_s(seed), "")]
-    for at, what in sorted(plan, key=lambda one: one[0]):
+    for at, event in sorted(plan, key=lambda entry: entry[0]):
         time.sleep(max(0.0, began + at - time.monotonic()))
-        if isinstance(what, dict):
-            strike(what, rank)
-        elif what:
-            print(what, flush=True)
+        if isinstance(event, dict):
+            strike(event, rank)
+        elif event:
+            print(event, flush=True)
     return 0
 
 
