@@ -29,18 +29,14 @@ def begin(job: SetWork, state: RunRecord) -> None:
 
 def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], None]:
     """Return what closes an attempt, to be called until it works: a try may publish the result and find no room for the states."""
-    left = rank
+    left, tried = rank, False
 
     def close() -> None:
-        nonlocal left
-        try:
-            job.folder.close(state, left)
-        except OSError:
-            if job.world.files.exists(
-                job.layout.result(state.run)
-            ):  # by this try: where there was one before, the set refuses
-                left = None
-            raise
+        nonlocal left, tried
+        if tried and job.world.files.exists(job.layout.result(state.run)):
+            left = None  # by an earlier try: where there was one before, the first refused
+        tried = True
+        job.folder.close(state, left)
         if rank is not None:
             job.folder.link(state.run)
 
