@@ -1,7 +1,8 @@
 """The one-machine cluster (lab/) for tests, and which tests may run beside each other.
 
-A test that needs the cluster carries the marker `lab` and takes the fixture `lab`. With `lab/with --late` the first of them starts it; else, if it is not up, they skip,
-all with the same line; with CI=true they fail instead, because there a skipped test would go unseen.
+A test that needs the cluster carries the marker `lab` and takes the fixture `lab`. With `lab/with --late` the first of
+them starts it. Else, if it is not up, they skip, all with the same line; with CI=true they fail instead, because there a
+skipped test would go unseen.
 
 Tests run in random order (the seed is printed at the end) and, with `-n 2 --dist loadgroup`, side by side. What there is
 only once on a machine, the lab and the machine's own settings, has one worker: the group "lab". All else is spread.

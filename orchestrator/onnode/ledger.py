@@ -32,7 +32,7 @@ Said = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """One line. `line` counts from 1; `kind` is "" for what is no record; `hash` is that of the line as it stands.
+    """One line. `line` counts from 1; `kind` is "" if it is no record; `hash` is that of the line as it stands.
 
     Of several lines in succession that are no records each one's is that of the hash before and its own, with a space between.
     """

@@ -74,7 +74,7 @@ class Work:
         return True
 
     def learns_of_end(self) -> bool:
-        """Whether nothing more is begun; asked before anything that its nodes did is taken for their fault."""
+        """Whether nothing more is begun. To be asked before nodes are blamed."""
         return bool(self.ending)
 
     def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
