@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import outputs
@@ -323,6 +324,7 @@ def test_an_unexpected_exception_is_a_line_and_a_file(place: Path, monkeypatch: 
     assert "hidden" not in text
     # Where no state can be kept, in a private folder for temporary files.
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     kept = call(["systems"]).err.partition("send ")[2].partition(" to those")[0]
     assert Path(kept).is_file() and Path(kept).parent.stat().st_mode & 0o777 == 0o700
 
