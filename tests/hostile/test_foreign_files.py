@@ -16,6 +16,7 @@ import outputs
 import pytest
 from effort import bytes_read
 from hostile_parts import CONTROL, call
+from sources import package_for_all
 from until import LIMIT_S
 
 import orchestrator
@@ -140,9 +141,9 @@ def test_no_home_and_no_entry_of_the_user(place: Path) -> None:
         name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
     }
     python = shutil.which("python3", path="/usr/bin") or sys.executable
-    done = subprocess.run(
-        [python, "-I", "-c", program, str(TOP)], capture_output=True, cwd="/", env=env, timeout=LIMIT_S
-    )
+    with package_for_all() as package:
+        argv = [python, "-I", "-c", program, str(package)]
+        done = subprocess.run(argv, capture_output=True, cwd="/", env=env, timeout=LIMIT_S)
     assert done.returncode == ExitCode.BAD_INPUT and b"there is no site file" in done.stderr, done.stderr
 
 

@@ -195,7 +195,8 @@ ANY = (
 
 def plain(answer: Answer, job_id: str) -> Answer:
     status, *texts = answer
-    for pattern, text in ((rf"(?m)(JobId=|job id |job |\x1e|^ *){job_id}\b", r"\1JOB"), *ANY):
+    # The id last: what is left of the time may begin with the same number.
+    for pattern, text in (*ANY, (rf"(?m)(JobId=|job id |job |\x1e|^ *){job_id}\b", r"\1JOB")):
         texts = [re.sub(pattern, text, one) for one in texts]
     return status, re.sub("(?m)^ *JOB", "JOB", texts[0]), texts[1]
 

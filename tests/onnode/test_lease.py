@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sources import package_for_all
 from until import LIMIT_S, make_older, until
 
 from orchestrator.onnode.files import Files, PathLike, open_new
 from orchestrator.onnode.lease import HeldError, Lease, linked
 from orchestrator.onnode.policy.lease import STALE_S, Holder
 from orchestrator.onnode.world import THIS, World
-
-TOP = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -199,7 +198,7 @@ except HeldError as error:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user and hide processes from them")
 def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest.TempPathFactory) -> None:
     """hidepid=2: to others it is as if there were no such process."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, package_for_all() as package:
         os.chmod(name, 0o777)
         lock = Path(name) / "lock"
         with held(lock):
@@ -207,7 +206,7 @@ def test_another_users_process_that_proc_hides_is_alive(tmp_path_factory: pytest
             hide = 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=54321 --regid=54321 --clear-groups -- "$@"'
             argv = ["unshare", "--mount", "sh", "-c", hide, "sh", "/usr/bin/python3", "-I", "-c", HIDDEN]
             done = subprocess.run(
-                [*argv, str(TOP), str(lock)], capture_output=True, text=True, timeout=LIMIT_S, check=False
+                [*argv, str(package), str(lock)], capture_output=True, text=True, timeout=LIMIT_S, check=False
             )
             assert f"process {os.getpid()} on " in done.stdout and "is at work" in done.stdout, done.stderr
 
