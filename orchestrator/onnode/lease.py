@@ -78,7 +78,7 @@ def remove_unfinished(path: Path, world: World = THIS) -> None:
 
 @contextmanager
 def _abandoning(path: Path, token: str, world: World) -> Iterator[None]:
-    """Have a file that the storage does not let be removed count as nobody's, though this process lives."""
+    """Remember a file that the storage does not let be removed: it is nobody's, though this process lives."""
     try:
         yield
     except OSError:
@@ -106,7 +106,7 @@ def look(
         return None
     holder, touched = found
     process = world.lives(holder.pid, holder.start) if holder.pid and same_kernel(holder, viewer) else None
-    process = False if holder.token in world.abandoned.values() else process
+    process = False if holder.token in filter(None, world.abandoned.values()) else process
     job = sees(holder.job) if holder.job and process is None else None
     try:
         now = server_now(path.parent, world)

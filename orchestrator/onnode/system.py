@@ -14,6 +14,8 @@ from .files import PathLike
 
 MAX_BYTES = 4 << 20
 """More than this no program has to say."""
+UNKNOWN_JOB = "Invalid job id"
+"""In what squeue and scontrol say of a job that Slurm has forgotten."""
 ENDED_STATES = frozenset(
     {
         "COMPLETED",
@@ -121,4 +123,4 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
     status, text = ask(argv, seconds)
     if status == 0:
         return text.strip()
-    return "" if status > 0 and "Invalid job id" in ask(argv, seconds, errors=True)[1] else "?"
+    return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"

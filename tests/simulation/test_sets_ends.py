@@ -264,8 +264,10 @@ def test_a_submission_is_what_the_ledger_says_of_it(sets: Sets) -> None:
     before = json.loads(path.read_text())
     path.write_text(json.dumps({**before, "state": "intended", "job_id": "", "ledger": ""}))
     assert world.run_set is not None
-    told = record(world.run_set.layout, replace(submissions(world.run_set.layout)[0], state="refused", error="never"))
-    assert (told.state, told.job_id, told.error) == ("submitted", before["job_id"], "")
+    written = record(
+        world.run_set.layout, replace(submissions(world.run_set.layout)[0], state="refused", error="never")
+    )
+    assert (written.state, written.job_id, written.error) == ("submitted", before["job_id"], "")
     assert [str(problem) for problem in verify(world.set.root).problems] == []
 
 

@@ -28,6 +28,8 @@ from .host import BatchHost
 from .nodes import Flow, Nodes
 
 NO_ROOM = "disk full, quota, or the folder is gone"
+_BUNDLE_COPY = ".bundle.tmp."
+"""How the names of unfinished copies of a bundle begin."""
 
 
 class FolderError(Exception):
@@ -228,7 +230,7 @@ class Folder:
         for folder in folders:
             with suppress(OSError):
                 for name in self.files.names(folder):
-                    if name.startswith(".bundle.tmp."):  # the set has its bundle: nobody makes one any more
+                    if name.startswith(_BUNDLE_COPY):  # the set has its bundle: nobody makes one any more
                         self.files.remove_tree(folder / name)
                     elif is_temporary(name):
                         self.files.remove(folder / name)
@@ -494,7 +496,7 @@ def _check_range(record: SetRecord, path: Path) -> None:
 
 def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
     """Keep what runs: nodes run from this copy, and an edit of the original cannot reach a running set. Raises OSError."""
-    temporary = layout.root / f".bundle.tmp.{world.pid}"
+    temporary = layout.root / f"{_BUNDLE_COPY}{world.pid}"
     try:
         world.files.copy_tree(bundle, temporary)  # what a group can change, it can have run
         if group:

@@ -18,7 +18,7 @@ class Going:
         self.prepared: dict[str, list[str]] = {}
         self.refused: dict[str, str] = {}
         self.failed: dict[str, str] = {}
-        """Why a node says of itself that it cannot go on, such as storage that it cannot write to."""
+        """node -> its own reason why it cannot go on, such as storage that it could not write to."""
         self.kept: set[str] = set()
         """Refused because they cannot drop their caches at all: a new container would not help."""
         self.waits_for_all = True

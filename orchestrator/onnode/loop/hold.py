@@ -536,13 +536,15 @@ class Group:
             everyone = [node for node in self.job.scheduler.allocated if node in others or node in nodes]
             among = agree({**self.standing.reports, **others}, everyone, self.settings, self.image or self.job.image)
             own = {node: text for node, text in among.differing.items() if node in nodes}
-            told = "; ".join(f"node {node}: {text}" for node, text in own.items())
+            problem = "; ".join(f"node {node}: {text}" for node, text in own.items())
             if self.number in self.job.behind:  # runs have begun without it, so most are not asked
-                told = told or among.problem
-            if not told:  # alike to the others, or they have a problem of their own that is looked at first
-                told, own = found.problem, found.differing
-            image = "" if told else found.image
-            found = replace(found, problem=told, differing=own, image=image, warnings=among.warnings or found.warnings)
+                problem = problem or among.problem
+            if not problem:  # like the others, or these have a problem of their own that hides this one
+                problem, own = found.problem, found.differing
+            image = "" if problem else found.image
+            found = replace(
+                found, problem=problem, differing=own, image=image, warnings=among.warnings or found.warnings
+            )
         self.problem = found.problem
         self.image, self.rdma_expected = found.image or self.image, found.rdma_expected
         self.job.image = self.image or self.job.image

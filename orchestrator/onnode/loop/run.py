@@ -177,7 +177,7 @@ def _stop(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
 
 
 def _await_exits(group: Group, going: Going, nodes: Iterable[str]) -> Flow:
-    """Wait for the word of `nodes` that their part of the run has ended."""
+    """Wait until `nodes` have reported the end of their part of the run."""
     now = group.job.world.now
     deadline = now() + STOP_S
     while group.step is not None and group.step.alive and now() < deadline:
@@ -207,10 +207,14 @@ def _outwait_storage(job: SetWork, group: Group, going: Going) -> Flow:
 def _facts(job: SetWork, group: Group, going: Going, problem: str, timed_out: int) -> AttemptFacts:
     """Return what is known of the attempt now that it is over."""
     stops = dict(going.stops)
-    for rank, node in enumerate(going.ranks if not problem and not any(stops.values()) else ()):
-        # It may have finished before the node was lost, or before its storage was.
-        stops[node] = last_status(job.layout.node_log(going.run, going.number, rank), files=job.world.files)
-    errors, cause = _errors(job, going) if not problem and not any(stops.values()) else ({}, "")
+    errors, cause = dict[str, str](), ""
+    if not problem and not any(
+        stops.values()
+    ):  # it may have finished before the node was lost, or before its storage was
+        for rank, node in enumerate(going.ranks):
+            stops[node] = last_status(job.layout.node_log(going.run, going.number, rank), files=job.world.files)
+    if not problem and not any(stops.values()):
+        errors, cause = _errors(job, going)
     deaf = {node: text for node in going.ranks if (text := group.standing.reports[node].loop_gone)}
     cause = f"the nodes let go: {next(iter(deaf.values()))}" if deaf else cause
     refused = _not_ready(going) if problem else {}

@@ -29,14 +29,14 @@ def begin(job: SetWork, state: RunRecord) -> None:
 
 def closing(job: SetWork, state: RunRecord, rank: int | None) -> Callable[[], None]:
     """Return what closes an attempt, to be called until it works: a try may publish the result and find no room for the states."""
-    left, tried = rank, False
+    tried = False
 
     def close() -> None:
-        nonlocal left, tried
-        if tried and job.world.files.exists(job.layout.result(state.run)):
-            left = None  # by an earlier try: where there was one before, the first refused
+        nonlocal tried
+        # By an earlier try: if there had been a result before, the first one would have refused.
+        published = tried and job.world.files.exists(job.layout.result(state.run))
         tried = True
-        job.folder.close(state, left)
+        job.folder.close(state, None if published else rank)
         if rank is not None:
             job.folder.link(state.run)
 

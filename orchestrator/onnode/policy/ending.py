@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..system import ENDED_STATES
+from ..system import ENDED_STATES, UNKNOWN_JOB
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
 PREEMPTED = ("paused", "pre-empted by a job of higher priority")
 
-FORGOTTEN = "JobState=FORGOTTEN"
-"""Our word for a job that Slurm does not know any more: it ended some minutes ago (MinJobAge)."""
+_FORGOTTEN = "FORGOTTEN"
+"""Our state of a job that Slurm does not know any more: it ended some minutes ago (MinJobAge)."""
 _FIELDS = re.compile(r"\b(?:JobState|Reason|PreemptTime)=\S+")
 
 
 def job_fields(shown: str) -> str:
     """Return the fields of `scontrol show job` by which a job's end is explained; "" without any."""
-    if "Invalid job id" in shown:
-        return FORGOTTEN
+    if UNKNOWN_JOB in shown:
+        return f"JobState={_FORGOTTEN}"
     return " ".join(_FIELDS.findall(shown))[:200]
 
 
@@ -38,7 +38,7 @@ def ending(signals: Sequence[str], fields: str) -> tuple[str, str]:
 def is_ended(fields: str) -> bool:
     """Return whether Slurm is ending the job: it records that before it signals any process."""
     about = _parsed(fields)
-    return _preempted(about) or about.get("JobState") in (*ENDED_STATES, "COMPLETING", "FORGOTTEN")
+    return _preempted(about) or about.get("JobState") in (*ENDED_STATES, "COMPLETING", _FORGOTTEN)
 
 
 def _parsed(fields: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ class AttemptFacts:
     broken: Mapping[str, str] = field(default_factory=dict)
     """node -> how it broke the protocol, for which the loop gave it up."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """node -> why it said that it cannot go on, such as storage that it could not write to."""
+    """node -> its own reason why it cannot go on, such as storage that it could not write to."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def blame(
 
     In this order: a container ended under its run; a node went silent; a few exited by themselves while the others were ended
     by us; the first that ended with 0 and no run_stop (images hide the code). When most of them failed by themselves, or said
-    the same in the end, it is the program, and nobody is blamed. Nor is anybody where a node said why it failed: its storage may
+    the same in the end, it is the program, and nobody is blamed. Nor is anybody if a node gives its own reason: its storage may
     be away for all, and it is looked at again before the next attempt.
     """
     few = max(1, len(ranks) // 2)
