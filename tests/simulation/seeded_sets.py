@@ -243,7 +243,9 @@ def violations(world: Simulation) -> Iterator[str]:
         yield f"liveness: runs {world.missing()} have no result after {world.user.resumes} resumes: {world.done[-1]}"
     yield from invariants.record_violations(root, world.bundle.nexp, complete=not world.missing())
     if not world.killed_last() and not storage_failed_last(world):
-        yield from invariants.leftover_files(root)
+        # After the clock of the storage was set back the age of a killed command's lock is not known.
+        lock = CONTROLLER_LOCK * any("clock of the storage" in str(fault) for _, fault in world.happened)
+        yield from (left for left in invariants.leftover_files(root) if left != lock)
     yield from invariants.replay_violations(root)
     yield from invariants.hold_violations(root)
     yield from invariants.ledger_violations(root)
@@ -260,12 +262,7 @@ def violations(world: Simulation) -> Iterator[str]:
 
 
 def storage_failed_last(world: Simulation) -> bool:
-    """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not.
-
-    After its clock was set back the age of a killed command's lock is not known.
-    """
-    if any("clock of the storage" in str(fault) for _, fault in world.happened):
-        return True
+    """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
     last_s = max((job.end_ms for job in world.all_jobs), default=0) / 1000 - world.engine.start_ms / 1000
     calls = [at + (fault.for_s or END_S) + END_S for at, fault in world.happened if "now and then" in str(fault)]
     away = [at + (fault.for_s or END_S) for at, fault in world.happened if "storage" in str(fault)]
@@ -347,6 +344,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         yield "an attempt was lost without a fault"
 
 
+CONTROLLER_LOCK = "left in the set: .controller.lock"
 SETTLED_MS = 60_000
 """A job settles what others left within this time after its start."""
 REASONS = {
