@@ -14,6 +14,7 @@ LAB_DOCKER_SOCKET=$LAB_STATE/docker.sock
 LAB_DOCKER_HOST=unix://$LAB_DOCKER_SOCKET
 LAB_SHARED=$LAB_STATE/shared
 LAB_PODMAN=$LAB_STATE/podman/podman
+LAB_PASSING=$LAB_STATE/passing  # is there in a lab that lab/with started and will take away
 LAB_CGROUP=/orchestrator-lab${LAB_STATE//\//-}
 LAB_PROGRAM=lab/$(basename "$0")
 

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,26 +120,40 @@ def traces(state: Path) -> list[str]:
     return found + [f"process {pid}: {words[:200]}" for pid, words in processes_of(state).items()]
 
 
-@pytest.fixture
-def second_lab(lab: Lab) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """A lab of two nodes beside the first one: a function that runs one of its commands."""
-    state = Path(tempfile.mkdtemp(prefix="lab-", dir="/var/tmp"))
-    env = {**lab.env, "ORCHESTRATOR_LAB": str(state), "LAB_NODES": "2", "LAB_PREFIX": "second"}
+class SecondLab:
+    """A lab of two nodes beside the first one."""
 
-    def command(name: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [TOP / "lab" / name],
-            env=env | more,
+    def __init__(self, first: Lab, state: Path) -> None:
+        self.state = state
+        self.env = {
+            **first.env,
+            "ORCHESTRATOR_LAB": str(state),
+            "LAB_NODES": "2",
+            "LAB_PREFIX": "second",
+            "LAB_IMAGE": "no",
+        }
+
+    def __call__(self, program: str, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run one of the lab's programs."""
+        ended = subprocess.run(
+            [TOP / "lab" / program, *words],
+            env=self.env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=300,
-            check=True,
+            check=False,
         )
+        assert ended.returncode == status, ended.stdout + ended.stderr
+        return ended
 
-    yield command
-    if state.exists():
-        command("down")
+
+@pytest.fixture
+def second_lab(lab: Lab) -> Iterator[SecondLab]:
+    second = SecondLab(lab, Path(tempfile.mkdtemp(prefix="lab-", dir="/var/tmp")))
+    yield second
+    if second.state.exists():
+        second("down")
 
 
 def lab_pid(state: Path, name: str) -> int:
@@ -161,15 +175,15 @@ def small_image(env: dict[str, str]) -> str:
 
 @pytest.mark.long
 def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broken_lab(
-    lab: Lab, second_lab: Callable[..., subprocess.CompletedProcess[str]], folder: Path
+    lab: Lab, second_lab: SecondLab, folder: Path
 ) -> None:
     """A job and a container are at work, a node and the engine were killed: `lab/down` ends and removes all of it."""
-    second_lab("up", LAB_IMAGE="no")
+    second_lab("up")
     exports = dict(line.removeprefix("export ").split("=", 1) for line in second_lab("env").stdout.splitlines())
     state, env = Path(exports["ORCHESTRATOR_LAB"]), {**lab.env, **exports}
     lost, kept = lab_pid(state, "slurmd-second1"), lab_pid(state, "slurmctld")
     os.kill(lost, signal.SIGKILL)
-    second_lab("up", LAB_IMAGE="no")
+    second_lab("up")
     assert lab_pid(state, "slurmd-second1") != lost and lab_pid(state, "slurmctld") == kept
 
     (folder / "job.sh").write_text(
@@ -191,3 +205,17 @@ def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broke
     assert lab.run("docker", "version", "--format", "{{.Server.Os}}").stdout.strip() == "linux"
     words = ("sinfo", "--noheader", "--Node", "--partition=batch", "--states=idle,mixed,alloc")
     assert lab.run(*words).stdout.strip()
+
+
+@pytest.mark.long
+def test_a_lab_that_a_killed_command_left_is_not_used_again(second_lab: SecondLab) -> None:
+    """A container or a job of the killed one would be counted with those of the next. A person's own lab stays."""
+    leaves = 'echo "$1" >"$ORCHESTRATOR_LAB/$1"; kill -KILL $PPID'
+    has = 'cd "$ORCHESTRATOR_LAB"; ls first second 2>/dev/null || true'
+    second_lab("with", "sh", "-c", leaves, "_", "first", status=-signal.SIGKILL)
+    started_again = second_lab("with", "sh", "-c", f"{has}; {leaves}", "_", "second", status=-signal.SIGKILL)
+    assert "was left by a killed command" in started_again.stderr and "first" not in started_again.stdout.splitlines()
+    second_lab("up")
+    kept = second_lab("with", "sh", "-c", has)
+    assert "killed" not in kept.stderr and "second" in kept.stdout.splitlines()
+    assert second_lab.state.exists()

@@ -235,12 +235,12 @@ def test_a_preparation_ends_with_its_podman_container(podman: str, tmp_path: Pat
     with reachable("", "podman", [podman]) as address, stand_in(address):
         process = data.start("llama2_70b_lora", "--force-space", *WAITING)
         with closing(docker.DockerClient(base_url=address)) as client, gate(folder, process):
-            [running] = client.api.containers(filters={"label": "orchestrator.workload=llama2_70b_lora"})
+            [running] = data.containers(client)
             assert len(services()) == 2  # of this test, and of the command
             process.kill()
             process.communicate(timeout=300)
             until(lambda: len(services()) == 1)
-            assert client.api.wait(running["Id"], timeout=LIMIT_S)["StatusCode"] == 137
+            assert client.api.wait(running, timeout=LIMIT_S)["StatusCode"] == 137
         again = data.prepare("llama2_70b_lora", "--force-space")
         assert again.returncode == 0, again.stderr
         assert "it died or was interrupted" in again.stderr

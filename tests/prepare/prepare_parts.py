@@ -230,6 +230,16 @@ class Data:
         folder = self.folder(name) / ".orchestrator-prepare" / workload / round
         return dict(json.loads((folder / f"{step}.json").read_text()))
 
+    def containers(self, client: docker.DockerClient, *, ended: bool = False) -> list[str]:
+        """The ids of the containers that mount these folders, with `ended` those that run no more, too.
+
+        Another test's may be there: that of a run that was killed.
+        """
+        found = client.api.containers(all=ended, filters={"label": "orchestrator=prepare"})
+        return [
+            one["Id"] for one in found if any(Path(mount["Source"]).is_relative_to(self.top) for mount in one["Mounts"])
+        ]
+
     def command(self, workload: str, *words: str) -> list[str]:
         run = [] if {"--check", "--dry-run"} & set(words) else ["--engine", self.engine]
         return [

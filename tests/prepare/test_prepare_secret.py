@@ -82,12 +82,11 @@ def test_the_token_is_nowhere_while_a_preparation_runs(data: Data, lab: object) 
     token_file.chmod(0o600)
     process = data.start("llama2_70b_lora", "--force-space", "--verbose", *WAITING, "--hf-token-file", str(token_file))
     with gate(folder, process), closing(docker.DockerClient(base_url=data.engine)) as client:
-        running = client.api.containers(filters={"label": "orchestrator.workload=llama2_70b_lora"})
-        assert len(running) == 1
+        (running,) = data.containers(client)
         lines = command_lines()
         assert any(b"prepare_data_and_model.sh" in line for line in lines)  # the step is there to be seen
         assert not [line for line in lines if TOKEN.encode() in line]
-        inspected = json.dumps(client.api.inspect_container(running[0]["Id"]))
+        inspected = json.dumps(client.api.inspect_container(running))
         assert TOKEN not in inspected and "prepare_data_and_model" in inspected
         found = files_with(TOKEN, data.top) + files_with(TOKEN, lab.state / "docker/data/containers")  # type: ignore[attr-defined]
         assert found == [token_file]

@@ -212,17 +212,17 @@ def test_a_preparation_whose_process_is_killed_ends_with_it_and_runs_again(data:
     process = data.start("llama2_70b_lora", "--force-space", *WAITING)
     with closing(docker.DockerClient(base_url=data.engine)) as client:
         with gate(folder, process):
-            (running,) = client.api.containers(filters={"label": "orchestrator.workload=llama2_70b_lora"})
+            (running,) = data.containers(client)
             second = data.prepare("llama2_70b_lora", "--force-space")
             assert second.returncode == 5 and f"being prepared by process {process.pid} on" in second.stderr
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=300)
-            assert client.api.wait(running["Id"], timeout=300)["StatusCode"] == 137
+            assert client.api.wait(running, timeout=300)["StatusCode"] == 137
         assert data.state("llama2", "data-and-model")["state"] == "running"
         again = data.prepare("llama2_70b_lora", "--force-space")
         assert again.returncode == 0, again.stderr
         assert "it died or was interrupted" in again.stderr
-        assert client.api.containers(all=True, filters={"label": "orchestrator=prepare"}) == []
+        assert data.containers(client, ended=True) == []
 
 
 @pytest.mark.lab

@@ -149,7 +149,7 @@ def test_the_watchdog_ends_with_a_normal_revert_and_holds_nothing(host: Host) ->
         check=True,
     )
     assert answer.stdout
-    wait_for(lambda: [os.getsid(pid) for pid in watchdogs(host.state)] == watchdogs(host.state) != [])
+    wait_for(lambda: watchdogs(host.state))
     host.rows("revert", "job")
     wait_for(lambda: not watchdogs(host.state))
     assert host.is_as_before

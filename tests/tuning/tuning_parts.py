@@ -150,8 +150,18 @@ def processes(*words: str, **environment: str) -> list[int]:
 
 
 def watchdogs(state: Path) -> list[int]:
-    """Processes of the watchdog for this state folder."""
-    return processes("orchestrator_tunables_watchdog", str(state))
+    """Processes of the watchdog for this state folder: each leads a session of its own.
+
+    What they start has their command line, too, for a moment.
+    """
+    return [pid for pid in processes("orchestrator_tunables_watchdog", str(state)) if leads_a_session(pid)]
+
+
+def leads_a_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:  # it ended meanwhile
+        return False
 
 
 def loops(bundle: Path, job: str, slurm_conf: str) -> list[int]:
