@@ -15,7 +15,7 @@
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
-# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (4, as many of them wait; make unit: one per processor).
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (one more than processors, as some wait, and at most 8; make unit: one per processor).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -26,8 +26,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-JOBS := 4
+INSTALL := PYTHON=$(BIN)/python tools/install
+JOBS = $(shell processors=$$(nproc 2>/dev/null || echo 2); echo $$((processors < 8 ? processors + 1 : 8)))
 SEEDS := 1000
 PYTEST = $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
@@ -46,7 +46,7 @@ test: $(VENV)/tested
 	lab/with --late $(PYTEST) $(ARGS)
 
 long: $(VENV)/tested
-	$(PIP) --editable '.[export]'
+	$(INSTALL) --editable '.[export]'
 	lab/with --late $(PYTEST) -m long $(ARGS)
 
 faults: $(VENV)/tested
@@ -129,20 +129,19 @@ $(BIN)/python:
 
 # Editable, so a change of the sources needs no new installation.
 $(VENV)/installed: pyproject.toml | $(BIN)/python
-	echo "installing into $(VENV): about half a minute, more on a slow network ..." >&2
-	$(PIP) --editable .
+	echo "installing into $(VENV) ..." >&2
+	$(INSTALL) --editable .
 	touch $@
 
 # Constraints, not requirements: they say which version, and pyproject.toml what is needed on this Python.
-# Most of what would be compiled ahead (scipy, pandas) is never imported.
 $(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/python
-	echo "installing into $(VENV), with what tests and checks need: about a minute ..." >&2
-	$(PIP) --no-compile --constraint requirements-dev.txt --editable '.[test,check]'
+	echo "installing into $(VENV), with what tests and checks need ..." >&2
+	$(INSTALL) --constraint requirements-dev.txt --editable '.[test,check]'
 	touch $@ $(VENV)/installed
 
 # An environment of its own: its packages are not those of the tests.
 build/docs-venv/installed: requirements-docs.txt | $(BIN)/python
-	echo "installing Sphinx into build/docs-venv: about twenty seconds ..." >&2
+	echo "installing Sphinx into build/docs-venv ..." >&2
 	$(BIN)/python -m venv build/docs-venv
-	build/docs-venv/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	PYTHON=build/docs-venv/bin/python tools/install --requirement $<
 	touch $@

@@ -55,26 +55,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def install(place: Path, *words: str | Path, **settings: str) -> Path:
+    """A clean environment with what these words name: the folder of its programs."""
+    venv.create(place, with_pip=False)
+    env = {**os.environ, "PYTHON": sys.executable, "INTO": str(place / "bin/python"), **settings}
+    subprocess.run([TOP / "tools/install", *words], env=env, check=True, stdin=subprocess.DEVNULL)
+    return place / "bin"
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of a clean environment with nothing but the wheel."""
-    place = tmp_path_factory.mktemp("clean") / "venv"
-    venv.create(place, with_pip=False)
-    # From outside and without compiling: a fifth of the time.
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--python",
-        place / "bin/python",
-        "install",
-        "--quiet",
-        "--no-compile",
-        wheel,
-        cwd=place,
-    )
-    return place / "bin"
+    return install(tmp_path_factory.mktemp("clean") / "venv", wheel)
 
 
 @pytest.fixture
@@ -116,6 +108,14 @@ def test_the_commands_start(installed: Path, empty: Path) -> None:
     assert "MI325X_08x08x32" in run(installed / "orchestrator", "systems", cwd=empty).stdout
     where = run(installed / "python", "-c", "import orchestrator; print(orchestrator.__file__)", cwd=empty).stdout
     assert where.startswith(str(installed.parent))
+
+
+def test_pip_installs_where_its_settings_name_an_index(wheel: Path, tmp_path: Path) -> None:
+    """Here none at all; uv would not know of it."""
+    programs = install(tmp_path / "venv", "--no-deps", wheel, PIP_NO_INDEX="1")
+    [said] = (programs.parent / "lib").glob("python*/site-packages/*.dist-info/INSTALLER")
+    assert said.read_text() == "pip\n"
+    assert run(programs / "orchestrator", "--version", cwd=tmp_path).stdout.startswith("orchestrator ")
 
 
 def test_the_documents_are_in_it(installed: Path, empty: Path) -> None:
