@@ -15,7 +15,7 @@
 # make lab       start that one-machine cluster to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
-# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (one more than processors, as some wait, and at most 8; make unit: one per processor).
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (one more than processors, as some wait; at most 8).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -55,8 +55,6 @@ faults: $(VENV)/tested
 reality: $(VENV)/tested
 	lab/with $(BIN)/python tests/faults/reality.py $(ARGS)
 
-# These tests never wait: more than one per processor takes longer.
-unit: JOBS := auto
 unit: $(VENV)/tested
 	$(PYTEST) -m unit $(ARGS)
 

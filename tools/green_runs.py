@@ -3,7 +3,8 @@
 usage:  python tools/green_runs.py [--quiet N] [--busy N] [--load COMMAND] [--user NAME] [--target TARGET] [--keep DIR]
                                    [--most N]
 
-Every run has a clone of its own with an empty HOME, made from the commit that is checked out here.
+Every run has a clone of its own with an empty HOME, made from the commit that is checked out here. A busy run and a
+quiet one take turns.
 During a busy run four processes compute without a pause, or --load runs: it is ended with the run, and started
 again whenever it ends before. With --user the runs are those of an ordinary user (the script itself needs root
 for that), so tests that need a lab are skipped.
@@ -14,6 +15,7 @@ commit that are missing. --most ends it after so many. Exits with 1 if a run was
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -111,6 +113,12 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
     return Run(number, busy, seed, done.returncode, seconds, counts, bad)
 
 
+def in_turns(left: dict[bool, int]) -> list[bool]:
+    """Return which runs are busy ones: a run of each kind after the other, what is left of one kind at the end."""
+    kinds = [[busy] * many for busy, many in left.items()]
+    return [kind for turn in itertools.zip_longest(*kinds) for kind in turn if kind is not None]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quiet", type=int, default=10, metavar="N", help="runs on a quiet machine (10)")
@@ -134,11 +142,13 @@ def main() -> int:
     print("".join(head.rjust(width) for head, width in zip(HEADS, WIDTHS, strict=True)), flush=True)
     for one in runs:
         print(one.row, flush=True)
-    wanted = range(len(runs) + 1, args.quiet + args.busy + 1)
-    for number in wanted[: args.most or None]:
+    left = {
+        busy: many - sum(one.busy is busy for one in runs) for busy, many in ((True, args.busy), (False, args.quiet))
+    }
+    for busy in in_turns(left)[: args.most or None]:
         one = run(
-            number,
-            busy=number > args.quiet,
+            len(runs) + 1,
+            busy=busy,
             load=shlex.split(args.load),
             target=args.target,
             user=args.user,

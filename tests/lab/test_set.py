@@ -233,6 +233,7 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
     assert bench.orchestrator("render", *what, "--diff", run_set).returncode == 0
 
 
+@pytest.mark.long
 def test_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     """Two at a time and a spare node; the container of one ends under its run."""
     submitted = bench.orchestrator(

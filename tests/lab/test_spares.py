@@ -158,6 +158,7 @@ def power_on(lab: Lab) -> None:
     )
 
 
+@pytest.mark.long
 def test_four_bad_nodes_of_five(one: Batch) -> None:
     words = ("--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=100")
     answer = one.orchestrator("render", "local_2x2x8", "builtin", *words, "-o", one.bundle)
