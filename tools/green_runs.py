@@ -28,9 +28,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 TOP = Path(__file__).resolve().parent.parent
 BUSY = 4
@@ -81,6 +82,21 @@ def busy_with(command: list[str], processes: int) -> Iterator[None]:
             process.wait()
 
 
+def run_to_its_end(command: list[str], **options: Any) -> int:
+    """Return the exit status. If this program is ended meanwhile, so is all that the command started: a lab, too."""
+    process = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            with suppress(ProcessLookupError):
+                while True:  # make is over before what it started
+                    os.killpg(process.pid, 0)
+                    time.sleep(0.2)
+
+
 def run(number: int, *, busy: bool, load: list[str], target: str, user: str, keep: Path) -> Run:
     """Run the tests in a fresh clone with an empty HOME."""
     seed = random.SystemRandom().randrange(2**32)
@@ -100,7 +116,7 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
             env["CI"] = "true"  # a lab test that is skipped is a failure
         began = time.monotonic()
         with busy_with(load or SPIN, (1 if load else BUSY) if busy else 0), log.open("wb") as out:
-            done = subprocess.run(command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            status = run_to_its_end(command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         seconds, text = time.monotonic() - began, log.read_bytes()
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -110,7 +126,7 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
         for many, word in COUNTS.findall(tail)
     }
     bad = tuple(name.decode(errors="replace") for name in LAST.findall(text))
-    return Run(number, busy, seed, done.returncode, seconds, counts, bad)
+    return Run(number, busy, seed, status, seconds, counts, bad)
 
 
 def in_turns(left: dict[bool, int]) -> list[bool]:
@@ -133,6 +149,7 @@ def main() -> int:
     )
     parser.add_argument("--most", type=int, default=0, metavar="N", help="end after so many runs; 0: all")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=TOP, check=True, capture_output=True, text=True).stdout
     keep = args.keep.resolve() / f"{commit[:12]}{'-' if args.user else ''}{args.user}-{args.target}"
     keep.mkdir(parents=True, exist_ok=True)

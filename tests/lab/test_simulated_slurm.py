@@ -225,7 +225,7 @@ def life(cluster: Asked) -> Iterator[tuple[str, object]]:
     job_id = submit(cluster, "--requeue")
     cluster.until_state(job_id, "RUNNING")
     yield "running", told(cluster, job_id)
-    held = submit(cluster, "--hold")
+    held = submit(cluster, "--hold", "--begin=now+1hour")  # released, it must not begin at once
     yield "release", (cluster.ask("scontrol", "release", held), cluster.ask("scontrol", "hold", held))
     yield "held", plain(cluster.ask("squeue", "--noheader", f"--jobs={held}", f"--format={CELLS}"), held)
     yield "suspended", (cluster.ask("scontrol", "suspend", job_id), state(cluster, job_id))
