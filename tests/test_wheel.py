@@ -111,8 +111,8 @@ def test_the_commands_start(installed: Path, empty: Path) -> None:
 
 
 def test_pip_installs_where_its_settings_name_an_index(wheel: Path, tmp_path: Path) -> None:
-    """Here none at all; uv would not know of it."""
-    programs = install(tmp_path / "venv", "--no-deps", wheel, PIP_NO_INDEX="1")
+    """Here none at all; uv would not know of it. More settings follow than a pipe holds."""
+    programs = install(tmp_path / "venv", "--no-deps", wheel, PIP_NO_INDEX="1", PIP_UNKNOWN="x" * 100_000)
     [said] = (programs.parent / "lib").glob("python*/site-packages/*.dist-info/INSTALLER")
     assert said.read_text() == "pip\n"
     assert run(programs / "orchestrator", "--version", cwd=tmp_path).stdout.startswith("orchestrator ")
