@@ -23,6 +23,22 @@ def processes_of(mark: str | Path) -> dict[int, str]:
     return found
 
 
+def programs_of(mark: str | Path) -> dict[int, str]:
+    """Return `processes_of(mark)` without those that have not started their program yet: a process that was just forked has its
+    parent's command line.
+    """
+    found = processes_of(mark)
+    return {pid: command for pid, command in found.items() if found.get(parent_of(pid)) != command}
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def see_them_go(mark: str | Path) -> None:
     """Return when no process of `mark` is left."""
     until(lambda: not processes_of(mark), lambda: processes_of(mark))

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import docker
 import pytest
+from processes import parent_of
 from run_sets import Set
 from test_set import SYSTEM, TOP, WORKLOAD, Bench, bench_at, minutes_by_hand
 from until import LIMIT_S, until
@@ -68,8 +69,7 @@ class PodmanBench(Bench):
     def client_of(self, node: str) -> int:
         """The process that podman's command line is for the container of a node."""
         name = self.container_of(node)
-        [pid] = [pid for pid, words in processes() if words[1:2] == ["run"] and name in words]
-        return pid
+        return only(pid for pid, words in processes() if words[1:2] == ["run"] and name in words)
 
 
 def processes() -> Iterator[tuple[int, list[str]]]:
@@ -80,8 +80,11 @@ def processes() -> Iterator[tuple[int, list[str]]]:
             continue
 
 
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def only(pids: Iterable[int]) -> int:
+    """The only one of `pids`, but for what it has just forked: that has its command line until it starts its own program."""
+    found = set(pids)
+    [pid] = [pid for pid in found if parent_of(pid) not in found]
+    return pid
 
 
 @pytest.fixture
@@ -118,7 +121,7 @@ def test_whoever_is_killed_takes_the_container_along(bench: PodmanBench) -> None
     for run in (3, 4):
         bench.await_run(run)
         client, name = bench.client_of(node), bench.container_of(node)
-        os.kill(client if run == 3 else parent(client), signal.SIGKILL)
+        os.kill(client if run == 3 else parent_of(client), signal.SIGKILL)
         until(lambda name=name: name not in bench.lab.run(bench.podman, "ps", "--format", "{{.Names}}").stdout)  # type: ignore[misc]
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, watched.stderr
@@ -137,7 +140,7 @@ def test_no_container_outlives_its_job(bench: PodmanBench, end: str) -> None:
     if end == "scancel":
         bench.lab.run("scancel", job)
     else:
-        os.kill(loop_of(parent(bench.client_of(bench.lab.nodes[0]))), signal.SIGKILL)
+        os.kill(loop_of(parent_of(bench.client_of(bench.lab.nodes[0]))), signal.SIGKILL)
     until(lambda: not bench.containers())
     until(lambda: not bench.queue())
 
@@ -145,8 +148,7 @@ def test_no_container_outlives_its_job(bench: PodmanBench, end: str) -> None:
 def loop_of(agent: int) -> int:
     """The loop of the job that `agent` belongs to."""
     job = job_of(agent)
-    [loop] = [pid for pid, words in processes() if "loop" in words[-3:] and job_of(pid) == job]
-    return loop
+    return only(pid for pid, words in processes() if "loop" in words[-3:] and job_of(pid) == job)
 
 
 def job_of(pid: int) -> list[str | None]:

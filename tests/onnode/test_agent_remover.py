@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from agent_parts import Agent, Bench
-from processes import processes_of
+from processes import programs_of
 from until import until
 
 from orchestrator.onnode.agent.remover import MADE_S
@@ -73,7 +73,7 @@ def removed(bench: Bench) -> list[str]:
 
 
 def removers(bench: Bench) -> list[int]:
-    found = processes_of(bench.folder.parent / "bin")
+    found = programs_of(bench.folder.parent / "bin")
     return [pid for pid, words in found.items() if "orchestrator-remover" in words]
 
 
@@ -104,12 +104,12 @@ def test_a_container_that_ends_by_itself_is_not_asked_for(engine: Engine) -> Non
 
 def test_a_container_that_outlives_both_is_removed(engine: Engine) -> None:
     """One that is paused does not see the end of its input. A TERM that reaches the whole job is for the agent."""
-    bench = engine({"made": 'echo up; touch "$2"; cat; exit', "removed": AT_ONCE["removed"]})
+    bench = engine({"made": 'touch "$2"; echo up; cat; exit', "removed": AT_ONCE["removed"]})
     agent = start(bench, "")
     agent.hear("ready")
     [remover] = removers(bench)
     os.kill(remover, signal.SIGTERM)
-    clients = [pid for pid, words in processes_of(bench.folder.parent / "bin").items() if "docker run" in words]
+    clients = [pid for pid, words in programs_of(bench.folder.parent / "bin").items() if "docker run" in words]
     assert len(clients) == 1 and containers(bench)
     for pid in (agent.process.pid, *clients):
         os.kill(pid, signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_a_container_that_outlives_both_is_removed(engine: Engine) -> None:
 
 
 def test_a_container_that_its_engine_removes_is_not_asked_for_long(engine: Engine) -> None:
-    bench = engine({"made": 'echo up; touch "$2"; cat; rm "$2"; exit', "removed": AT_ONCE["removed"]})
+    bench = engine({"made": 'touch "$2"; echo up; cat; rm "$2"; exit', "removed": AT_ONCE["removed"]})
     agent = start(bench, "")
     agent.hear("ready")
     os.kill(agent.process.pid, signal.SIGKILL)
