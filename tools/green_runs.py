@@ -9,7 +9,8 @@ During a busy run four processes compute without a pause, or --load runs: it is 
 again whenever it ends before. With --user the runs are those of an ordinary user (the script itself needs root
 for that), so tests that need a lab are skipped.
 Runs are on record in --keep, with their output: started again, it goes on with the runs of this
-commit that are missing. --most ends it after so many. Exits with 1 if a run was not green.
+commit that are missing. --most ends it after so many. A run that leaves a process is not green. Exits with 1 if a run
+was not green.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class Run:
 
     @property
     def verdict(self) -> str:
-        return "green" if self.status == 0 else f"exit {self.status}  {' '.join(self.bad[:3])}"
+        return "green" if self.is_green else f"exit {self.status}  {' '.join(self.bad[:3])}"
+
+    @property
+    def is_green(self) -> bool:
+        return self.status == 0 and not self.bad
 
 
 HEADS = ("run", "machine", "order", "passed", "failed", "errors", "skipped", "seconds")
@@ -119,14 +124,27 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
             status = run_to_its_end(command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         seconds, text = time.monotonic() - began, log.read_bytes()
     finally:
+        stayed = end_what_stayed(place)
         shutil.rmtree(place, ignore_errors=True)
     tail = text[-2000:]
     counts = {
         word.decode().removesuffix("s") if word.startswith(b"error") else word.decode(): int(many)
         for many, word in COUNTS.findall(tail)
     }
-    bad = tuple(name.decode(errors="replace") for name in LAST.findall(text))
+    bad = (*stayed, *(name.decode(errors="replace") for name in LAST.findall(text)))
     return Run(number, busy, seed, status, seconds, counts, bad)
+
+
+def end_what_stayed(place: Path) -> list[str]:
+    """End the processes that a run has left; return their command lines. They have its folder in these, or stand in it."""
+    stayed = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile, or is somebody else's
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(place) in command or str((entry / "cwd").readlink()).startswith(str(place)):
+                os.kill(int(entry.name), signal.SIGKILL)
+                stayed.append(f"left: {command[:200]}")
+    return stayed
 
 
 def in_turns(left: dict[bool, int]) -> list[bool]:
@@ -175,7 +193,7 @@ def main() -> int:
         runs.append(one)
         with record.open("a") as file:
             file.write(json.dumps(asdict(one)) + "\n")
-    green = sum(one.status == 0 for one in runs)
+    green = sum(one.is_green for one in runs)
     print(f"{green} of {len(runs)} green")
     return 0 if green == len(runs) else 1
 
