@@ -71,8 +71,9 @@ def remove_unfinished(path: Path, world: World = THIS) -> None:
     for name in world.files.names(path.parent) if held else ():
         if name.startswith(".clock.") or (name.startswith(".") and (".lock.new." in name or ".lock.of-" in name)):
             state = world.files.state(path.parent / name)
-            # The holder's beats keep its file young; whoever takes a lease now needs its file for a moment.
-            if held and state and held.mtime - state.mtime > STALE_S:
+            # The holder's beats keep its file young; whoever takes a lease now needs its file for a moment. A file of the
+            # future is older than a clock that was set back.
+            if held and state and abs(held.mtime - state.mtime) > STALE_S:
                 world.files.remove(path.parent / name)
 
 

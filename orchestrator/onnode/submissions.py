@@ -51,7 +51,8 @@ def remove_unfinished(layout: Layout, world: World = THIS) -> None:
         return
     for name in names:
         begun = files.state(layout.submissions / name)
-        if begun is not None and lock.mtime - begun.mtime > STALE_S:  # cancel writes without the lock
+        # `cancel` writes without the lock. A file of the future is older than a clock that was set back.
+        if begun is not None and abs(lock.mtime - begun.mtime) > STALE_S:
             files.remove(layout.submissions / name)
 
 

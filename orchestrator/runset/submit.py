@@ -356,7 +356,12 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
 
 
 def _next_number(layout: Layout, world: World) -> int:
-    return max(numbered(layout.submissions, files=world.files), default=0) + 1
+    """Return a number that no submission has. Raises SetError: a listing that fails must not give one that is taken."""
+    try:
+        return max(numbered(layout.submissions, files=world.files, strict=True), default=0) + 1
+    except OSError as error:
+        folder = layout.submissions
+        raise SetError(f"{folder}: {error.strerror or error}; nothing was submitted", hint=f"ls -l {folder}") from error
 
 
 def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> SubmissionRecord:

@@ -294,10 +294,17 @@ class Simulation:
         return not any(process.alive for process in self.commands)
 
     def killed_last(self) -> bool:
-        """Whether the last loop, or a command after it, was killed, or lost its storage: only the next one can tidy up."""
+        """Whether the last loop, or a command after it, was killed, or lost its storage: only the next one can tidy up.
+
+        So it is if the storage's clock was set back after a command was killed: the silence of its lock counts from the next look.
+        """
         loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
         away = any("storage" in str(fault) for _, fault in self.happened)
         if loop is not None and (loop.killed or (loop.failed and away)):
+            return True
+        killed = [command.at for command in self.done if command.killed]
+        set_back = [at for at, fault in self.happened if str(fault).startswith("the clock of the storage")]
+        if killed and set_back and max(set_back) > min(killed):
             return True
         last = max((job.end_ms for job in self.all_jobs), default=0)
         return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - UNHEARD_MS for one in self.done)

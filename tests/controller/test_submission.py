@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -276,3 +277,24 @@ def test_a_full_disk_before_the_submission_submits_nothing(run_set: RunSet) -> N
         submit(run_set, cluster, world=world)
     assert "df -h" in caught.value.hint
     assert cluster.submitted == []
+
+
+class Unlisted(Files):
+    """Storage that does not list the submissions."""
+
+    def names(self, folder: PathLike) -> list[str]:
+        if str(folder).endswith("submissions"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(folder))
+        return super().names(folder)
+
+
+def test_a_submission_whose_number_cannot_be_found_takes_the_place_of_none(run_set: RunSet) -> None:
+    cluster = Cluster()
+    submit(run_set, cluster)
+    cluster.known.clear()
+    before = run_set.layout.submission(1).read_bytes()
+    world = World()
+    world.files = Unlisted()
+    with pytest.raises(SetError, match="Stale file handle; nothing was submitted"):
+        submit(run_set, cluster, world=world)
+    assert (run_set.layout.submission(1).read_bytes(), len(cluster.submitted)) == (before, 1)

@@ -245,14 +245,17 @@ def test_what_killed_writers_left_unfinished_is_removed(folder: Folder, ended: s
     assert (folder.layout.root / "nodes/n1/.hidden").exists()
 
 
-def test_what_killed_takers_of_a_lease_left_is_removed_once_nobody_can_be_taking_it(folder: Folder) -> None:
+@pytest.mark.parametrize("time_s", [1, 4_000_000_000], ids=["old", "of a clock that was set back"])
+def test_what_killed_takers_of_a_lease_left_is_removed_once_nobody_can_be_taking_it(
+    folder: Folder, time_s: int
+) -> None:
     names = ("..ledger.lock.new.8f", ".loop.lock.new.8f", ".loop.lock.of-8f", ".clock.8f")
     for name in (*names, ".hidden"):
         (folder.layout.root / name).write_text("half")
     folder._sweep()
     assert all((folder.layout.root / name).exists() for name in names)
     for name in (*names, ".hidden"):
-        os.utime(folder.layout.root / name, (1, 1))
+        os.utime(folder.layout.root / name, (time_s, time_s))
     folder.let_go()
     assert [path.name for path in folder.layout.root.glob(".*")] == [".hidden"]
 

@@ -88,6 +88,26 @@ def test_slurm_is_asked_again_why_it_ends_the_job(sets: Sets, monkeypatch: pytes
     assert [event.data()["told"] != "" for event in world.set.events("ending")] == [False, True]
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_nobody_is_blamed_as_long_as_slurm_does_not_answer(sets: Sets, lost: int) -> None:
+    """Between two runs containers end with the job, one after another; the loop may be the last that hears of it."""
+    world = sets.make(nodes=3, nexp=3, spares=1).start().running(1)
+    world.play_until(lambda: bool(world.set.results()))
+    world.fault(f"Slurm loses {lost} answers")
+    world.fault("the job is pre-empted for 3m20s")
+    world.end()
+    assert world.set.excluded() == []
+
+
+@pytest.mark.parametrize("step", range(39, 70, 6))
+def test_no_node_is_late_while_the_loop_stands_still_for_another_group(sets: Sets, step: int) -> None:
+    world = sets.make(nodes=2, nexp=4, side_by_side=2, spares=1).start().wait(8.9)
+    world.fault(f"the loop is stopped in {step} steps for 33m20s")
+    world.end()
+    reasons = [event.detail for group in (1, 2) for event in world.set.events("blamed", group=group)]
+    assert not [reason for reason in reasons if "did not answer" in reason]
+
+
 def test_a_signal_in_the_moment_in_which_the_last_run_ends(sets: Sets) -> None:
     """The loop finds both at once: the set has all of its results, whatever was asked for."""
     world = sets.make(nexp=1).start().running(1)

@@ -245,15 +245,16 @@ class Group:
         until = self.now()
         deadline = until + limit_s
         while not self.job.ending:
-            deadline += self.missed_s(until)
+            now = self.now()  # once: this process may stand still at any step
+            deadline += self.missed_s(until, now)
             self.look_for_ended()
             if self._has_pulls():
-                deadline = self.now() + limit_s
+                deadline = now + limit_s
             reports, failed = self.standing.reports, self.standing.failed
             silent = [node for node in nodes if word not in reports[node].words and node not in failed]
             if not silent:
                 return True
-            if self.now() >= deadline:
+            if now >= deadline:
                 for node in silent:
                     self.fail(node, "silent", f"no word within {limit_s} s")
             elif self.step is None or not self.step.alive:
@@ -261,13 +262,14 @@ class Group:
                 self.problem = self._tell_failed(nodes) or words
                 return False
             else:
-                until = self.look_again(min(deadline, self.now() + 1))
+                until = self.look_again(min(deadline, now + 1))
                 yield until
         return False
 
-    def missed_s(self, until: float) -> float:
+    @staticmethod
+    def missed_s(until: float, now: float) -> float:
         """Return for how long this process itself stood still that wanted to look again at `until`: no node is late for that."""
-        late_s = self.now() - until
+        late_s = now - until
         return late_s if late_s > 1 else 0.0
 
     def _has_pulls(self) -> bool:

@@ -84,16 +84,17 @@ def _gate(job: SetWork, group: Group, going: Going) -> Flow:
     until = now()
     deadline = until + GATE_S
     while not job.ending and (unheard := _unheard(going)):
-        deadline += group.missed_s(until)
+        now_s = now()  # once: this process may stand still at any step
+        deadline += group.missed_s(until, now_s)
         group.look_for_ended()
         gone = [node for node in unheard if group.is_gone(node)]
         if gone:  # the others are not waited for, and not to blame
             failed = {node: group.standing.failed.get(node, ("", "it let go"))[1] for node in gone}
             going.refused, going.waits_for_all = {**failed, **going.refused}, False
             return "; ".join(_refusals(going))
-        if now() >= deadline or group.step is None or not group.step.alive:
+        if now_s >= deadline or group.step is None or not group.step.alive:
             return "; ".join([*_refusals(going), "not every node answered the request to get ready for the run"])
-        until = group.look_again(deadline)
+        until = group.look_again(min(deadline, now_s + 1))  # so that a time in which this process stood still is seen
         yield until
     return "; ".join(_refusals(going)) or (job.ending_reason if job.ending else "")
 

@@ -203,9 +203,15 @@ class SetWork(Work):
             self.ask_why()
 
     def learns_of_end(self) -> bool:
-        """Whether the set is being closed. Slurm is asked: it signals the processes of a job one by one, perhaps this one last."""
-        if not self.is_ending() and is_ended(fields := self.scheduler.job_fields() or ""):
-            self._explain([], fields)
+        """Whether the set is being closed. Slurm is asked: it signals the processes of a job one by one, perhaps this one last.
+
+        No answer is not a no, so it is asked again, three times in all.
+        """
+        if not self.is_ending():
+            answers = (self.scheduler.job_fields() for _ in range(3))
+            fields = next((fields for fields in answers if fields is not None), "")
+            if is_ended(fields):
+                self._explain([], fields)
         return bool(self.ending)
 
     def ask_why(self) -> None:
