@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 NOT_DONE, CANNOT_START = 124, 127
@@ -169,8 +169,7 @@ class Waiting:
         try:
             in_time = self.wait(lambda: process.poll() is not None, seconds, patient=patient)
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+            end_session(process)
             # What it left behind may hold its output open; that is not waited for.
             while take():
                 pass
@@ -182,6 +181,18 @@ class Waiting:
 def _ignore_ends() -> None:
     for number in ENDS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process and to all that is in the session that was made for it.
+
+    A signal to the whole job can end a process before it has its session: it gets its signals back first.
+    """
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            process.send_signal(number)
 
 
 class Lines:

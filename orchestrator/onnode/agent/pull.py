@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import time
 
-from ..waiting import Failed, Partner, Waiting, failing
+from ..waiting import Failed, Partner, Waiting, end_session, failing
 from .container import look_for_image, pulled_name
 from .node import EngineState, Node, shortened
 
@@ -97,7 +95,6 @@ def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
         finally:
             waiting.cancel("pull")
             client.input.close()
-            if client.process.poll() is None:
-                os.killpg(client.process.pid, signal.SIGKILL)
+            end_session(client.process)
     words = told.last or "without a word"
     return over and client.process.returncode == 0, words if over else f"it takes too long ({told.text or words})"

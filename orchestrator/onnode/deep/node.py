@@ -16,7 +16,7 @@ from pathlib import Path
 from ..agent import network
 from ..agent.node import Node, host_environment
 from ..beat import listen
-from ..waiting import Failed, Partner, Waiting, exit_code
+from ..waiting import Failed, Partner, Waiting, end_session, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -124,7 +124,7 @@ def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
     partner.input.close()
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not waiting.wait(lambda: process.poll() is not None, 4):
-            os.killpg(process.pid, number)
+            end_session(process, number)
     status = exit_code(process.wait())
     if name and status:
         from ..agent import container

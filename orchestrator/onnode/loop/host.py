@@ -20,7 +20,7 @@ from .. import settings as settings_file
 from ..beat import BEAT, BEAT_S
 from ..settings import Settings
 from ..sharing import umask_for
-from ..waiting import Lines, Waiting
+from ..waiting import Lines, Waiting, end_session
 from ..world import World, log
 from .senders import Senders, Take, labelled
 
@@ -176,10 +176,8 @@ class NodeStep:
         """End by force all that still runs, with all that is in its session, and close the pipes."""
         self.end_input()
         for process in self.processes:
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end_session(process)
+            process.wait()
         for lines in self._outputs:
             lines.close()
 
@@ -201,8 +199,7 @@ class Program:
         try:
             self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            end_session(self._process)
             self._process.wait()
 
 

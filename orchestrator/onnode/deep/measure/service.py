@@ -79,7 +79,8 @@ class Worker:
     def kill(self) -> str:
         """End it and what it started; return how it ended."""
         if self.process.returncode is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # a signal to the whole job ended it before it had its session
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.input.close()
         self.output.close()
         status = self.process.wait()
