@@ -39,7 +39,7 @@ def cold(argv: list[str], env: dict[str, str]) -> tuple[float, float]:
 def make_sets(folder: Path, count: int) -> None:
     from controller_parts import write_set
 
-    from orchestrator.onnode.records import JobRecord
+    from orchestrator.onnode.kernel.records import JobRecord
 
     for number in range(count):
         name = f"S-w-20261121-{number:06}-{number:04x}"

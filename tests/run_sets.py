@@ -10,7 +10,7 @@ from typing import Any
 from processes import processes_of
 
 from orchestrator.evidence.events import read_events
-from orchestrator.onnode.events import Event
+from orchestrator.onnode.kernel.events import Event
 
 
 @dataclass(frozen=True)

@@ -300,7 +300,7 @@ def test_a_run_that_cannot_be_shown(where: str, tmp_path: Path) -> None:
 
 
 def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    from orchestrator.onnode.records import write_bytes
+    from orchestrator.onnode.kernel.records import write_bytes
 
     (tmp_path / "null").symlink_to("/dev/null")
     (tmp_path / "link").symlink_to(tmp_path / "file")

@@ -203,13 +203,13 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
     allowed = layers().get(part, set())
     # The errors, the words for tables and times, how files of others are opened, where the data
     # files are and how templates are compiled, know nothing of the rest; mllog goes without the last, and onnode without any of the others.
-    without = {"mllog": {"errors", "words", "onnode.regular"}, "onnode": set[str]()}
+    without = {"mllog": {"errors", "words", "onnode.kernel.regular"}, "onnode": set[str]()}
     free = {part} | without.get(
         part,
         {
             "errors",
             "words",
-            "onnode.regular",
+            "onnode.kernel.regular",
             "resources",
             "templates",
             "__version__",
@@ -357,7 +357,7 @@ RULES = {
     "onnode/loop": Rule(),
     "onnode/loop/host.py": None,  # the real world itself
     "onnode/loop/preflight.py": Rule(
-        direct=frozenset({"orchestrator.onnode.records.write_bytes"})
+        direct=frozenset({"orchestrator.onnode.kernel.records.write_bytes"})
     ),  # --tsv, --exclude-file
     "onnode/deep/loop.py": Rule(os=frozenset({"environ"})),
     "runset": Rule(reads=True, os=frozenset({"environ", "getuid"})),

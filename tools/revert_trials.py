@@ -41,8 +41,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from orchestrator.onnode.agent.node import this_node
 from orchestrator.onnode.agent.tuning import Tuning
-from orchestrator.onnode.settings import load
-from orchestrator.onnode.waiting import Waiting
+from orchestrator.onnode.kernel.settings import load
+from orchestrator.onnode.kernel.waiting import Waiting
 
 bundle = Path(sys.argv[2])
 node = this_node(bundle, load(bundle))

@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     from pathlib import Path
 
     from orchestrator.evidence.ledger import Mismatch, verify
-    from orchestrator.onnode import ledger
+    from orchestrator.onnode.set import ledger
 
     [folder] = folders([args.set] if args.set else [], args.site)
     verdict = verify(Path(folder))

@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from orchestrator.evidence.metrics import exposition, families
     from orchestrator.evidence.sets import SetEvidence, set_folders
-    from orchestrator.onnode.records import write_bytes
+    from orchestrator.onnode.kernel.records import write_bytes
 
     sets = [files for folder in set_folders(site_sets(args)) if (files := SetEvidence(folder)).record or files.findings]
     found = families(zip(sets, draw_all(sets), strict=True), time.time())

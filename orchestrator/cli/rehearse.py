@@ -200,7 +200,7 @@ def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
 
 def _lines(name: str) -> Iterator[tuple[int, str]]:
     """Yield number and text of the lines of a file that say something."""
-    from orchestrator.onnode.regular import read_bytes
+    from orchestrator.onnode.kernel.regular import read_bytes
     from orchestrator.resources import user_path
 
     try:

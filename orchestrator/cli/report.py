@@ -143,7 +143,7 @@ def _text(report: Report, chosen: str) -> str:
 
 def write_file(path: str | Path, content: str | bytes) -> int:
     """Write a file at once and return its bytes. Raises UsageError when it cannot be written, SetError on a full disk."""
-    from orchestrator.onnode.records import write_bytes
+    from orchestrator.onnode.kernel.records import write_bytes
 
     data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
     try:

@@ -32,7 +32,7 @@ from orchestrator.errors import ExitCode, SchedulerError
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
     from orchestrator.model import Entry
-    from orchestrator.onnode.records import SetRecord
+    from orchestrator.onnode.kernel.records import SetRecord
     from orchestrator.scheduler import JobRequest
 
 
@@ -117,7 +117,7 @@ def _compose(entry: Entry, nexp: int | None) -> tuple[SetRecord, dict[str, bytes
 def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
     """Return what would be asked of the scheduler, and the bundle. Nothing is written."""
     from orchestrator.evidence.sets import RunSet
-    from orchestrator.onnode.layout import Layout
+    from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.submit import request_for
 

@@ -214,7 +214,7 @@ def _below(run_set: RunSet, picture: SetPicture, view: View) -> list[str] | None
 
 def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
     from orchestrator.evidence.progress import read_end
-    from orchestrator.onnode.mllog_tail import telling_log
+    from orchestrator.onnode.kernel.mllog_tail import telling_log
     from orchestrator.words import cell
 
     if picture.going:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from orchestrator.container.image import EngineError, Image, short
 from orchestrator.errors import InputError, SetError, is_full
-from orchestrator.onnode.regular import parse, read_bytes
+from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 CLOCK_SKEW_S = 3600
 """How far ahead the clock of the host that wrote a tar may be."""

@@ -9,7 +9,7 @@ from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.pace import notable
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import median
-from orchestrator.onnode.records import NodeRunRecord, RunRecord
+from orchestrator.onnode.kernel.records import NodeRunRecord, RunRecord
 
 
 @dataclass(frozen=True, slots=True)

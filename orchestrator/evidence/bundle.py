@@ -10,7 +10,7 @@ import re
 from orchestrator.evidence.environment import LARGEST
 from orchestrator.evidence.files import is_inside
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.regular import MAX_BYTES, read_bytes
+from orchestrator.onnode.kernel.regular import MAX_BYTES, read_bytes
 
 MOST_BYTES = 256 << 20
 """What is taken of a bundle in all; ours have less than one MB beside the benchmark's code."""

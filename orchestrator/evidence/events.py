@@ -13,11 +13,11 @@ from typing import Any
 
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.events import Event, number
-from orchestrator.onnode.files import PathLike
-from orchestrator.onnode.layout import group_name
-from orchestrator.onnode.records import LIMIT, JobRecord
-from orchestrator.onnode.regular import open_regular
+from orchestrator.onnode.kernel.events import Event, number
+from orchestrator.onnode.kernel.files import PathLike
+from orchestrator.onnode.kernel.layout import group_name
+from orchestrator.onnode.kernel.records import LIMIT, JobRecord
+from orchestrator.onnode.kernel.regular import open_regular
 
 MOST_BYTES = 64 << 20
 """What is read of one job's event file, from its beginning."""

@@ -22,14 +22,14 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import RunSilence, most_urgent
 from orchestrator.evidence.state import QUEUED, STATES
 from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
-from orchestrator.onnode.files import PathLike
-from orchestrator.onnode.log_ends import LogEnds, read_log_ends
-from orchestrator.onnode.mllog_tail import lines, telling_log
+from orchestrator.onnode.kernel.files import PathLike
+from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
+from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
+from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.cause import MACHINE, PROGRAM, RESUME, Cause
 from orchestrator.onnode.policy.explain import Ended, Symptom, first_cause, known, sentence, symptoms
 from orchestrator.onnode.policy.lines import cause_in
 from orchestrator.onnode.policy.said import line
-from orchestrator.onnode.records import RunRecord
 
 MOST_EVIDENCE, MOST_TEXT = 5, 300
 UNKNOWN = "unknown"

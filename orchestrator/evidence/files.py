@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orchestrator.onnode.records import Finding, R, numbers, read
-from orchestrator.onnode.regular import open_regular, parse, read_bytes
+from orchestrator.onnode.kernel.records import Finding, R, numbers, read
+from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
 
 TEXT_BYTES = 4 << 20
 """What is read of a table or a text."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.onnode.lease import look
+from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import Holder, HolderVerdict
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.set.lease import look
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import SubmissionRecord
-    from orchestrator.onnode.layout import Layout
+    from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.scheduler import Job
 
 

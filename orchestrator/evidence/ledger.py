@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode import bundle, ledger
-from orchestrator.onnode.ledger import LedgerRecord
-from orchestrator.onnode.records import RunRecord, checked
-from orchestrator.onnode.regular import open_regular
+from orchestrator.onnode.kernel.records import RunRecord, checked
+from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.set import bundle, ledger
+from orchestrator.onnode.set.ledger import LedgerRecord
 
 CLOCK_STEP_MS = 86_400_000
 

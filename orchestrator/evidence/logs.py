@@ -9,10 +9,10 @@ from pathlib import Path
 from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import RunSet, SetEvidence, going
 from orchestrator.evidence.watch import Watch
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.mllog_tail import telling_log
-from orchestrator.onnode.records import RunRecord, read
-from orchestrator.onnode.regular import open_regular
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.mllog_tail import telling_log
+from orchestrator.onnode.kernel.records import RunRecord, read
+from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.scheduler import Scheduler
 
 CHUNK = 1024 * 1024

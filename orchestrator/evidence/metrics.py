@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from orchestrator.evidence.picture import RunPicture, SetPicture
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import STATES
-from orchestrator.onnode.events import clean
-from orchestrator.onnode.records import REHEARSAL
+from orchestrator.onnode.kernel.events import clean
+from orchestrator.onnode.kernel.records import REHEARSAL
 
 FAILURES = ("not_converged", "infrastructure", "interrupted")
 """Outcomes of attempts that are no success."""

@@ -20,8 +20,8 @@ from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import RunSilence, most_urgent, read_silences
 from orchestrator.evidence.state import LIVE, QUEUED, judge, queue_words
-from orchestrator.onnode.mllog_tail import telling_log
-from orchestrator.onnode.records import Finding, JobRecord, SetRecord
+from orchestrator.onnode.kernel.mllog_tail import telling_log
+from orchestrator.onnode.kernel.records import Finding, JobRecord, SetRecord
 
 if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
-from orchestrator.onnode.files import PathLike
-from orchestrator.onnode.mllog_tail import lines, status_of
-from orchestrator.onnode.regular import open_regular
+from orchestrator.onnode.kernel.files import PathLike
+from orchestrator.onnode.kernel.mllog_tail import lines, status_of
+from orchestrator.onnode.kernel.regular import open_regular
 
 EVALUATIONS = ("eval_accuracy", "eval_error")
 TAIL_BYTES = 64 * 1024

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from orchestrator.onnode.events import Event, NetworkUse, Pulse, number
+from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
+from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.policy import place
 from orchestrator.onnode.policy.during import hung, recorded, silence, unwanted_sockets
 from orchestrator.onnode.policy.ending import ending
@@ -22,7 +23,6 @@ from orchestrator.onnode.policy.notice import SetCounts, due
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.policy.pull import next_to_pull
 from orchestrator.onnode.policy.queue import fits
-from orchestrator.onnode.settings import Settings
 
 
 @dataclass(frozen=True)

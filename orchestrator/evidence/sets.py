@@ -10,9 +10,9 @@ from pathlib import Path
 
 from orchestrator.errors import SetError
 from orchestrator.evidence.files import Findings, is_node_name
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, read
-from orchestrator.onnode.records import SubmissionRecord as SubmissionRecord
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import Finding, JobRecord, NodeRunRecord, RunRecord, SetRecord, read
+from orchestrator.onnode.kernel.records import SubmissionRecord as SubmissionRecord
 
 MOST_RUNS = 9999
 MOST_ATTEMPTS = 999
@@ -117,7 +117,7 @@ class SetEvidence:
     def copy_of(self) -> str:
         """The set that this folder is a copy of, "" for what is none: its jobs are the other's."""
         try:
-            from orchestrator.onnode import ledger
+            from orchestrator.onnode.set import ledger
 
             return ledger.original(self.layout.root, ledger.read(self.layout.root)[0])
         except OSError:
@@ -198,7 +198,7 @@ def read_set_record(layout: Layout) -> SetRecord | Finding | None:
 
 def _declared(layout: Layout) -> SetRecord | None:
     """Return what the set was declared to be, where its set.json is lost."""
-    from orchestrator.onnode import ledger
+    from orchestrator.onnode.set import ledger
 
     try:
         return ledger.declared(ledger.read(layout.root)[0])
@@ -208,7 +208,7 @@ def _declared(layout: Layout) -> SetRecord | None:
 
 def is_set(folder: Path) -> bool:
     """Return whether a folder has what says which set it is."""
-    from orchestrator.onnode.ledger import NAME
+    from orchestrator.onnode.set.ledger import NAME
 
     return (folder / "set.json").exists() or (folder / NAME).exists()
 

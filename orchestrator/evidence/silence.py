@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.evidence.events import event_files, parse_event
 from orchestrator.evidence.progress import age_s, read_end
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.events import Event, number
+from orchestrator.onnode.kernel.events import Event, number
 from orchestrator.onnode.policy.during import Silence, recorded
 from orchestrator.onnode.policy.said import line
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.events import number
+from orchestrator.onnode.kernel.events import number
 
 ALL = "*"
 _OF_NODE = ("ready_ms", "cache_before_kib", "cache_after_kib")

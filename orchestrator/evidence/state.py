@@ -6,8 +6,8 @@ import os
 
 from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
-from orchestrator.onnode.records import JobRecord
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.kernel.records import JobRecord
+from orchestrator.onnode.kernel.world import THIS, World
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

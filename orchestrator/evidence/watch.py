@@ -11,9 +11,9 @@ from orchestrator.evidence.asking import Asking
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
 from orchestrator.evidence.progress import KeptLogs, age_s
 from orchestrator.evidence.sets import RunSet, SetEvidence, going, read_set_record, set_folders, surely_settled
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.mllog_tail import telling_log
-from orchestrator.onnode.records import SetRecord
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.mllog_tail import telling_log
+from orchestrator.onnode.kernel.records import SetRecord
 from orchestrator.scheduler import open_scheduler
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import math
 import os
 
 from orchestrator.mllog.compliance import LogFinding
-from orchestrator.onnode.settings import declared, shown
+from orchestrator.onnode.kernel.settings import declared, shown
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from orchestrator.errors import InputError
-from orchestrator.onnode.regular import parse, read_bytes
+from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 # Not typing's own constant: importing typing takes a tenth of a cold `orchestrator score`.
 TYPE_CHECKING = False
@@ -141,7 +141,7 @@ def _on_record(directory: str) -> dict[str, Any]:
         return {}
     from pathlib import Path
 
-    from orchestrator.onnode import ledger
+    from orchestrator.onnode.set import ledger
 
     try:
         entries, _ = ledger.read(Path(directory))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orchestrator.errors import DescriptorError, did_you_mean
-from orchestrator.onnode.regular import read_bytes
+from orchestrator.onnode.kernel.regular import read_bytes
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.nodes.revoked import RevokedKeys
-from orchestrator.onnode.regular import read_bytes
+from orchestrator.onnode.kernel.regular import read_bytes
 
 if TYPE_CHECKING:
     from paramiko import HostKeys

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from orchestrator.errors import UsageError
-from orchestrator.onnode.regular import read_bytes
+from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.resources import user_path
 
 MAX_NODES = 10_000

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.onnode.regular import read_bytes
+from orchestrator.onnode.kernel.regular import read_bytes
 
 MAGIC = b"SSHKRL\n\0"
 CERTIFICATES, KEYS, SHA1, SIGNATURE, SHA256 = 1, 2, 3, 4, 5

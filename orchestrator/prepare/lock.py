@@ -1,4 +1,4 @@
-"""One preparation of the same data at a time, on whatever machine: a lease (onnode/lease.py) on the shared storage."""
+"""One preparation of the same data at a time, on whatever machine: a lease (onnode/set/lease.py) on the shared storage."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.errors import InputError, SetError
-from orchestrator.onnode.lease import BEAT_S, HeldError, Lease
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.policy.lease import STALE_S
-from orchestrator.onnode.world import THIS
+from orchestrator.onnode.set.lease import BEAT_S, HeldError, Lease
 
 
 class DataLock:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from orchestrator.onnode.regular import open_regular
+from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.resources import user_path
 
 MAX_BYTES = 4096

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.errors import InputError, SetError, is_full
-from orchestrator.onnode.regular import parse, read_bytes
+from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 
 @dataclass(frozen=True, slots=True)

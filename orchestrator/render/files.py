@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orchestrator.errors import ExitCode, RenderError, is_full
-from orchestrator.onnode.bundle import changed, hashes
-from orchestrator.onnode.regular import read_bytes
+from orchestrator.onnode.kernel.regular import read_bytes
+from orchestrator.onnode.set.bundle import changed, hashes
 
 LARGEST_DIFF = 256 << 10
 """Bytes of a file whose lines are compared; the time for that grows with their square."""

@@ -18,7 +18,7 @@ _LABELS = {"set": "SET", "job": "JOB", "node": "NODE"}
 def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for folders that are not known yet."""
     from orchestrator.onnode.agent.container import bind, client_argv
-    from orchestrator.onnode.settings import folders, shared_folders
+    from orchestrator.onnode.kernel.settings import folders, shared_folders
 
     channel = f"{entry.site.container.channel_dir}/orch-UID-JOB-NODE"
     results = f"{channel}/results" if entry.site.container.results == "local" else "SET/nodes/NODE/scratch"

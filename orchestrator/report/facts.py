@@ -9,7 +9,7 @@ from orchestrator.report.figures import moment
 
 if TYPE_CHECKING:
     from orchestrator.evidence.attempts import RunAttempt
-    from orchestrator.onnode.records import JobRecord
+    from orchestrator.onnode.kernel.records import JobRecord
 
 _SHOWN = (
     "set_id",

@@ -12,8 +12,8 @@ from orchestrator.evidence.files import Findings
 from orchestrator.nodes.names import expand, expand_all
 
 if TYPE_CHECKING:
-    from orchestrator.onnode.layout import Layout
-    from orchestrator.onnode.records import SetRecord
+    from orchestrator.onnode.kernel.layout import Layout
+    from orchestrator.onnode.kernel.records import SetRecord
 
 _EXCLUDE = r"^#SBATCH --exclude=(\S+)$"
 _NODELIST = r"^#SBATCH --nodelist=(\S+)$"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.errors import SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.evidence.state import appears_within_s
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, refuse_unseen
 from orchestrator.scheduler import Scheduler
 

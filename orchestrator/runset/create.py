@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
-from orchestrator.onnode import ledger
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import REHEARSAL, SetRecord, write
-from orchestrator.onnode.seeds import draw_root
-from orchestrator.onnode.sharing import give, show, umask_for
-from orchestrator.onnode.world import THIS, World, stamp
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord, write
+from orchestrator.onnode.kernel.world import THIS, World, stamp
+from orchestrator.onnode.set import ledger
+from orchestrator.onnode.set.seeds import draw_root
+from orchestrator.onnode.set.sharing import give, show, umask_for
 from orchestrator.render import write_bundle
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from orchestrator.evidence.sets import check_log_dir, is_set, set_folders
 from orchestrator.resources import user_path
 
 if TYPE_CHECKING:
-    from orchestrator.onnode.layout import Layout
+    from orchestrator.onnode.kernel.layout import Layout
 
 
 def foreign(layout: Layout) -> str:

@@ -1,12 +1,12 @@
-"""One controller per set, for as long as it submits: a lease (onnode/lease.py) on `.controller.lock`."""
+"""One controller per set, for as long as it submits: a lease (onnode/set/lease.py) on `.controller.lock`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from orchestrator.errors import SetError
-from orchestrator.onnode.lease import HeldError, Lease
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.kernel.world import THIS, World
+from orchestrator.onnode.set.lease import HeldError, Lease
 
 
 class ControllerLock:

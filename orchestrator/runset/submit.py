@@ -18,14 +18,14 @@ from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown,
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
-from orchestrator.onnode import bundle, ledger
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.lease import HeldError
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import JobRecord, numbered, write
+from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import Holder, unseen
-from orchestrator.onnode.records import JobRecord, numbered, write
-from orchestrator.onnode.submissions import record as write_submission
-from orchestrator.onnode.submissions import remove_unfinished
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.set import bundle, ledger
+from orchestrator.onnode.set.lease import HeldError
+from orchestrator.onnode.set.submissions import record as write_submission
+from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.scheduler import Job, JobRequest, Scheduler

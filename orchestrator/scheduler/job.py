@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from orchestrator.onnode.system import ENDED_STATES
+from orchestrator.onnode.kernel.system import ENDED_STATES
 
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 """In the queue: nothing of ours runs. Slurm may start (or start again) the job."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import SchedulerError
-from orchestrator.onnode.system import process_start
+from orchestrator.onnode.kernel.system import process_start
 from orchestrator.scheduler.job import Job, JobRequest
 
 JOB_ID = re.compile(r"^local-(\d+)-(\d+)$")

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
 

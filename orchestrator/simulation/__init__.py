@@ -1,7 +1,7 @@
 """A world that is simulated: clock, nodes, Slurm, storage and trainings, in one thread and from one seed.
 
 The loop, the decisions and the commands that run in it are the real ones; what they ask of their surroundings
-(orchestrator/onnode/world.py) is answered here. Nothing in here waits: time is a number that rises from event to event.
+(orchestrator/onnode/kernel/world.py) is answered here. Nothing in here waits: time is a number that rises from event to event.
 
     engine      the heap of events, processes and how they are killed
     storage     the file server as each host sees it, and how it fails; its parts are storage_*

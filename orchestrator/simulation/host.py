@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.nodes.names import fold
-from orchestrator.onnode.beat import BEAT_S
+from orchestrator.onnode.kernel.beat import BEAT_S
+from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.kernel.world import World, stamp
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.loop.senders import Senders, Take
 from orchestrator.onnode.policy.lease import Holder
-from orchestrator.onnode.settings import Settings
-from orchestrator.onnode.world import World, stamp
 from orchestrator.simulation.deep import MeasuringAgent
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
 from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
 from orchestrator.simulation.slurm_job import ON_NODES
 
 if TYPE_CHECKING:
-    from orchestrator.onnode.files import Files
+    from orchestrator.onnode.kernel.files import Files
     from orchestrator.simulation.slurm import Cluster, SimJob
 
 BOOT, PIDS = "boot-{}", "pid:[4026531836]"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.onnode.events import Event
+    from orchestrator.onnode.kernel.events import Event
 
 FINAL = frozenset({"success", "failed"})
 

@@ -16,15 +16,15 @@ from orchestrator.onnode.agent.checks import NAMES
 from orchestrator.onnode.agent.launch import Order
 from orchestrator.onnode.agent.listening import RunOutput
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER, TRANSPORT_S
-from orchestrator.onnode.beat import LOOK_S, LoopWatch
-from orchestrator.onnode.events import UNIT
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import NodeRunRecord, write
+from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
+from orchestrator.onnode.kernel.events import UNIT
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import NodeRunRecord, write
 from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Timer
 
 if TYPE_CHECKING:
-    from orchestrator.onnode.files import Files
-    from orchestrator.onnode.settings import Settings
+    from orchestrator.onnode.kernel.files import Files
+    from orchestrator.onnode.kernel.settings import Settings
 
 LINE_BYTES = 960
 Span = tuple[float, float]

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import OrchestratorError, SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
-from orchestrator.onnode import settings as settings_file
-from orchestrator.onnode.bundle import MANIFEST
-from orchestrator.onnode.files import Files
-from orchestrator.onnode.records import REHEARSAL, SetRecord
-from orchestrator.onnode.settings import Settings
+from orchestrator.onnode.kernel import settings as settings_file
+from orchestrator.onnode.kernel.files import Files
+from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord
+from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.set.bundle import MANIFEST
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.cancel import cancel
 from orchestrator.runset.create import create, describe

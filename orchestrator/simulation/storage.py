@@ -1,6 +1,6 @@
 """The storage of a simulated process: a real folder with virtual times behind a file server that fails.
 
-A process has a `SimFiles` of its own, with the methods of onnode/files.py. Each system call is a
+A process has a `SimFiles` of its own, with the methods of onnode/kernel/files.py. Each system call is a
 step: before it the process may be killed or have to wait, and the faults in force apply. Then the
 operation is done on a real folder. Its files get the times of the server's clock, so readers that
 open files directly (score, status, evidence) see virtual times. Nothing is flushed to a disk.
@@ -35,7 +35,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from orchestrator.onnode.files import Appender, PathLike
+from orchestrator.onnode.kernel.files import Appender, PathLike
 from orchestrator.simulation.engine import Killed
 from orchestrator.simulation.storage_faults import fail
 from orchestrator.simulation.storage_reading import SimReader

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.onnode.files import PathLike
+from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.simulation.engine import Engine
 
 WRITE_BACK_S = 30.0

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
-from orchestrator.onnode.files import PathLike
+from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.simulation.engine import Engine, SimProcess
 
 Kind = Literal["read", "make", "link", "alter", "write"]

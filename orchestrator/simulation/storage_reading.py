@@ -7,8 +7,8 @@ import io
 import os
 from typing import BinaryIO, cast
 
-from orchestrator.onnode.files import MISSING, Files, FileState, PathLike
-from orchestrator.onnode.regular import MAX_BYTES, open_regular, read_bytes
+from orchestrator.onnode.kernel.files import MISSING, Files, FileState, PathLike
+from orchestrator.onnode.kernel.regular import MAX_BYTES, open_regular, read_bytes
 from orchestrator.simulation.engine import SimProcess
 from orchestrator.simulation.storage_faults import Kind, fail
 from orchestrator.simulation.storage_server import Server

@@ -6,7 +6,7 @@ import os
 import zlib
 from pathlib import Path
 
-from orchestrator.onnode.files import PathLike
+from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.storage_crash import Contents, Journal
 from orchestrator.simulation.storage_faults import Faults

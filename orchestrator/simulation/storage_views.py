@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.onnode.files import PathLike
+from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.storage_faults import Kind, fail
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.model.schema import json_schema
 from orchestrator.model.sites import load_site
-from orchestrator.onnode.records import write_bytes
+from orchestrator.onnode.kernel.records import write_bytes
 from orchestrator.site.find import SiteFound
 from orchestrator.site.text import site_text
 

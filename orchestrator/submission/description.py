@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import InputError
 from orchestrator.evidence.hardware import captured
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.regular import parse, read_bytes
+from orchestrator.onnode.kernel.regular import parse, read_bytes
 
 if TYPE_CHECKING:
     from orchestrator.model import System

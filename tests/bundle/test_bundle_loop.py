@@ -15,7 +15,7 @@ from bundle_parts import Bundles, Set, made
 
 from orchestrator.cli import main
 from orchestrator.evidence.ledger import verify
-from orchestrator.onnode import ledger
+from orchestrator.onnode.set import ledger
 
 ROOT = 2_145_483_646
 PLAN = r"""echo "seed=$SEED port=$MASTER_PORT address=$MASTER_ADDR nodes=$SLURM_NNODES rank=$NODE_RANK"

@@ -18,7 +18,7 @@ from bundle_parts import Bundles
 from ports import free_port
 from until import LIMIT_S
 
-from orchestrator.onnode import notify
+from orchestrator.onnode.loop import notify
 
 SECRET = "T0PSECRETPATH"
 

@@ -13,8 +13,8 @@ import pytest
 from bundle_parts import Bundles
 
 from orchestrator.evidence.ledger import verify
-from orchestrator.onnode import ledger
-from orchestrator.onnode.sharing import umask_for
+from orchestrator.onnode.set import ledger
+from orchestrator.onnode.set.sharing import umask_for
 
 OWNER, MEMBER, STRANGER, OTHERS = 4242, 4243, 4244, 4245
 GROUP = grp.getgrall()[-1].gr_name

@@ -12,13 +12,8 @@ from sites import write_system
 
 from orchestrator.cli import main
 from orchestrator.evidence.sets import SubmissionRecord
-from orchestrator.onnode.records import (
-    JobRecord,
-    RunRecord,
-    SetRecord,
-    write,
-)
-from orchestrator.onnode.world import World
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, write
+from orchestrator.onnode.kernel.world import World
 
 
 class Hasty(World):

@@ -11,7 +11,7 @@ from controller_parts import Commands, write_set
 from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import open_set
 from orchestrator.nodes.names import names_given
-from orchestrator.onnode.records import JobRecord
+from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.submit import request_for
 

@@ -12,7 +12,7 @@ from controller_parts import Clock, write_set
 from orchestrator.evidence.asking import FIRST_S, HOUR_S, QUICK, STEADY_S, Asking, pause_s
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.evidence.watch import Watch, WatchAll
-from orchestrator.onnode.records import JobRecord, write
+from orchestrator.onnode.kernel.records import JobRecord, write
 from orchestrator.scheduler.slurm import FIELD, RECORD, Slurm
 
 Fake = Callable[[str, str], Path]

@@ -13,7 +13,7 @@ from controller_parts import Clock, Commands, write_set
 from orchestrator.evidence.asking import HOUR_S
 from orchestrator.evidence.sets import SubmissionRecord
 from orchestrator.evidence.watch import WatchAll
-from orchestrator.onnode.records import JobRecord
+from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.scheduler.command import ask
 
 pytestmark = pytest.mark.lab

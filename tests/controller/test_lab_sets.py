@@ -15,7 +15,7 @@ from until import until
 
 from orchestrator.errors import ExitCode, SchedulerError
 from orchestrator.evidence.sets import SubmissionRecord, open_set
-from orchestrator.onnode.records import RunRecord, read, write
+from orchestrator.onnode.kernel.records import RunRecord, read, write
 from orchestrator.runset.submit import settle, submissions
 from orchestrator.scheduler import JobRequest
 from orchestrator.scheduler.command import ask

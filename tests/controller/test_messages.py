@@ -14,7 +14,7 @@ from sites import write_site
 
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.sets import SubmissionRecord
-from orchestrator.onnode.records import JobRecord
+from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.runset import submit as submission
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -17,7 +17,7 @@ from sites import write_site
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.metrics import Family, exposition
 from orchestrator.evidence.sets import SubmissionRecord
-from orchestrator.onnode.records import JobRecord, RunRecord, read, write
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read, write
 
 ASIDE = {"node": "n2", "kind": "exit", "reason": "it died", "run": 1, "attempt": 1, "time_ms": 5}
 

@@ -16,7 +16,7 @@ from orchestrator.evidence.nodes import read_history, suspicions
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.records import JobRecord, RunRecord, read, write
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read, write
 
 DEEP = """round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote
 all\tn1,n2,n3,n4\trccl\t536870912\t0.003\t120.500\t0\t

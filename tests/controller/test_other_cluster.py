@@ -13,8 +13,8 @@ from controller_parts import Commands, Hasty, write_set
 
 from orchestrator.errors import SchedulerBusy
 from orchestrator.evidence.sets import SubmissionRecord, open_set
-from orchestrator.onnode.records import JobRecord
-from orchestrator.onnode.world import THIS
+from orchestrator.onnode.kernel.records import JobRecord
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.runset.submit import BUSY_AGAIN_S, submit
 from orchestrator.scheduler import Job, JobRequest
 from orchestrator.scheduler.slurm import Slurm

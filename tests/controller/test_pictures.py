@@ -23,7 +23,7 @@ from orchestrator.evidence.progress import TAIL_BYTES, KeptLogs, Logs, Tail, min
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set, set_folders
 from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
-from orchestrator.onnode.records import Finding, JobRecord, RunRecord, SetRecord, read, write
+from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.scheduler import Job
 from orchestrator.scheduler.slurm import Slurm
 

@@ -13,7 +13,7 @@ from sites import write_site
 from until import LIMIT_S, until
 
 from orchestrator.errors import ExitCode
-from orchestrator.onnode.records import JobRecord, RunRecord, numbered, read
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, numbered, read
 from orchestrator.scheduler.local import members
 
 SYSTEM = ("local_2x2x8", "builtin")

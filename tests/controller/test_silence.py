@@ -22,8 +22,11 @@ from orchestrator.evidence.picture import SetPicture, look
 from orchestrator.evidence.replay import replay
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import LOOP_SILENT_S
-from orchestrator.onnode.events import UNIT, Event, EventLog, Pulse
-from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.kernel.events import UNIT, Event, EventLog, Pulse
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
+from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.kernel.system import process_start
 from orchestrator.onnode.loop.during import why_end
 from orchestrator.onnode.loop.going import Going
 from orchestrator.onnode.loop.hold import Group
@@ -31,9 +34,6 @@ from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.work import Work
 from orchestrator.onnode.policy.during import recorded
-from orchestrator.onnode.records import JobRecord, RunRecord, write
-from orchestrator.onnode.settings import Settings
-from orchestrator.onnode.system import process_start
 from orchestrator.scheduler.local import Local
 from orchestrator.words import Screen
 

@@ -18,11 +18,11 @@ from until import LIMIT_S, make_older, now_ms
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
 from orchestrator.evidence.state import GRACE_S
-from orchestrator.onnode.files import Files, PathLike
-from orchestrator.onnode.lease import read as read_lease
+from orchestrator.onnode.kernel.files import Files, PathLike
+from orchestrator.onnode.kernel.records import JobRecord, read, write
+from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
-from orchestrator.onnode.records import JobRecord, read, write
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.set.lease import read as read_lease
 from orchestrator.runset.lock import ControllerLock
 from orchestrator.runset.submit import job_environment, submissions, submit
 from orchestrator.scheduler import Job, JobRequest

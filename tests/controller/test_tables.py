@@ -22,7 +22,7 @@ from controller_parts import Commands, mllog, write_set
 from sites import write_site
 
 from orchestrator.nodes.names import expand, fold
-from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord, SetRecord, read, write
+from orchestrator.onnode.kernel.records import JobRecord, NodeRunRecord, RunRecord, SetRecord, read, write
 from orchestrator.words import PIPE, Screen, TextTable, duration, facts, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"

@@ -14,8 +14,8 @@ from controller_parts import Commands, one_node, write_set
 from until import until
 
 from orchestrator.evidence.ledger import verify
-from orchestrator.onnode import bundle, ledger
-from orchestrator.onnode.records import RunRecord, write, write_bytes
+from orchestrator.onnode.kernel.records import RunRecord, write, write_bytes
+from orchestrator.onnode.set import bundle, ledger
 from orchestrator.scheduler.local import Local
 
 

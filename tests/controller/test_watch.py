@@ -29,9 +29,9 @@ from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.evidence.silence import RunSilence
 from orchestrator.evidence.watch import WatchAll
-from orchestrator.onnode.events import Pulse
+from orchestrator.onnode.kernel.events import Pulse
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.onnode.policy.during import Silence
-from orchestrator.onnode.records import JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.words import PIPE, Screen, width_of
 
 WIDE, HIGH = 80, 24

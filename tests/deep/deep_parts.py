@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 import orchestrator.onnode
-from orchestrator.onnode import settings as bundle_settings
 from orchestrator.onnode.deep.loop import deep_step
 from orchestrator.onnode.deep.search import DeepVerdict, Search
-from orchestrator.onnode.events import parse_word
+from orchestrator.onnode.kernel import settings as bundle_settings
+from orchestrator.onnode.kernel.events import parse_word
 
 PACKAGE = Path(orchestrator.onnode.__file__).parent
 TABLE = "preflight/deep-test.tsv"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from orchestrator.evidence.replay import replay
-from orchestrator.onnode.events import Event
+from orchestrator.onnode.kernel.events import Event
 
 DETAILS = ("", "{}", "[]", "junk", '{"nodes": 7, "from": 1, "ranks": null, "outcome": [], "facts": {"ranks": 3}}')
 

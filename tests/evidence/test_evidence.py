@@ -14,7 +14,7 @@ from orchestrator.evidence.events import read_told
 from orchestrator.evidence.nodes import read_history
 from orchestrator.evidence.progress import TAIL_BYTES, Tail, tail_of
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.mllog_tail import last_status
+from orchestrator.onnode.kernel.mllog_tail import last_status
 
 
 def line(key: str, time_ms: int, value: object = None, **metadata: object) -> bytes:

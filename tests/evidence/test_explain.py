@@ -17,7 +17,7 @@ from orchestrator.evidence.explain import UNKNOWN, explain
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.waits import OWN_WORDS, UNFIT, WAITS
-from orchestrator.onnode.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
+from orchestrator.onnode.kernel.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
 from orchestrator.onnode.policy.cause import END, PROGRAM
 from orchestrator.onnode.policy.causes import CAUSES
 from orchestrator.onnode.policy.explain import Ended, cause_of, first_cause, symptoms

@@ -10,8 +10,8 @@ import pytest
 from orchestrator.evidence.progress import KeptLogs, Logs
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.startup import StartUp, as_json, startups
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.records import NodeRunRecord, write
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import NodeRunRecord, write
 from orchestrator.published import results, startup
 
 COLD, WARM = (

@@ -46,7 +46,7 @@ from trial import RESUMES, SYSTEM, Flavour, Trial  # noqa: E402
 from orchestrator.evidence.events import read_events  # noqa: E402
 from orchestrator.evidence.sets import SetEvidence  # noqa: E402
 from orchestrator.model import Site, load_entry  # noqa: E402
-from orchestrator.onnode.events import Event  # noqa: E402
+from orchestrator.onnode.kernel.events import Event  # noqa: E402
 from orchestrator.simulation.engine import SimProcess  # noqa: E402
 from orchestrator.simulation.faults import happen, parse  # noqa: E402
 from orchestrator.simulation.nodes import NodePace, Part, Span, TrainingRun  # noqa: E402

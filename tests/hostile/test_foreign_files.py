@@ -22,7 +22,7 @@ from until import LIMIT_S
 import orchestrator
 from orchestrator.cli import COMMANDS
 from orchestrator.errors import ExitCode
-from orchestrator.onnode.regular import open_regular, parse, read_bytes
+from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
 from orchestrator.words import Cleaned, TextTable, clean
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent

@@ -16,10 +16,10 @@ from sites import write_site, write_system
 
 from orchestrator.model import load_entry
 from orchestrator.model.source import read
-from orchestrator.onnode import settings
 from orchestrator.onnode.agent.network import Network, look, rdma_verdict
 from orchestrator.onnode.agent.node import Node, this_node
-from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.kernel import settings
+from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
 
 # In place of a training: shows its environment, says what RCCL would say, and ends well.

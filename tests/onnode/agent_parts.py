@@ -17,7 +17,7 @@ from sites import local_site, write_system
 from until import LIMIT_S
 
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.render import render_bundle, write_bundle
 
 TOP = Path(__file__).resolve().parents[2]

@@ -24,9 +24,9 @@ from agent_parts import STOP, Agent, Bench
 from processes import processes_of
 from until import until
 
-from orchestrator.onnode.files import HERE
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.settings import Settings, load
+from orchestrator.onnode.kernel.files import HERE
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.settings import Settings, load
 from orchestrator.simulation import nodes
 from orchestrator.simulation.engine import NEVER, Engine, Stuck
 from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun

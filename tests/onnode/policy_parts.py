@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from orchestrator.onnode.events import UNIT
+from orchestrator.onnode.kernel.events import UNIT
+from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.policy.said import NodeReport
-from orchestrator.onnode.settings import Settings
 
 _EMPTY = {"int": 0, "str": "", "tuple[str, ...]": (), "dict[str, str]": {}}
 _USUAL = {

@@ -12,7 +12,7 @@ from agent_parts import Bench, bench
 from until import until
 
 from orchestrator.onnode.agent.listening import RunOutput
-from orchestrator.onnode.events import NetworkUse, Pulse
+from orchestrator.onnode.kernel.events import NetworkUse, Pulse
 
 RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "%s", "metadata": {"lineno": 1}}\n'
 AT = "node-3:4711:4712 [0] NCCL INFO "

@@ -15,7 +15,7 @@ from processes import processes_of, see_them_go
 from until import until
 
 from orchestrator.onnode.agent.leftovers import remove_folder
-from orchestrator.onnode.beat import LOOK_S, LoopWatch
+from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
 
 # The training, a worker of it, and one that has left its session and its parent.
 TRAINING = "sleep 1000 & setsid sh -c 'sleep 1000 & exit' & echo up; wait; sleep 1000"

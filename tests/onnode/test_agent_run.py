@@ -8,7 +8,7 @@ from processes import processes_of
 from until import until
 
 from orchestrator.onnode.agent.launch import Order
-from orchestrator.onnode.mllog_tail import MAX_LINE, StopFinder
+from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, StopFinder
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ import pytest
 from sources import package_for_all
 from until import LIMIT_S, make_older, until
 
-from orchestrator.onnode.files import Files, PathLike, open_new
-from orchestrator.onnode.lease import HeldError, Lease, linked
+from orchestrator.onnode.kernel.files import Files, PathLike, open_new
+from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S, Holder
-from orchestrator.onnode.world import THIS, World
+from orchestrator.onnode.set.lease import HeldError, Lease, linked
 
 
 @contextmanager
@@ -186,8 +186,8 @@ HIDDEN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from orchestrator.onnode.lease import HeldError, Lease
-from orchestrator.onnode.world import THIS
+from orchestrator.onnode.set.lease import HeldError, Lease
+from orchestrator.onnode.kernel.world import THIS
 try:
     Lease(Path(sys.argv[2]), THIS.holder()).take()
 except HeldError as error:

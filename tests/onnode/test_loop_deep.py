@@ -16,7 +16,7 @@ from policy_parts import settings, unit
 
 from orchestrator.onnode.deep.loop import deep_step
 from orchestrator.onnode.deep.search import DeepVerdict, Search
-from orchestrator.onnode.world import World
+from orchestrator.onnode.kernel.world import World
 
 FOUR = ["n1", "n2", "n3", "n4"]
 READY = unit(0, 0, "10.0.0.1", 4000, 5000, "")

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 from policy_parts import settings
 
-from orchestrator.onnode import ledger, records
-from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.kernel import records
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.records import JobRecord, NodeRunRecord, RunRecord
+from orchestrator.onnode.kernel.system import process_start
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
-from orchestrator.onnode.records import JobRecord, NodeRunRecord, RunRecord
-from orchestrator.onnode.system import process_start
-from orchestrator.onnode.world import THIS
+from orchestrator.onnode.set import ledger
 
 DAMAGE = {
     "gone": lambda path: path.unlink(),

@@ -14,8 +14,8 @@ import pytest
 from policy_parts import settings
 
 from orchestrator.evidence.events import read_events
-from orchestrator.onnode.events import EventLog
-from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.kernel.events import EventLog
+from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.loop.hold import BEHIND_S, MAX_COMPLAINTS, MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES, Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep
 from orchestrator.onnode.loop.nodes import LocalNodes

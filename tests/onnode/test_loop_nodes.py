@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from until import LIMIT_S, bounded, until
 
+from orchestrator.onnode.kernel.waiting import MAX_LINE
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.host import BatchHost, NodeStep, Reactor
 from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow, LocalNodes, together
-from orchestrator.onnode.waiting import MAX_LINE
-from orchestrator.onnode.world import THIS
 
 
 @dataclass
@@ -163,7 +163,7 @@ import os, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from orchestrator.onnode.loop.host import NodeStep, Reactor
 from orchestrator.onnode.loop.nodes import LocalNodes
-from orchestrator.onnode.world import THIS
+from orchestrator.onnode.kernel.world import THIS
 commands = LocalNodes({}, 1, THIS).commands(["n0"], ["sh", "-c", "exit 0"])
 step = NodeStep(Reactor(), ["n0"], commands, {"PATH": os.environ["PATH"]}, print, print)
 ended = step.processes[0].pid

@@ -9,7 +9,7 @@ import pytest
 from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
-from orchestrator.onnode.events import Event, EventLog, Pulse, parse_pong
+from orchestrator.onnode.kernel.events import Event, EventLog, Pulse, parse_pong
 from orchestrator.onnode.loop.going import Going
 from orchestrator.onnode.loop.run import _not_ready, _refusals, _unheard
 

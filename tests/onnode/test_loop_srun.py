@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from policy_parts import settings
 
-from orchestrator.onnode.events import EventLog
-from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.kernel.events import EventLog
+from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.loop.hold import Group
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import Flow, SlurmNodes

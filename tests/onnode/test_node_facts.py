@@ -7,8 +7,8 @@ from pathlib import Path
 
 from orchestrator.onnode.agent.facts import collect
 from orchestrator.onnode.agent.node import Node
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.settings import Settings
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.settings import Settings
 
 GPUS = "sys/bus/pci/drivers/amdgpu"
 

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import report, settings
 
-from orchestrator.onnode.policy.judge import (
-    Agreement,
-    agree_on_facts,
-    agree_on_image,
-    agree_on_network,
-    compare_facts,
-)
+from orchestrator.onnode.policy.judge import Agreement, agree_on_facts, agree_on_image, agree_on_network, compare_facts
 from orchestrator.onnode.policy.said import NodeReport
 
 QUICK = hypothesis.settings(max_examples=40, deadline=None)

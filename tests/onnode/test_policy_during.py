@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import settings
 
-from orchestrator.onnode.events import NetworkUse, Pulse
+from orchestrator.onnode.kernel.events import NetworkUse, Pulse
 from orchestrator.onnode.policy.during import hung, on_sockets, silence, stands_out, unwanted_sockets
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import report, settings, unit
 
+from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.policy.judge import (
     Judgement,
     agree_on_facts,
@@ -21,7 +22,6 @@ from orchestrator.onnode.policy.judge import (
     usual,
 )
 from orchestrator.onnode.policy.said import CHECKS, Check, NodeReport
-from orchestrator.onnode.settings import Settings
 
 NO_TOOL = ("gpu_count", "warn", "nothing tells about GPUs", "install amd-smi")
 

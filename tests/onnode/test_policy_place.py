@@ -9,7 +9,7 @@ from effort import lines_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.onnode.events import UNIT, Event
+from orchestrator.onnode.kernel.events import UNIT, Event
 from orchestrator.onnode.policy.place import (
     Pause,
     Placement,

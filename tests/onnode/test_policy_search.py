@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policy_parts import settings
 
 from orchestrator.onnode.deep.search import DeepVerdict, GroupResult, Round, Search, matching
-from orchestrator.onnode.settings import Settings
+from orchestrator.onnode.kernel.settings import Settings
 
 PLAIN = settings(fabric_gbps=0, fabric_devices=0)
 Measure = Callable[[Round, "tuple[str, ...]"], GroupResult]

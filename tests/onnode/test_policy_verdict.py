@@ -12,15 +12,7 @@ from policy_parts import report, settings
 
 from orchestrator.evidence.checks import coverage, judge, parse_table
 from orchestrator.onnode.policy.said import Check
-from orchestrator.onnode.policy.verdict import (
-    ORDER,
-    NodeVerdict,
-    Row,
-    Verdicts,
-    judge_preflight,
-    plain_table,
-    table,
-)
+from orchestrator.onnode.policy.verdict import ORDER, NodeVerdict, Row, Verdicts, judge_preflight, plain_table, table
 
 BAD = Row("bad2", "gpu_count", "fail", 9, "7 of 8 GPUs", "look at dmesg")
 WARM = Row("warm3", "clock", "warn", 9, "3 s off", "synchronise it")

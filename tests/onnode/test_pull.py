@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.onnode.agent.pull import Progress, pause_s
-from orchestrator.onnode.events import Event
+from orchestrator.onnode.kernel.events import Event
 from orchestrator.onnode.policy.place import Standing, apply
 from orchestrator.onnode.policy.pull import lacking, next_to_pull
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from orchestrator.onnode.waiting import end_session
+from orchestrator.onnode.kernel.waiting import end_session
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["with its session", "before it has one"])

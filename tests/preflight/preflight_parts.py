@@ -21,7 +21,7 @@ from typing import Any
 from orchestrator.onnode.agent.checks import Checks
 from orchestrator.onnode.agent.node import Node as RealNode
 from orchestrator.onnode.agent.node import this_node
-from orchestrator.onnode.settings import Settings
+from orchestrator.onnode.kernel.settings import Settings
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 NAMES = (

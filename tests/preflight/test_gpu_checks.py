@@ -14,7 +14,7 @@ from preflight_parts import FIXTURES, Node, recorded, repeated
 
 from orchestrator.onnode.agent import gpu
 from orchestrator.onnode.agent.tools import by_gpu, read_json
-from orchestrator.onnode.system import amd_gpus, ask
+from orchestrator.onnode.kernel.system import amd_gpus, ask
 
 GPU_ROWS = ("gpu_count", "gpu_model", "gpu_memory", "gpu_processes", "gpu_errors", "gpu_links")
 STATIC = recorded("amd-smi-rocm6.4/static.json")[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import InputError, SetError
-from orchestrator.onnode.world import THIS
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.prepare.lock import DataLock
 
 

@@ -30,8 +30,8 @@ from orchestrator.model import Minutes, Mount, Origin, Text, Unique, quoting
 from orchestrator.onnode.agent.launch import Order, start
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.agent.run import NodeRun, Place
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.settings import evaluate_config, load
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.settings import evaluate_config, load
 from orchestrator.render import bundle as rendering
 from orchestrator.render import render_bundle
 

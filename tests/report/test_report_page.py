@@ -20,7 +20,7 @@ import set_of_logs as sets
 from orchestrator.cli import main
 from orchestrator.evidence.nodes import NodeGroup
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode import ledger
+from orchestrator.onnode.set import ledger
 from orchestrator.report.document import document
 from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown

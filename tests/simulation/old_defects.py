@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LEASE, LEDGER, EVENTS = (f"orchestrator/onnode/{name}.py" for name in ("lease", "ledger", "events"))
-SUBMISSIONS, SYSTEM = "orchestrator/onnode/submissions.py", "orchestrator/onnode/system.py"
+SUBMISSIONS, SYSTEM = "orchestrator/onnode/set/submissions.py", "orchestrator/onnode/kernel/system.py"
 FOLDER, HOLD, JOB, RUN, WORK, DURING, GOING, LATE, NODES, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in ("folder", "hold", "job", "run", "work", "during", "going", "late", "nodes", "storage")

@@ -19,7 +19,7 @@ from outputs import checked
 from orchestrator.cli import main
 from orchestrator.cli.pictures import spares_row
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.records import REHEARSAL
+from orchestrator.onnode.kernel.records import REHEARSAL
 from orchestrator.simulation import invariants
 from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.faults import parse, sentences

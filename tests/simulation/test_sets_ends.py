@@ -12,8 +12,8 @@ from worlds import PATIENCE_S, RUN_S, Ends, Me, Sets, World, exits, hangs
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import judge
-from orchestrator.onnode import ledger
-from orchestrator.onnode.submissions import record
+from orchestrator.onnode.set import ledger
+from orchestrator.onnode.set.submissions import record
 from orchestrator.runset.submit import submissions
 from orchestrator.simulation import host
 from orchestrator.simulation.engine import NEVER

@@ -20,9 +20,9 @@ from worlds import Sets, exits
 
 from orchestrator.cli import main
 from orchestrator.evidence.ledger import Mismatch, verify
-from orchestrator.onnode import ledger
-from orchestrator.onnode.files import Files, PathLike
-from orchestrator.onnode.world import World
+from orchestrator.onnode.kernel.files import Files, PathLike
+from orchestrator.onnode.kernel.world import World
+from orchestrator.onnode.set import ledger
 from orchestrator.runset.submit import mark_cancelled
 
 TOP = Path(__file__).resolve().parents[2]

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.onnode import ledger, records
-from orchestrator.onnode.files import Files
-from orchestrator.onnode.lease import HeldError, Lease
+from orchestrator.onnode.kernel import records
+from orchestrator.onnode.kernel.files import Files
+from orchestrator.onnode.kernel.records import RunRecord
+from orchestrator.onnode.kernel.world import World
 from orchestrator.onnode.policy.lease import Holder
-from orchestrator.onnode.records import RunRecord
-from orchestrator.onnode.world import World
+from orchestrator.onnode.set import ledger
+from orchestrator.onnode.set.lease import HeldError, Lease
 from orchestrator.simulation.engine import START_MS, Engine, Killed, SimProcess
 from orchestrator.simulation.storage import Server, SimFiles
 

@@ -17,7 +17,7 @@ from orchestrator.mllog.own import OwnRules
 from orchestrator.mllog.rcp import table
 from orchestrator.mllog.score import score_dir
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.mllog_tail import StopFinder, lines
+from orchestrator.onnode.kernel.mllog_tail import StopFinder, lines
 from orchestrator.published import find
 from orchestrator.simulation.training import FILE, MARK, Script, Trainings, facts_of, is_rehearsal
 

@@ -12,7 +12,7 @@ from trainings import ENTRIES, facts, scripts, write_set
 
 from orchestrator.mllog.score import score_dir
 from orchestrator.model import Catalogue, Site, load_entry
-from orchestrator.onnode.layout import Layout
+from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.simulation.faults import parse
 from orchestrator.simulation.rehearsal import make_plan, rehearse
 from orchestrator.simulation.training import Trainings, facts_of

@@ -10,8 +10,8 @@ from orchestrator.evidence.hardware import captured
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.agent.facts import write_hardware
 from orchestrator.onnode.agent.node import Node
-from orchestrator.onnode.layout import Layout
-from orchestrator.onnode.settings import Settings
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.submission.description import MEMBERS, describe
 
 

@@ -13,7 +13,7 @@ from own_logs import own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.errors import ExitCode, InputError
-from orchestrator.onnode import ledger
+from orchestrator.onnode.set import ledger
 from orchestrator.submission import names
 from orchestrator.submission.description import MEMBERS
 from orchestrator.submission.package import Options, make_package

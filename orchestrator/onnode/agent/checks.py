@@ -13,9 +13,9 @@ import signal
 import time
 from collections.abc import Callable
 
-from ..events import UNIT, now_ms
-from ..system import MAX_BYTES
-from ..waiting import stand_alone
+from ..kernel.events import UNIT, now_ms
+from ..kernel.system import MAX_BYTES
+from ..kernel.waiting import stand_alone
 from . import gpu, host
 from .leftovers import leftovers
 from .node import EngineState, Node, Rows, shortened

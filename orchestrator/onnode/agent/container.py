@@ -7,8 +7,8 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 
-from ..settings import Settings, folders, rehearsed, shared_folders
-from ..waiting import Failed, Partner, Waiting, failing
+from ..kernel.settings import Settings, folders, rehearsed, shared_folders
+from ..kernel.waiting import Failed, Partner, Waiting, failing
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal
 from .remover import Remover
 from .run import Place

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from shlex import join
 from typing import NamedTuple
 
-from ..records import write_bytes
-from ..regular import read_bytes
-from ..settings import declared
-from ..system import entries, first_line, lines
-from ..waiting import Waiting
+from ..kernel.records import write_bytes
+from ..kernel.regular import read_bytes
+from ..kernel.settings import declared
+from ..kernel.system import entries, first_line, lines
+from ..kernel.waiting import Waiting
 from .launch import Order
 from .node import Node, shortened
 from .run import Place

@@ -13,9 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from .. import records
-from ..events import number
-from ..system import amd_gpus, entries, first_line, lines, names
+from ..kernel import records
+from ..kernel.events import number
+from ..kernel.system import amd_gpus, entries, first_line, lines, names
 from .node import Node, shortened
 
 Pairs = Iterator[tuple[str, str]]

@@ -6,8 +6,8 @@ import os
 import re
 from collections import defaultdict
 
-from ..events import number
-from ..system import amd_gpus, first_line, lines, names
+from ..kernel.events import number
+from ..kernel.system import amd_gpus, first_line, lines, names
 from .node import EngineState, Node, Rows, listed
 from .tools import Smi, Values, by_gpu
 

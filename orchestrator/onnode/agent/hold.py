@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..beat import listen
-from ..events import now_ms
-from ..records import write_bytes
-from ..regular import read_bytes
-from ..settings import SettingsError, load, rehearsed
-from ..waiting import ENDS, Failed, LetGo, Waiting, failing
+from ..kernel.beat import listen
+from ..kernel.events import now_ms
+from ..kernel.records import write_bytes
+from ..kernel.regular import read_bytes
+from ..kernel.settings import SettingsError, load, rehearsed
+from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
 from .launch import Order
 from .leftovers import close_channel, open_channel
 from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node

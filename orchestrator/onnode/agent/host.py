@@ -8,9 +8,9 @@ import stat
 import time
 from collections.abc import Iterator
 
-from ..events import number
-from ..settings import folders, rehearsed
-from ..system import amd_gpus, ask, entries, first_line, lines, names
+from ..kernel.events import number
+from ..kernel.settings import folders, rehearsed
+from ..kernel.system import amd_gpus, ask, entries, first_line, lines, names
 from .gpu import Verdict, gib
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed

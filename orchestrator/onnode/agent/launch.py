@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from shlex import quote
 from typing import Any, NamedTuple
 
-from ..settings import Settings
+from ..kernel.settings import Settings
 
 END_S = 10
 """When one process of a node has failed, the others get so long to end, and as long again after TERM."""

@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 
-from ..events import number
-from ..records import write_bytes
-from ..system import ENDED_STATES, ask, entries, first_line, job_state, process_start
+from ..kernel.events import number
+from ..kernel.records import write_bytes
+from ..kernel.system import ENDED_STATES, ask, entries, first_line, job_state, process_start
 from .node import EngineState, Node, Rows, listed, removal
 
 _DAY_S = 86400

@@ -6,8 +6,8 @@ import re
 import time
 from collections.abc import Callable
 
-from ..events import NetworkUse, Pulse
-from ..mllog_tail import TOKEN, StopFinder, lines
+from ..kernel.events import NetworkUse, Pulse
+from ..kernel.mllog_tail import TOKEN, StopFinder, lines
 
 MOST_STEP_S = 120.0
 """Between two looks at the clock no more counts as quiet: a node that was suspended has not heard a run hang."""

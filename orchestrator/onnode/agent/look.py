@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from ..records import write_bytes
-from ..system import ask
+from ..kernel.records import write_bytes
+from ..kernel.system import ask
 from .gpu import MODEL_OF_ID, told_gpus
 from .network import Network
 from .node import Node, shortened

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from glob import glob
 
-from .. import records, regular
-from ..events import now_ms, number
-from ..settings import declared, shown
-from ..system import first_line, names
+from ..kernel import records, regular
+from ..kernel.events import now_ms, number
+from ..kernel.settings import declared, shown
+from ..kernel.system import first_line, names
 from .node import Node
 from .ports import NO_GID, Port, devices, route
 

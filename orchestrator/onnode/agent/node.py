@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ..events import UNIT
-from ..layout import Layout
-from ..settings import Settings, rehearsed
+from ..kernel.events import UNIT
+from ..kernel.layout import Layout
+from ..kernel.settings import Settings, rehearsed
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """A program that prints the host name as torchrun has it, and the seconds that it may take: it asks the name service."""

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from ..system import ask, first_line, lines, names
+from ..kernel.system import ask, first_line, lines, names
 from .node import Node
 
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"

@@ -6,7 +6,7 @@ import re
 import subprocess
 import time
 
-from ..waiting import Failed, Partner, Waiting, end_session, failing
+from ..kernel.waiting import Failed, Partner, Waiting, end_session, failing
 from .container import look_for_image, pulled_name
 from .node import EngineState, Node, shortened
 

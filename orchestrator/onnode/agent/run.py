@@ -15,11 +15,11 @@ from collections.abc import Callable
 from shlex import quote
 from typing import Any
 
-from ..events import now_ms
-from ..mllog_tail import MAX_LINE
-from ..records import NodeRunRecord, write
-from ..settings import Settings
-from ..waiting import Failed, Waiting, read_piece
+from ..kernel.events import now_ms
+from ..kernel.mllog_tail import MAX_LINE
+from ..kernel.records import NodeRunRecord, write
+from ..kernel.settings import Settings
+from ..kernel.waiting import Failed, Waiting, read_piece
 from .launch import Order, environment, host_entries, look_up_master, start
 from .listening import RunOutput
 from .node import Node

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Any
 
-from ..system import entries, first_line
-from ..waiting import Failed, Waiting, failing
+from ..kernel.system import entries, first_line
+from ..kernel.waiting import Failed, Waiting, failing
 from .leftovers import has_ended
 from .node import Node
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..settings import rehearsed
-from ..system import ask
+from ..kernel.settings import rehearsed
+from ..kernel.system import ask
 from .node import Node
 
 MAX_VALUES, MAX_PATH = 500_000, 500

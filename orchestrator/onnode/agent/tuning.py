@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
-from ..events import number
-from ..regular import read_bytes
-from ..system import lines
-from ..waiting import CANNOT_START, Failed, Partner, Waiting
+from ..kernel.events import number
+from ..kernel.regular import read_bytes
+from ..kernel.system import lines
+from ..kernel.waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
 
 ANSWER_S = 60

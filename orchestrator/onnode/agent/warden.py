@@ -11,7 +11,7 @@ import os
 import signal
 from typing import NoReturn
 
-from ..waiting import Waiting, exit_code, stand_alone
+from ..kernel.waiting import Waiting, exit_code, stand_alone
 from .node import Node, host_environment
 from .run import Place
 

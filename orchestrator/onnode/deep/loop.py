@@ -8,10 +8,10 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..events import UNIT, clean, number, parse_word
+from ..kernel.events import UNIT, clean, number, parse_word
+from ..kernel.world import THIS, World
 from ..loop.nodes import Flow, node_command
 from ..loop.work import Work
-from ..world import THIS, World
 from .search import DeepVerdict, GroupResult, Round, Search
 
 Moments = Generator[float, None, None]

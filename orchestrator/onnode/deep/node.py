@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ..agent import network
 from ..agent.node import Node, host_environment
-from ..beat import listen
-from ..waiting import Failed, Partner, Waiting, end_session, exit_code
+from ..kernel.beat import listen
+from ..kernel.waiting import Failed, Partner, Waiting, end_session, exit_code
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from ..settings import Settings
+    from ..kernel.settings import Settings
 
 ENOUGH_PERCENT = 60
 """Of the reference: below that the fit nodes together are slow."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..kernel.settings import Settings
 from ..policy.during import LEAST_S, Silence, silence, unwanted_sockets
-from ..settings import Settings
 from .going import Going
 from .hold import Group
 from .nodes import Flow

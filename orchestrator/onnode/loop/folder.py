@@ -12,18 +12,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from .. import bundle as bundle_files
-from .. import ledger, records, sharing
-from ..events import number
-from ..files import Files, is_temporary
-from ..layout import Layout
-from ..lease import HeldError, Lease, remove_abandoned, remove_unfinished
-from ..mllog_tail import last_status
-from ..records import JobRecord, NodeRunRecord, RunRecord, SetRecord
-from ..seeds import draw_root, largest_root, seed_of
-from ..settings import Settings
-from ..submissions import settle_own
-from ..world import THIS, World, stamp
+from ..kernel import records
+from ..kernel.events import number
+from ..kernel.files import Files, is_temporary
+from ..kernel.layout import Layout
+from ..kernel.mllog_tail import last_status
+from ..kernel.records import JobRecord, NodeRunRecord, RunRecord, SetRecord
+from ..kernel.settings import Settings
+from ..kernel.world import THIS, World, stamp
+from ..set import bundle as bundle_files
+from ..set import ledger, sharing
+from ..set.lease import HeldError, Lease, remove_abandoned, remove_unfinished
+from ..set.seeds import draw_root, largest_root, seed_of
+from ..set.submissions import settle_own
 from .host import BatchHost
 from .nodes import Flow, Nodes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..events import Event, NetworkUse, Pulse, number
+from ..kernel.events import Event, NetworkUse, Pulse, number
 from ..policy.outcome import ENDED_BY_US
 from ..policy.said import line
 

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ..events import UNIT, Event, EventLog, Pulse, clean, number, parse_pong, parse_word
-from ..layout import group_name
+from ..kernel.events import UNIT, Event, EventLog, Pulse, clean, number, parse_pong, parse_word
+from ..kernel.layout import group_name
+from ..kernel.records import replace as replace_file
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts, judge_checks
 from ..policy.pull import lacking, next_to_pull
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
-from ..records import replace as replace_file
 from .host import JobStep
 from .nodes import Flow, node_command
 from .work import Work

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from .. import settings as settings_file
-from ..beat import BEAT, BEAT_S
-from ..settings import Settings
-from ..sharing import umask_for
-from ..waiting import Lines, Waiting, end_session
-from ..world import World, log
+from ..kernel import settings as settings_file
+from ..kernel.beat import BEAT, BEAT_S
+from ..kernel.settings import Settings
+from ..kernel.waiting import Lines, Waiting, end_session
+from ..kernel.world import World, log
+from ..set.sharing import umask_for
 from .senders import Senders, Take, labelled
 
 T = TypeVar("T")

@@ -6,13 +6,13 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from ..events import EventLog
-from ..layout import group_name
+from ..kernel.events import EventLog
+from ..kernel.layout import group_name
+from ..kernel.settings import Settings, SettingsError, check_parts
 from ..policy import place
 from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
-from ..settings import Settings, SettingsError, check_parts
 from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .host import BatchHost

@@ -7,10 +7,10 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..events import number
+from ..kernel.events import number
+from ..kernel.system import job_state
+from ..kernel.world import World
 from ..policy.ending import job_fields
-from ..system import job_state
-from ..world import World
 
 Flow = Generator[float, None, Any]
 """Something that waits: it yields the time (World.now) at which it wants to look again, and is resumed then, or sooner."""

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..events import clean
-from ..files import Files
+from ..kernel.events import clean
+from ..kernel.files import Files
+from ..kernel.regular import parse
+from ..kernel.settings import Settings
 from ..policy.notice import SetCounts, due
-from ..regular import parse
-from ..settings import Settings
 from .folder import Folder
 from .host import BatchHost, Program
 

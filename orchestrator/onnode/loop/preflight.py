@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import records
-from ..events import EventLog, number
-from ..layout import Layout
+from ..kernel import records
+from ..kernel.events import EventLog, number
+from ..kernel.layout import Layout
+from ..kernel.settings import SettingsError, check_parts
+from ..kernel.waiting import Lines
 from ..policy.place import lost_reason
 from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
-from ..settings import SettingsError, check_parts
-from ..waiting import Lines
 from .hold import Group
 from .host import BatchHost
 from .nodes import Flow, LocalNodes, SlurmNodes, node_command

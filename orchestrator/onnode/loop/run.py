@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..log_ends import read_log_ends
-from ..mllog_tail import last_status
+from ..kernel.log_ends import read_log_ends
+from ..kernel.mllog_tail import last_status
+from ..kernel.records import RunRecord
+from ..kernel.records import replace as replace_file
+from ..kernel.settings import fingerprint
 from ..policy.during import on_sockets
 from ..policy.explain import Ended, cause_of, symptoms
 from ..policy.outcome import AttemptFacts, Outcome, decide
 from ..policy.trouble import telling_line
-from ..records import RunRecord
-from ..records import replace as replace_file
-from ..seeds import seed_of
-from ..settings import fingerprint
+from ..set.seeds import seed_of
 from . import storage
 from .during import look_s, why_end
 from .going import Going

@@ -6,8 +6,8 @@ import errno
 import os
 from collections.abc import Callable
 
-from ..files import AWAY
-from ..records import RunRecord
+from ..kernel.files import AWAY
+from ..kernel.records import RunRecord
 from .folder import FolderError
 from .nodes import Flow
 from .work import SetWork

@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from .. import records
-from ..events import EventLog
-from ..layout import Layout
+from ..kernel import records
+from ..kernel.events import EventLog
+from ..kernel.layout import Layout
+from ..kernel.records import JobRecord
+from ..kernel.settings import Settings
 from ..policy.ending import ending, is_ended
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
-from ..records import JobRecord
-from ..settings import Settings
 from .folder import Folder
 from .host import BatchHost
 from .nodes import Flow, Nodes

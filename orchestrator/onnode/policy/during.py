@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..events import UNIT, Event, NetworkUse, Pulse, number
+from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
 
 if TYPE_CHECKING:
-    from ..settings import Settings
+    from ..kernel.settings import Settings
 
 LEAST_S = 600
 """Nothing shorter is a hang, unless the site says so: as long as torch's own collectives wait."""

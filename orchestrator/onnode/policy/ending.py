@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..system import ENDED_STATES, UNKNOWN_JOB
+from ..kernel.system import ENDED_STATES, UNKNOWN_JOB
 
 TIME_LIMIT = ("time_limit", "the time limit of the job is near")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")

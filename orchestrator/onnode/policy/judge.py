@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..events import number
+from ..kernel.events import number
 from .said import MOST_FACTS, OUTCOMES, Check, NodeReport, line, place
 
 if TYPE_CHECKING:
-    from ..settings import Settings
+    from ..kernel.settings import Settings
 
 Rows = dict[str, dict[str, Check]]
 FactRow = tuple[str, str, str]

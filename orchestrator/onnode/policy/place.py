@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import Event
+from ..kernel.events import Event
 from .said import NodeReport
 
 

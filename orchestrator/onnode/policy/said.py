@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..events import UNIT, clean, number
+from ..kernel.events import UNIT, clean, number
 
 VERDICTS = frozenset({"pass", "warn", "fail", "skip"})
 CHECKS = (

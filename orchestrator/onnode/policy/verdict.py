@@ -10,7 +10,7 @@ from .judge import agree_on_facts, agree_on_network, failing, judge_checks
 from .said import Check, NodeReport, line
 
 if TYPE_CHECKING:
-    from ..settings import Settings
+    from ..kernel.settings import Settings
 
 COLUMNS = ("node", "check", "verdict", "ms", "text", "remedy")
 """Of the table that preflight.sh writes with --tsv, and of a set's preflight/<job>.tsv."""

@@ -16,10 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .files import HERE, Files
-from .records import SetRecord, checked
-from .regular import parse
-from .world import THIS, World
+from ..kernel.files import HERE, Files
+from ..kernel.records import SetRecord, checked
+from ..kernel.regular import parse
+from ..kernel.world import THIS, World
 
 NAME, LOCK = "ledger.jsonl", ".ledger.lock"
 MOST_BYTES = 256 << 20

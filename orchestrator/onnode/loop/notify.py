@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .world import THIS, log
+from ..kernel.world import THIS, log
 
 
 class NotTold(Exception):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import ledger, records
-from .files import is_temporary
-from .layout import Layout
+from ..kernel import records
+from ..kernel.files import is_temporary
+from ..kernel.layout import Layout
+from ..kernel.records import SubmissionRecord
+from ..kernel.world import THIS, World
+from ..policy.lease import STALE_S
+from . import ledger
 from .lease import HeldError, Lease
-from .policy.lease import STALE_S
-from .records import SubmissionRecord
-from .world import THIS, World
 
 
 def record(layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS) -> SubmissionRecord:

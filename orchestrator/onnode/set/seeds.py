@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .world import THIS, World
+from ..kernel.world import THIS, World
 
 LIMIT = 1 << 31
 """NumPy and torch take larger seeds, but code that keeps them in a signed 32-bit integer does not."""

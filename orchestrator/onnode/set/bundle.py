@@ -9,8 +9,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from ..kernel.regular import parse, read_bytes
 from .ledger import LedgerRecord
-from .regular import parse, read_bytes
 
 MANIFEST = "manifest.json"
 OUTPUTS = "job_*.out"
