@@ -31,7 +31,7 @@ WRITES = _words("chmod hardlink_to lchmod mkdir open rename rmdir symlink_to tou
 """Methods of pathlib.Path; `replace` is told from that of text by its arguments."""
 REAL = _words("THIS HERE")
 DIRECT = {
-    f"orchestrator.onnode.{name}"
+    f"orchestrator.onnode.kernel.{name}"
     for name in _words(
         "files.open_new records.write_bytes regular.open_regular regular.read_bytes settings.evaluate_config settings.load"
         " system.amd_gpus system.ask system.entries system.first_line system.lines system.names system.process_start"

@@ -68,7 +68,8 @@ def test_a_completion_loads_nothing_but_where_its_file_is() -> None:
 READERS = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from orchestrator.onnode import files, ledger, lease, records, world
+from orchestrator.onnode.kernel import files, records, world
+from orchestrator.onnode.set import ledger, lease
 print(json.dumps(sorted(sys.modules)))
 """
 
@@ -335,18 +336,30 @@ def test_policy_knows_no_clock_file_or_process() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("part", "may"),
-    [("policy", {"policy"}), ("agent", {"agent"}), ("loop", {"loop", "policy", "agent"}), ("measure", {"measure"})],
-)
-def test_the_parts_of_a_bundle_know_only_what_is_below(part: str, may: set[str]) -> None:
-    """What stands beside them (layout, records, events, settings, ...) is below all of them."""
+BELOW = {
+    "kernel": "",
+    "policy": "kernel",
+    "set": "kernel policy",
+    "agent": "kernel",
+    "loop": "kernel policy set",
+    "deep": "kernel policy agent loop",
+}
+"""Room of onnode -> the rooms that it may import from. The two programs meet in what the nodes answer, never in an import."""
+
+
+def test_the_rooms_of_a_bundle_are_those_that_the_rules_name() -> None:
+    rooms = {path.parent.relative_to(PACKAGE / "onnode").parts[:1] for path in (PACKAGE / "onnode").rglob("*.py")}
+    assert {room[0] for room in rooms if room} == set(BELOW)
+
+
+@pytest.mark.parametrize("room", BELOW)
+def test_the_rooms_of_a_bundle_know_only_what_is_below(room: str) -> None:
     wrong = []
-    for path in sorted((PACKAGE / "onnode" / part).glob("*.py")):
+    for path in sorted((PACKAGE / "onnode" / room).rglob("*.py")):
         for line, module in imports(path):
             inside = module.removeprefix("orchestrator.onnode.").split(".")[0] if "onnode." in module else ""
-            if inside in {"policy", "agent", "loop", "measure"} - may:
-                wrong.append(f"{path.name}:{line}: {module}")
+            if inside in BELOW.keys() - {room, *BELOW[room].split()}:
+                wrong.append(f"{path.relative_to(PACKAGE)}:{line}: {module}")
     assert wrong == []
 
 
@@ -356,6 +369,7 @@ def test_the_parts_of_a_bundle_know_only_what_is_below(part: str, may: set[str])
 RULES = {
     "onnode/loop": Rule(),
     "onnode/loop/host.py": None,  # the real world itself
+    "onnode/loop/notify.py": None,  # a program of its own
     "onnode/loop/preflight.py": Rule(
         direct=frozenset({"orchestrator.onnode.kernel.records.write_bytes"})
     ),  # --tsv, --exclude-file
@@ -391,13 +405,14 @@ def test_the_loop_and_the_commands_that_write_ask_their_world_alone() -> None:
 HEAD = """
 import os, signal
 from pathlib import Path
-from .. import ledger, records, regular, settings
-from ..events import EventLog
-from ..files import HERE, Files
-from ..lease import Lease
-from ..records import write as write_record
-from ..system import job_state
-from ..world import THIS, World
+from ..kernel import records, regular, settings
+from ..kernel.events import EventLog
+from ..kernel.files import HERE, Files
+from ..kernel.records import write as write_record
+from ..kernel.system import job_state
+from ..kernel.world import THIS, World
+from ..set import ledger
+from ..set.lease import Lease
 from .folder import Folder
 """
 PLANTED = [

@@ -183,7 +183,7 @@ def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
 
 def bytes_of_nodes(root: Path) -> int:
     """Return the most bytes that a node has sent between two attempts of one hold, as the loop counts them."""
-    from orchestrator.onnode.loop.hold import WORD_BYTES
+    from orchestrator.onnode.loop.step import WORD_BYTES
 
     most = 0
     for path in root.glob("events-*.tsv"):

@@ -27,11 +27,11 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.system import process_start
-from orchestrator.onnode.loop.during import why_end
-from orchestrator.onnode.loop.going import Going
+from orchestrator.onnode.loop.hang import Vigil
 from orchestrator.onnode.loop.hold import Group
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
+from orchestrator.onnode.loop.reports import Reports
 from orchestrator.onnode.loop.work import Work
 from orchestrator.onnode.policy.during import recorded
 from orchestrator.scheduler.local import Local
@@ -61,20 +61,19 @@ class Loop:
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
         job.events = EventLog(self.path)
         self.group = Group(job, NODES, group)
-        self.going = Going(run, 1, NODES)
-        self.group.note("go", detail=self.going.id)
+        self.group.begin(run, 1)
+        self.reports = Reports(run, 1, NODES)
+        self.vigil = Vigil(self.group, self.reports)
+        self.group.record.note("go", detail=self.reports.id)
 
     def hears(self, node: str, pulse: Pulse) -> None:
-        self.going.take_pulse(node, self.going.id, pulse)
+        self.reports.take_pulse(node, self.reports.id, pulse)
 
     def decides(self, now: float = 0.0, left: list[str] = NODES) -> str:
         """Why the attempt is ended at `now` while `left` run, "" if it is not."""
-        flow = why_end(self.group, self.going, left, now)
-        while True:
-            try:
-                next(flow)
-            except StopIteration as ended:
-                return str(ended.value)
+        for _ in self.vigil.look(left, now):
+            pass
+        return self.vigil.ended
 
     def at(self, quiet_ms: int, began: int = 1, interval_ms: int = 0, stopped: int = 0, now: float = 0.0) -> str:
         """Its decision when the first node has been quiet for so long, and the other one for longer."""
@@ -202,7 +201,7 @@ def test_a_run_does_not_hang_once_the_only_node_that_printed_has_ended(root: Pat
     loop.hears("n0", Pulse(1_000, 1, 60_000, 1))
     loop.hears("n1", Pulse(120 * MINUTE, 0, 0, 0))
     assert loop.decides() == ""
-    loop.going.take(Event(0, "node", "exit", "n0", UNIT.join(("1.1", "0", "1", "2", "success"))))
+    loop.reports.take(Event(0, "node", "exit", "n0", UNIT.join(("1.1", "0", "1", "2", "success"))))
     assert loop.decides(left=["n1"]) == ""
 
 
@@ -306,7 +305,7 @@ def test_a_loop_that_does_not_write_is_a_finding_of_its_own(root: Path, cli: Com
     assert (found.cause, found.sentence) == ("loop_silent", one.reason)
     assert found.next == f"orchestrator logs {root} --job"
     assert "the loop is silent" in cli("status", root).out
-    loop.group.note("outcome", detail={})
+    loop.group.record.note("outcome", detail={})
     assert drawn(root)[0].reason == ""
 
 

@@ -49,8 +49,8 @@ def gone(made: Bench, agent: Agent) -> None:
 
 def impatient(made: Bench) -> None:
     """Have agents miss the loop within three seconds."""
-    made.change("beat.py", "LOOK_S = 300.0", "LOOK_S = 0.5")
-    made.change("beat.py", "SILENCE_S = 1800.0", "SILENCE_S = 3.0")
+    made.change("kernel/beat.py", "LOOK_S = 300.0", "LOOK_S = 0.5")
+    made.change("kernel/beat.py", "SILENCE_S = 1800.0", "SILENCE_S = 3.0")
 
 
 def test_a_loop_that_is_not_heard_any_more_is_gone(one: Bench) -> None:

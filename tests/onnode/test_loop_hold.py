@@ -16,9 +16,11 @@ from policy_parts import settings
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.loop.hold import BEHIND_S, MAX_COMPLAINTS, MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES, Group
+from orchestrator.onnode.loop.complaints import BEHIND_S, MAX_COMPLAINTS
+from orchestrator.onnode.loop.hold import Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep
 from orchestrator.onnode.loop.nodes import LocalNodes
+from orchestrator.onnode.loop.step import MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES
 from orchestrator.onnode.loop.work import Work
 
 
@@ -30,7 +32,7 @@ def group(tmp_path: Path) -> Iterator[Group]:
     job = Work(tmp_path, settings(), Layout(tmp_path), world := BatchHost())
     job.scheduler, job.job_id, job.events = LocalNodes({}, 2, world), "1", EventLog(tmp_path / "events")
     held = Group(job, ["n0", "n1"])
-    held.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
+    held.record.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
     yield held
     signal.set_wakeup_fd(wakeup)
     for number, handler in before.items():
@@ -39,10 +41,10 @@ def group(tmp_path: Path) -> Iterator[Group]:
 
 def after_a_while(group: Group) -> dict[str, tuple[str, str]]:
     """Who has failed when the words of the step count."""
-    group.look_for_ended()
+    group.step.look_for_ended()
     assert group.standing.silent == set(), "a node's own last words may be behind those of its step"
     time.sleep(BEHIND_S)
-    group.look_for_ended()
+    group.step.look_for_ended()
     return group.standing.failed
 
 
@@ -50,22 +52,22 @@ def after_a_while(group: Group) -> dict[str, tuple[str, str]]:
     "words", [b"srun: error: n1: task 1: Killed", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1"]
 )
 def test_a_node_that_its_step_names_has_ended(group: Group, words: bytes) -> None:
-    group._complain("", words)
-    assert group.look_again(time.monotonic() + 60) < time.monotonic() + 1
+    group.step.complaints.take("", words)
+    assert group.step.look_again(time.monotonic() + 60) < time.monotonic() + 1
     assert after_a_while(group) == {"n1": ("silent", f"its step ended: {words.decode()}")}
-    assert group.is_gone("n1") and not group.is_gone("n0")
+    assert group.record.is_gone("n1") and not group.record.is_gone("n0")
 
 
 def test_a_node_that_has_left_in_order_has_not_died(group: Group) -> None:
-    group._complain("", b"srun: error: n1: task 1: Exited with exit code 1")
-    group.take("n1", b"failed\tn1\tstorage\x1fdisk full")
-    group.take("n1", b"left\tn1\t")
+    group.step.complaints.take("", b"srun: error: n1: task 1: Exited with exit code 1")
+    group.step.take("n1", b"failed\tn1\tstorage\x1fdisk full")
+    group.step.take("n1", b"left\tn1\t")
     assert after_a_while(group) == {"n1": ("storage", "disk full")}
-    assert group.standing.silent == set() and group.is_gone("n1")
+    assert group.standing.silent == set() and group.record.is_gone("n1")
 
 
 def test_a_name_that_is_no_node_is_nobody(group: Group) -> None:
-    group._complain("", b"srun: error: elsewhere: task 9: Killed\xff\0")
+    group.step.complaints.take("", b"srun: error: elsewhere: task 9: Killed\xff\0")
     assert after_a_while(group) == {}
 
 
@@ -73,28 +75,28 @@ def test_a_node_that_says_too_much_is_lost_and_fills_no_disk(group: Group, tmp_p
     line = b"what\tn0\t" + b"e" * 400
     most, again = (limit // (len(line) + WORD_BYTES) for limit in (MAX_SAID, SAID_AGAIN))
     for _ in range(2 * most):
-        group.take("n0", line)
-        group.take("n1", b"\xff\0 no word")
+        group.step.take("n0", line)
+        group.step.take("n1", b"\xff\0 no word")
     assert group.standing.failed["n0"] == ("protocol", "it sends too much: more than 256 KB since the last run began")
-    assert group.is_gone("n0") and not group.is_gone("n1")
+    assert group.record.is_gone("n0") and not group.record.is_gone("n1")
     said = [one.word for one in read_events(tmp_path / "events")]
     assert (said.count("what"), said.count("garbled")) == (most, MAX_GARBLED)
     # In another hold, for lack of other nodes: it is given up sooner, so a job's events stay small.
-    group.said, group.broken = {}, {}
-    group.note("hold", detail={"generation": 2, "nodes": ["n0", "n1"]})
+    group.record.note("hold", detail={"generation": 2, "nodes": ["n0", "n1"]})
+    group.step.start(["n0", "n1"], ["true"], {})
     for _ in range(2 * most):
-        group.take("n0", line)
-    assert group.is_gone("n0") and "more than 64 KB" in group.standing.failed["n0"][1]
+        group.step.take("n0", line)
+    assert group.record.is_gone("n0") and "more than 64 KB" in group.standing.failed["n0"][1]
     assert [one.word for one in read_events(tmp_path / "events")].count("what") == most + again
 
 
 def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(group: Group, tmp_path: Path) -> None:
     for line in (b"left\tn0\t", b"left\tn0\t", b"pong\tn0\t1", b"failed\tn0\tstorage\x1fdisk full"):
-        group.take("n1", line)
+        group.step.take("n1", line)
     assert group.standing.failed == {"n1": ("protocol", "it sends lines in the name of node n0")}
-    assert group.is_gone("n1") and not group.is_gone("n0")
-    assert "n0" not in group.heard, "its pong is no sign of life of n0"
-    group.take("n1", b"ready\tn1\tsha256:1")
+    assert group.record.is_gone("n1") and not group.record.is_gone("n0")
+    assert not group.step.has_heard("n0"), "its pong is no sign of life of n0"
+    group.step.take("n1", b"ready\tn1\tsha256:1")
     assert group.standing.reports["n1"].image == "", "nothing more of it counts"
     assert [(one.word, one.node) for one in read_events(tmp_path / "events")][2:] == [
         ("forged", "n1"), ("silent", "n1"), ("fail", "n1"),
@@ -102,35 +104,37 @@ def test_a_node_that_speaks_for_another_one_is_not_believed_and_given_up(group: 
 
 
 def test_a_line_that_comes_from_nobody_is_not_believed(group: Group) -> None:
-    group.take("", b"left\tn0\t")
-    group.take("", b"pong\tn0\t1")
-    assert not group.is_gone("n0") and group.heard == {} and group.standing.failed == {}
+    group.step.take("", b"left\tn0\t")
+    group.step.take("", b"pong\tn0\t1")
+    assert not group.record.is_gone("n0") and not group.step.has_heard("n0") and group.standing.failed == {}
 
 
 def test_what_a_node_complains_of_is_believed_of_itself_alone(group: Group) -> None:
-    group._complain("n1", b"srun: error: n0: task 0: Killed")
-    group._complain("n1", b"srun: error: Application launch failed: so it says")
-    group._complain("n1", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1")
+    group.step.complaints.take("n1", b"srun: error: n0: task 0: Killed")
+    group.step.complaints.take("n1", b"srun: error: Application launch failed: so it says")
+    group.step.complaints.take("n1", b"slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED, error on node n1")
     assert set(after_a_while(group)) == {"n1"}
 
 
 def test_complaints_of_nodes_are_kept_up_to_a_limit(group: Group) -> None:
     group.job.layout.nodes.mkdir()
     for number in range(3 * MAX_COMPLAINTS // 500):
-        group._complain("n1", f"warning {number}: {'x' * 480}".encode())
+        group.step.complaints.take("n1", f"warning {number}: {'x' * 480}".encode())
     kept = (group.job.layout.nodes / "hold.log").read_text()
     assert MAX_COMPLAINTS < len(kept) < MAX_COMPLAINTS + 600
     assert kept.endswith(" (later lines are not kept)\n")
-    group._complain("", b"srun: error: n0: task 0: Killed")
+    group.step.complaints.take("", b"srun: error: n0: task 0: Killed")
     assert "n0" in after_a_while(group), "it still counts for its node"
 
 
 def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group) -> None:
-    group.settings = replace(group.settings, container_start_s=-29, pull="missing", pull_minutes=1, pull_at_once=1)
+    group.job.settings = group.settings = replace(
+        group.settings, container_start_s=-29, pull="missing", pull_minutes=1, pull_at_once=1
+    )
     sent: list[object] = []
-    group.step = cast(JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append))
+    group.step.process = cast(JobStep, SimpleNamespace(alive=True, ended_nodes=list, send=sent.append))
     for node in ("n0", "n1"):
-        group.take(node, f"lacks\t{node}\t".encode())
+        group.step.take(node, f"lacks\t{node}\t".encode())
     waiting = group.hear("ready", ["n0", "n1"])
     group.job.pulls[7] = 1  # of another group
     next(waiting)
@@ -141,11 +145,11 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(group: Group
         next(waiting)
         time.sleep(0.05)
     assert sent == [{"do": "pull", "nodes": ["n0"]}] and group.standing.failed == {}
-    group.take("n0", b"pulled\tn0\tsha256:1")
+    group.step.take("n0", b"pulled\tn0\tsha256:1")
     next(waiting)
     assert sent[1:] == [{"do": "pull", "nodes": ["n1"]}]
-    group._pulled_by["n1"] = time.monotonic()
-    group.take("n0", b"ready\tn0\tsha256:1")
+    group.pulls._due["n1"] = time.monotonic()
+    group.step.take("n0", b"ready\tn0\tsha256:1")
     with pytest.raises(StopIteration) as ended:
         next(waiting)
     assert ended.value.value is True
@@ -164,9 +168,9 @@ def test_where_the_nodes_meet_follows_the_order_of_their_names(
     group: Group, master: str, hosts: int, meeting: dict[str, object]
 ) -> None:
     group.settings = replace(group.settings, launch_master=master, launch_hosts=hosts)
-    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
-    group.take("n0", b"host\tn0\tn0\x1f10.0.0.1")
-    group.take("n1", b"host\tn1\ta.x\x1f10.0.0.2")
+    group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.step.take("n0", b"host\tn0\tn0\x1f10.0.0.1")
+    group.step.take("n1", b"host\tn1\ta.x\x1f10.0.0.2")
     group.put_in_order()
     assert group.standing.workers == ["n1", "n0"]
     assert group.meeting() == meeting
@@ -174,13 +178,13 @@ def test_where_the_nodes_meet_follows_the_order_of_their_names(
 
 def test_nobody_elses_address_becomes_localhost(group: Group) -> None:
     group.settings = replace(group.settings, launch_hosts=1)
-    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
-    group.take("n0", b"host\tn0\tlocalhost.localdomain\x1f10.0.0.1")
+    group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.step.take("n0", b"host\tn0\tlocalhost.localdomain\x1f10.0.0.1")
     assert group.meeting()["hosts"] == ["10.0.0.1 n0"]
 
 
 def test_without_an_address_the_name_is_the_master(group: Group) -> None:
     group.settings = replace(group.settings, launch_master="address", launch_hosts=1)
-    group.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
-    group.take("n1", b"host\tn1\tz.x\x1f10.0.0.2")
+    group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
+    group.step.take("n1", b"host\tn1\tz.x\x1f10.0.0.2")
     assert group.meeting() == {"master": "127.0.0.1", "hosts": ["10.0.0.2 z.x n1"]}

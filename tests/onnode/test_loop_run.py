@@ -10,27 +10,30 @@ from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import Event, EventLog, Pulse, parse_pong
-from orchestrator.onnode.loop.going import Going
-from orchestrator.onnode.loop.run import _not_ready, _refusals, _unheard
+from orchestrator.onnode.loop.reports import Reports
 
 
-def after(*words: tuple[str, str, str]) -> Going:
+def after(*words: tuple[str, str, str]) -> Reports:
     """An attempt of run 3 on n0, n1, n2, whose nodes have said (node, word, detail)."""
-    going = Going(3, 1, ["n0", "n1", "n2"])
+    reports = Reports(3, 1, ["n0", "n1", "n2"])
     for node, word, detail in words:
-        going.take(Event(1, "node", word, node, detail))
-    return going
+        reports.take(Event(1, "node", word, node, detail))
+    return reports
+
+
+def state(reports: Reports) -> dict[str, object]:
+    return {**vars(reports), "gate": vars(reports.gate)}
 
 
 def test_the_gate_names_who_is_not_ready_and_why() -> None:
-    going = after(
+    reports = after(
         ("n0", "kept", unit("3.1", "cannot drop its caches")), ("n1", "refused", unit("3.1", "cannot see k wanted 1"))
     )
-    assert _refusals(going) == [
-        "node n0 (rank 0) cannot drop its caches; run as root, give the site a sudo prefix, or set clear_caches: false",
-        "node n1 (rank 1): cannot see k wanted 1",
-    ]
-    assert _not_ready(going) == {
+    assert reports.gate.refusals("late") == (
+        "node n0 (rank 0) cannot drop its caches; run as root, give the site a sudo prefix, or set clear_caches: false; "
+        "node n1 (rank 1): cannot see k wanted 1; late"
+    )
+    assert reports.gate.not_ready() == {
         "n0": "before run 3 it cannot drop its caches",
         "n1": "before run 3: cannot see k wanted 1",
         "n2": "it did not answer before run 3",
@@ -42,9 +45,9 @@ def test_the_gate_names_who_is_not_ready_and_why() -> None:
     [("failed", unit("storage", "disk full"), "disk full"), ("gone", "ended", "ended"), ("left", "", "it let go")],
 )
 def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reason: str) -> None:
-    going = after(("n0", "prepared", unit("3.1", 1, "-", "-")), ("n1", word, detail), ("n1", "left", ""))
-    assert _unheard(going) == ["n2"]
-    assert _refusals(going) == [f"node n1 (rank 1): {reason}"]
+    reports = after(("n0", "prepared", unit("3.1", 1, "-", "-")), ("n1", word, detail), ("n1", "left", ""))
+    assert reports.gate.unheard() == ["n2"]
+    assert reports.gate.refusals() == f"node n1 (rank 1): {reason}"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_a_node_that_cannot_go_on_is_not_waited_for(word: str, detail: str, reas
     ],
 )
 def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: str, detail: str) -> None:
-    assert vars(after((node, word, detail))) == vars(after())
+    assert state(after((node, word, detail))) == state(after())
 
 
 @pytest.mark.parametrize(
@@ -82,12 +85,12 @@ def test_words_that_are_not_whole_or_of_others_change_nothing(node: str, word: s
     ],
 )
 def test_pulses_that_are_not_whole_or_of_others_change_nothing(detail: str) -> None:
-    going = after()
-    going.has_news = False
+    reports = after()
+    assert reports.has_news()
     for line in (f"pong\tn0\t{detail}", f"pong\tn3\t{unit(5, '3.1', 1, 0, 0, 0)}"):  # n3 has no rank
         if (pong := parse_pong(line.encode())) and pong[2]:
-            going.take_pulse(pong[0], pong[1], pong[2])
-    assert vars(going) == {**vars(after()), "has_news": False}
+            reports.take_pulse(pong[0], pong[1], pong[2])
+    assert not reports.has_news() and reports.pulses == {}
 
 
 def test_a_pulse_counts_for_its_node() -> None:
@@ -101,7 +104,7 @@ def test_who_ended_a_run_by_a_signal() -> None:
     ended = ("n0", "exit", unit("3.1", 143, 1, 2, ""))
     assert after(ended).was_signalled and not after(("n0", "exit", unit("3.1", 1, 1, 2, ""))).was_signalled
     stopped = after()
-    stopped.is_stopped = True
+    stopped.stop()
     stopped.take(Event(1, "node", ended[1], ended[0], ended[2]))
     assert not stopped.was_signalled
 

@@ -54,10 +54,10 @@ def failed(place: Path, words: str, *, over: bool, seconds: float = 20) -> dict[
     work.events = EventLog(place / "events-4.tsv")
     (place / "nodes").mkdir()
     group = Group(work, NODES)
-    group.note("hold", detail={"generation": 1, "nodes": NODES})
+    group.record.note("hold", detail={"generation": 1, "nodes": NODES})
 
     def flow() -> Flow:
-        group.start(NODES, ["true"])
+        group.step.start(NODES, ["true"], {})
         heard, until = group.hear("waits", NODES), time.monotonic() + seconds
         for at in heard:
             if group.standing.failed or time.monotonic() > until:
@@ -65,8 +65,8 @@ def failed(place: Path, words: str, *, over: bool, seconds: float = 20) -> dict[
             yield min(at, until)
 
     world.run(flow())
-    assert group.step is not None
-    group.step.kill()
+    assert group.step.process is not None
+    group.step.process.kill()
     return group.standing.failed
 
 

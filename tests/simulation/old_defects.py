@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEASE, LEDGER, EVENTS = (f"orchestrator/onnode/{name}.py" for name in ("lease", "ledger", "events"))
-SUBMISSIONS, SYSTEM = "orchestrator/onnode/set/submissions.py", "orchestrator/onnode/kernel/system.py"
-FOLDER, HOLD, JOB, RUN, WORK, DURING, GOING, LATE, NODES, STORAGE = (
+LEASE, LEDGER, SUBMISSIONS = (f"orchestrator/onnode/set/{name}.py" for name in ("lease", "ledger", "submissions"))
+EVENTS, SYSTEM = (f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "system"))
+ATTEMPT, COMPLAINTS, FOLDER, GATE, HANG, HOLD, JOB, LATE, NODES, STEP, STORAGE, WORK = (
     f"orchestrator/onnode/loop/{name}.py"
-    for name in ("folder", "hold", "job", "run", "work", "during", "going", "late", "nodes", "storage")
-)
+    for name in (
+        "attempt", "complaints", "folder", "gate", "hang", "hold", "job", "late", "nodes", "step", "storage", "work",
+    )
+)  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, ENDING, SILENCE = (
     f"orchestrator/onnode/policy/{name}.py" for name in ("lease", "place", "outcome", "queue", "ending", "during")
 )
@@ -604,26 +606,26 @@ DEFECTS = [
         "stopped-loop-blames-all",
         "a loop that had been stopped for a while took all its nodes for silent",
         "9c92af3",
-        RUN,
-        "            group.heard = {node: min(now, heard + now - until) for node, heard in group.heard.items()}\n",
-        "            pass\n",
+        ATTEMPT,
+        "                group.step.excuse(stalled)\n",
+        "                pass\n",
         likely=("loop is stopped for (3m|33m)",),
     ),
     one(
         "last-words-lost",
         "a node that srun names was taken for ended before its own last words had come",
         "9c92af3",
-        HOLD,
-        '                self._named.setdefault(name, (self.now() + BEHIND_S, f"its step ended: {text}"))\n',
-        '                self._ended(name, f"its step ended: {text}")\n',
+        COMPLAINTS,
+        '                self._ended.setdefault(node, (self._now() + BEHIND_S, f"its step ended: {text}"))\n',
+        '                self._ended.setdefault(node, (0.0, f"its step ended: {text}"))\n',
         likely=("container of node|agent of node . is killed",),
     ),
     one(
         "cancelled-step-blames-all",
         "when a node could not be reached, srun ended the step on all others, and these were blamed",
         "347fead",
-        HOLD,
-        "        if self._cancelled:  # srun ends all the others then, and says so\n            return\n",
+        COMPLAINTS,
+        "        if self._cancelled:  # srun ends all the others then, and names them\n            return\n",
         "",
         likely=("tasks do not start on",),
     ),
@@ -631,18 +633,18 @@ DEFECTS = [
         "silent-in-the-gate",
         "nodes that waited for one that was lost before the run were blamed with it",
         "c5384f4",
-        RUN,
-        "    unheard = _unheard(going) if going.waits_for_all else []\n",
-        "    unheard = _unheard(going)\n",
+        GATE,
+        "        if self._waits_for_all:\n",
+        "        if True:\n",
         likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
     one(
         "gate-waits-for-the-dead",
         "a node that was lost before a run was waited for as long as one that is alive: five minutes",
         "faults review V8",
-        RUN,
-        "        gone = [node for node in unheard if group.is_gone(node)]\n",
-        "        gone = [node for node in unheard if node in going.kept]\n",
+        ATTEMPT,
+        "            gone = [node for node in unheard if group.record.is_gone(node)]\n",
+        "            gone = [node for node in unheard if node in gate.kept]\n",
         likely=("(node . dies|agent of node . is killed|container of node . ends) .*before run",),
     ),
     Defect(
@@ -651,14 +653,14 @@ DEFECTS = [
         "2284e4c",
         (
             Edit(
-                RUN,
-                "    going.refused = {node: failed[node][1] for node in ranks if node in failed}\n",
-                "    going.refused = {node: failed[node][1] for node in ranks if node in going.kept}\n",
+                ATTEMPT,
+                "        self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})\n",
+                "",
             ),
             Edit(
-                RUN,
-                "        gone = [node for node in unheard if group.is_gone(node)]\n",
-                "        gone = [node for node in unheard if node in group.standing.silent]\n",
+                ATTEMPT,
+                "            gone = [node for node in unheard if group.record.is_gone(node)]\n",
+                "            gone = [node for node in unheard if node in group.standing.silent]\n",
             ),
         ),
         why_not="no time passes between two runs: only storage that is waited for at the end of a run makes room for the container's end",
@@ -668,9 +670,9 @@ DEFECTS = [
         "ended-by-others",
         "an attempt whose nodes heard of the job's end before the loop did was a failure of the nodes",
         "56608b5",
-        RUN,
-        "        yield from _hear_of_end(job, going)\n",
-        "        pass\n",
+        ATTEMPT,
+        "            yield from self._hear_of_end()\n",
+        "            pass\n",
         likely=("job is (cancelled|pre-empted|requeued)|reservation", "in run"),
     ),
     one(
@@ -686,9 +688,9 @@ DEFECTS = [
         "too-many-words",
         "a node that says too much filled the disk with its events",
         "2366839",
-        HOLD,
-        "        if self.said[node] <= limit:\n",
-        "        if self.said[node] <= 10**9:\n",
+        STEP,
+        "        if self._sent[node] <= limit:\n",
+        "        if self._sent[node] <= 10**9:\n",
         likely=("sends too much",),
     ),
     # ---- a run that hangs ----
@@ -696,19 +698,18 @@ DEFECTS = [
         "hung-after-the-first-end",
         "a run was called hung when the only node that had printed ended first",
         "1734433",
-        DURING,
-        "    if going.exits:  # the others end within end_grace_s; often only the first one to end has ever printed\n"
-        '        return ""\n',
-        "",
+        HANG,
+        "        elif not reports.exits:  # else the others end soon; often only the first one has printed\n",
+        "        else:\n",
         likely=("(is stopped|exits early|is slow).*(in|at the end of) run",),
     ),
     one(
         "hang-after-run-stop",
         "a run in which one node hung after run_stop lasted until the run time-out",
         "faults review V8",
-        RUN,
-        "        is_late, alive = grace and now >= grace, group.step is not None and group.step.alive\n",
-        "        is_late, alive = False, group.step is not None and group.step.alive\n",
+        ATTEMPT,
+        "            is_late = bool(grace) and now >= grace\n",
+        "            is_late = False\n",
         likely=("hangs|stopped|exits",),
     ),
     one(

@@ -30,7 +30,7 @@ from pathlib import Path
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import GRACE_S
 from orchestrator.model import Site, load_entry
-from orchestrator.onnode.loop.hold import MAX_SAID, SAID_AGAIN
+from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
 from orchestrator.simulation import faults, invariants
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault

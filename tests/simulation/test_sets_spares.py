@@ -7,7 +7,7 @@ import signal
 import pytest
 from worlds import Ends, Me, Sets, World, exits, hangs
 
-from orchestrator.onnode.loop.hold import MAX_SAID, SAID_AGAIN
+from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
 from orchestrator.simulation.deep import MeasuringAgent
 
 ERROR = "RuntimeError: HIP error: no device"

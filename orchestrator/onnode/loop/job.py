@@ -13,13 +13,13 @@ from ..policy import place
 from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
+from .attempt import Attempt
 from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .host import BatchHost
 from .late import too_late
 from .nodes import UNTIL_WOKEN, Flow, LocalNodes, Nodes, SlurmNodes, together
 from .notice import Notices
-from .run import try_run
 from .storage import patiently, write_last
 from .work import SetWork
 
@@ -186,24 +186,25 @@ class SetJob(SetWork):
             if used and not (yield from self._renew(group)):
                 self.queue.put_back(run)
                 return f"the containers could not be renewed: {group.problem}"
-            outcome = yield from try_run(self, group, run, self.folder.last_attempt(run) + 1)
+            attempt = Attempt(self, group, run, self.folder.last_attempt(run) + 1)
+            outcome = yield from attempt.playing()
             used = not outcome.clean
             if outcome.outcome != "infrastructure":
                 self.queue.ended(group.number, run)
                 self._tell("running")
                 continue
-            if problem := self._died(group, run, outcome):
+            if problem := self._died(group, run, outcome, hopeless=attempt.is_hopeless):
                 return problem
         return ""
 
-    def _died(self, group: Group, run: int, outcome: Outcome) -> str:
+    def _died(self, group: Group, run: int, outcome: Outcome, *, hopeless: bool) -> str:
         """Take note of an attempt that died; why the group cannot go on, or ""."""
         self.log(f"run {run} attempt {group.at[1]} failed: {outcome.reason}")
         self.reactor.wake()  # the next attempt may be for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
         free = any(blamed)
-        if group.hopeless and not free:
+        if hopeless and not free:
             self.queue.put_back(run)
             return outcome.reason
         if self.queue.died(group.number, run, free=free):
@@ -236,7 +237,7 @@ class SetJob(SetWork):
         self.queue.groups.discard(group.number)
         self.warn(f"no more runs on {' '.join(group.standing.workers or group.standing.allocated)}: {problem}")
         yield from group.release()
-        group.clear_markers()
+        group.checks.clear()
         self.doing.remove(group)
         self.pool += place.of_good_repute(group.standing) if group.too_few else []
         self.write()
@@ -272,13 +273,13 @@ class SetJob(SetWork):
     def note_ending(self, decided: dict[str, Any]) -> None:
         """Put on record why the set is closed."""
         for group in self.groups[:1]:
-            group.note("ending", detail=decided)
+            group.record.note("ending", detail=decided)
 
     def _tell(self, state: str, reason: str = "") -> None:
         """Tell people what is due. That nobody could be told never stops a set."""
         try:
             if (decided := self.notices.look(state, reason)) and self.groups:
-                self.groups[0].note("notify", detail=decided)
+                self.groups[0].record.note("notify", detail=decided)
         except Exception as error:  # a message is worth less than the set
             self.log(f"notify: {error!r}")
 
@@ -287,7 +288,7 @@ class SetJob(SetWork):
         try:
             yield from together([group.release() for group in self.groups])
             for group in self.groups:
-                group.clear_markers()
+                group.checks.clear()
         finally:
             self.reason = ""
             yield from write_last(self, state, reason)

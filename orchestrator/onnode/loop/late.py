@@ -21,7 +21,7 @@ def too_late(job: SetWork, group: Group, left: int) -> str:
     left_s, needs_s = job.scheduler.seconds_left() if took else None, min(took, default=0)
     if left_s is None or fits(left_s, needs_s):
         return ""
-    group.note("late", detail={"left_s": left_s, "needs_s": needs_s})
+    group.record.note("late", detail={"left_s": left_s, "needs_s": needs_s})
     return (
         f"{left} of {job.folder.record.nexp} runs are left; a run takes {needs_s / 60:.0f} min at least, and the job's time limit"
         f" leaves {left_s / 60:.0f}; `{job.resume_command}` does them in another job"

@@ -19,7 +19,7 @@ from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from .hold import Group
 from .host import BatchHost
-from .nodes import Flow, LocalNodes, SlurmNodes, node_command
+from .nodes import Flow, LocalNodes, SlurmNodes
 from .senders import named_node
 from .work import Work
 
@@ -151,7 +151,7 @@ class Preflight(Work):
     def _group(self, nodes: Sequence[str]) -> Group:
         self.events = EventLog(self.layout.events(self.job_id), self.world)
         group = Group(self, nodes)
-        group.note("hold", detail={"generation": 1, "nodes": list(nodes)})
+        group.record.note("hold", detail={"generation": 1, "nodes": list(nodes)})
         return group
 
     def _nodes(self) -> list[str]:
@@ -176,22 +176,23 @@ class Preflight(Work):
         if not files.exists(self.layout.environment):
             text, _ = self.world.config(self.bundle, self.settings, self.settings.nexp)
             records.replace(self.layout.environment, text, sync=False, files=files)
-        group.start(nodes, node_command(self.settings.python, self.bundle, "check"))
+        group.start(nodes, "check")
         yield from group.hear("waits", nodes)
         yield from group.release()
 
     def _marker_of_caller(self, group: Group) -> None:
-        group.marker = self.environment.get("ORCH_MARKER", "")
-        group.marker_text = self.environment.get("ORCH_MARKER_TEXT", "")
+        own = self.environment
+        group.checks.take_marker(own.get("ORCH_MARKER", ""), own.get("ORCH_MARKER_TEXT", ""))
 
     def _hear_lines(self, group: Group) -> Flow:
         """Read from standard input what the nodes sent to the controller."""
         # This process may start after the nodes have answered.
-        group.step_started_ms = number(self.environment.get("ORCH_ASKED_MS", "")) or self.world.wall_ms()
+        asked_ms = number(self.environment.get("ORCH_ASKED_MS", ""))
+        group.step.asked_at(asked_ms or self.world.wall_ms())
 
         def take(line: bytes) -> None:
             # The controller, which asked each node, has dropped every line that names another node.
-            group.take(named_node(line), line)
+            group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)
         while lines.open and not self.ending:
@@ -203,7 +204,7 @@ class Preflight(Work):
         for node in self.given:
             if node not in untested and (node not in reports or "checked" not in reports[node].words):
                 untested[node] = group.standing.failed.get(node, ("", "no answer"))[1]
-        yield from group.see_markers([node for node in self.given if node not in untested])
+        yield from group.checks.see_markers([node for node in self.given if node not in untested])
         verdicts = judge_preflight(self.given, reports, untested, self.settings)
         if self.words.deep:
             fit = [one.node for one in verdicts.nodes if one.verdict in ("pass", "warn")]

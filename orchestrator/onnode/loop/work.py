@@ -26,8 +26,10 @@ class Doing(Protocol):
     """A group of nodes, as far as the job's record tells of it. `at`: the last run and attempt that began there."""
 
     number: int
-    standing: Standing
     at: tuple[int, int]
+
+    @property
+    def standing(self) -> Standing: ...
 
     @property
     def is_at_work(self) -> bool: ...
@@ -88,6 +90,14 @@ class Work:
         """Wait until the other groups have their first nodes ready, too, or cannot."""
         yield from ()
 
+    def take_image(self, image: str) -> None:
+        """Take note of the identity of the image that the nodes have; "" changes nothing."""
+        self.image = image or self.image
+
+    def node_names(self, words: str) -> list[str]:
+        """Return the nodes that the scheduler means by `n[1-3]`."""
+        return self.scheduler.names(words)
+
     def append_to(self, path: Path, text: str) -> None:
         """Add a line to a log. One that cannot be written stops nothing."""
         with suppress(OSError):
@@ -129,6 +139,14 @@ class SetWork(Work):
             "environment": hashlib.sha256(text).hexdigest(),
         }
         self.folder.record_that(("job", {**what, "edited": self.edited}))
+
+    def begin(self, run: int, attempt: int) -> None:
+        """Take note of the attempt that begins."""
+        self.run, self.attempt = run, attempt
+
+    def forget_reason(self) -> None:
+        """What its record gave as its reason is over."""
+        self.reason = ""
 
     def write(self, state: str = "", reason: str = "") -> bool:
         """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.

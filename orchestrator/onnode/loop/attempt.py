@@ -1,0 +1,339 @@
+"""One attempt of one run: the nodes get ready, run, and end; its outcome is on record at last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..kernel.log_ends import read_log_ends
+from ..kernel.mllog_tail import last_status
+from ..kernel.records import RunRecord
+from ..kernel.records import replace as replace_file
+from ..kernel.settings import fingerprint
+from ..policy.explain import Ended, cause_of, symptoms
+from ..policy.outcome import AttemptFacts, Outcome, decide
+from ..policy.trouble import telling_line
+from ..set.seeds import seed_of
+from . import storage
+from .hang import Vigil, look_s
+from .hold import Group
+from .nodes import Flow
+from .reports import Reports
+from .step import stalled_s
+from .work import SetWork
+
+GATE_S = 300.0
+SIGNAL_S = 2.0
+STOP_S = 25.0
+"""An ended run has 20 s to end by itself before it is killed, and then must be recorded."""
+_CACHE_CLEAR = (
+    ':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", '
+    '"key": "cache_clear", "value": true, '
+    '"metadata": {"file": "lib/loop/attempt.py", "lineno": 1}}\n'
+)
+
+
+class Attempt:
+    """Attempt `number` of `run` on the nodes of `group`."""
+
+    def __init__(self, job: SetWork, group: Group, run: int, number: int) -> None:
+        self._job, self._group = job, group
+        self._run, self._number = run, number
+        self._ranks = tuple(group.standing.workers)
+        self._reports = Reports(run, number, self._ranks)
+        self._gate = self._reports.gate
+        self._vigil = Vigil(group, self._reports)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether a node cannot do at all what a run needs."""
+        return bool(self._gate.kept)
+
+    def playing(self) -> Flow:
+        """Play it to its end; its value is the Outcome.
+
+        Raises OSError, FolderError when nothing can be written.
+        """
+        job, group = self._job, self._group
+        seed = seed_of(job.folder.record.root_seed, self._run, self._number)
+        # Differs between the jobs of a node, between runs and between attempts; below the range
+        # that the kernel gives out itself.
+        port = 10000 + (job.port_base + 37 * self._run + 7 * self._number) % 22000
+        state = RunRecord(
+            run=self._run,
+            attempt=self._number,
+            state="running",
+            seed=seed,
+            job_id=job.job_id,
+            master_port=port,
+            nodes=list(self._ranks),
+            image_digest=group.image,
+            start_ms=job.world.wall_ms(),
+        )
+        job.begin(self._run, self._number)
+        group.begin(self._run, self._number)
+        yield from storage.patiently(job, lambda: storage.begin(job, state))
+        began = {"ranks": list(self._ranks), "seed": seed, "port": port}
+        about = {"run": self._run, "attempt": self._number}
+        group.record.note("attempt", detail={**about, **began})
+        group.step.begin(self._reports)
+        job.write("running")
+        problem, timed_out = yield from self._to_its_end({**about, "seed": seed, "port": port})
+        if not self._reports.has_result:
+            yield from self._hear_of_end()
+            yield from self._outwait_storage()
+        group.step.end_attempt()
+        facts = self._facts(problem, timed_out)
+        outcome = decide(facts)
+        group.record.note("outcome", detail=as_json(facts, outcome))
+        final = _closed(state, outcome, job.world.wall_ms())
+        yield from storage.patiently(job, storage.closing(job, final, outcome.rank))
+        for node in outcome.silent:
+            group.record.note("silent", node)
+        return outcome
+
+    def _to_its_end(self, about: dict[str, int]) -> Flow:
+        """Have the nodes get ready, run and end.
+
+        Its value: why it could not begin, or "", and whether its time was over.
+        """
+        job, group, reports = self._job, self._group, self._reports
+        failed = group.standing.failed
+        self._gate.take_ended({node: failed[node][1] for node in self._ranks if node in failed})
+        request = {"id": reports.id, "nodes": list(self._ranks), **about, **group.meeting()}
+        clear = job.settings.clear_caches == 1
+        group.step.send({"do": "prepare", **request, "clear": clear})
+        problem = yield from self._get_ready()
+        if not problem:
+            yield from storage.patiently(job, self._record_start)
+            group.record.note("go", detail=reports.id)
+            group.step.send({"do": "go", "id": reports.id})
+            return "", (yield from self._until_over())
+        if self._gate.prepared:  # what waits for the word must not wait for ever
+            yield from self._stop(self._gate.prepared)
+        return problem, False
+
+    # ---- before it begins ----
+
+    def _get_ready(self) -> Flow:
+        """Wait until every node has verified its settings and dropped its caches.
+
+        Its value: why that is not so, or "".
+        """
+        job, group, gate = self._job, self._group, self._gate
+        until = job.world.now()
+        deadline = until + GATE_S
+        while not job.ending and (unheard := gate.unheard()):
+            now = job.world.now()  # once: this process may stand still at any step
+            deadline += stalled_s(until, now)
+            group.step.look_for_ended()
+            gone = [node for node in unheard if group.record.is_gone(node)]
+            if gone:
+                failed = group.standing.failed
+                gate.take_gone({node: failed.get(node, ("", "it let go"))[1] for node in gone})
+                return gate.refusals()
+            if now >= deadline or not group.step.is_alive:
+                return gate.refusals("not every node answered the request to get ready for the run")
+            until = group.step.look_again(min(deadline, now + 1))  # so that a stall is seen
+            yield until
+        return gate.refusals() or (job.ending_reason if job.ending else "")
+
+    def _record_start(self) -> None:
+        """Write what every node was when the attempt began, and the event of the dropped caches.
+
+        Raises OSError.
+        """
+        job, layout = self._job, self._job.layout
+        files = job.world.files
+        sha = fingerprint(files.read_bytes(layout.environment), job.unique)
+        rows = [("node", "field", "value"), ("*", "environment", sha)]
+        rows += self._group.facts_now(self._ranks)
+        for node in self._ranks:
+            ready_ms, before, after = self._gate.prepared[node]
+            rows.append((node, "ready_ms", ready_ms))
+            if before != "-":
+                rows.append((node, "cache_before_kib", before))
+                rows.append((node, "cache_after_kib", after))
+        text = "".join("\t".join(row) + "\n" for row in rows)
+        table = layout.start_table(self._run, self._number)
+        replace_file(table, text.encode(), sync=False, files=files)
+        # A file of its own: the nodes have their logs open, and on NFS two hosts must not append
+        # to one file.
+        event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
+        files.write(layout.cache_log(self._run, self._number), event.encode())
+
+    # ---- while it goes on ----
+
+    def _until_over(self) -> Flow:
+        """Wait for the end of the run on all nodes; the first failure ends it everywhere.
+
+        Its value: whether its time was over.
+        """
+        job, group, reports = self._job, self._group, self._reports
+        started = until = asked = job.world.now()
+        deadline, grace = started + job.settings.run_timeout_s, 0.0
+        silence_s, ask_s = float(job.settings.node_silence_s), look_s(job.settings)
+        group.step.hear_all(self._ranks)
+        while True:
+            group.step.look_for_ended()
+            now = job.world.now()
+            if stalled := stalled_s(until, now):  # this loop has asked nobody meanwhile
+                group.step.excuse(stalled)
+            left = self._believe_no_more(self._left(), now - silence_s)
+            if not left:
+                return False
+            lost = len(left) + len(reports.exits) < len(self._ranks)
+            has_failed = lost or any(reports.exits.values())
+            if reports.exits and not grace:
+                grace = now + job.settings.end_grace_s
+            timed_out = now >= deadline
+            if reports.has_news() and not (has_failed or timed_out or job.ending):
+                yield from self._vigil.look(left, now)
+            is_late = bool(grace) and now >= grace
+            is_cut = job.ending or self._vigil.ended or not group.step.is_alive
+            if has_failed or timed_out or is_late or is_cut:
+                yield from self._stop(left)
+                return timed_out
+            if now >= asked + ask_s:  # the time that was waited for: rounding cannot miss it
+                asked = now
+                group.step.send({"do": "ping", "n": int(now - started)})
+            until = group.step.look_again(min(deadline, grace or deadline, asked + ask_s))
+            yield until
+
+    def _left(self) -> list[str]:
+        """Return the nodes on which it goes on."""
+        exits = self._reports.exits
+        return self._group.record.still_there(node for node in self._ranks if node not in exits)
+
+    def _believe_no_more(self, left: list[str], since: float) -> list[str]:
+        """Put on record who of `left` is silent `since` (World.now): it counts no more here.
+
+        Return the others.
+        """
+        group = self._group
+        silent = group.step.silent(left, since)
+        for node in silent:
+            group.record.note("silent", node)
+            words = f"no word for {group.settings.node_silence_s} s"
+            group.record.fail(node, "silent", words)
+        return [node for node in left if node not in silent]
+
+    def _stop(self, nodes: Iterable[str]) -> Flow:
+        """End the run on `nodes`, and wait for their word about it."""
+        self._reports.stop()
+        if self._group.step.process is not None:
+            self._group.record.note("stop", detail=self._reports.id)
+            self._group.step.send({"do": "stop", "id": self._reports.id})
+        yield from self._await_exits(nodes)
+
+    def _await_exits(self, nodes: Iterable[str]) -> Flow:
+        """Wait until `nodes` have reported the end of their part of the run."""
+        group, exits, now = self._group, self._reports.exits, self._job.world.now
+        deadline = now() + STOP_S
+        while group.step.is_alive and now() < deadline:
+            group.step.look_for_ended()
+            if all(node in exits or group.record.is_gone(node) for node in nodes):
+                return
+            yield group.step.look_again(deadline)
+
+    # ---- once it is over ----
+
+    def _hear_of_end(self) -> Flow:
+        """Learn whether the job is being ended before its nodes are blamed for an attempt.
+
+        After a signal wait for the loop's own.
+        """
+        now = self._job.world.now
+        deadline = now() + SIGNAL_S
+        while not self._job.learns_of_end() and self._reports.was_signalled and now() < deadline:
+            yield deadline
+
+    def _outwait_storage(self) -> Flow:
+        """Wait for storage that is full or away.
+
+        The logs are evidence, and nodes that it held up report late.
+        """
+        now = self._job.world.now
+        started = now()
+        yield from storage.patiently(self._job, lambda: None)
+        if now() > started:
+            prepared = [node for node in self._ranks if node in self._gate.prepared]
+            yield from self._await_exits(prepared)
+
+    def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
+        """Return what is known of the attempt now that it is over."""
+        job, group, reports = self._job, self._group, self._reports
+        stops, errors, cause = dict(reports.stops), dict[str, str](), ""
+        if not problem and not any(stops.values()):
+            # It may have finished before the node was lost, or before its storage was.
+            stops.update(self._stops_in_logs())
+        if not problem and not any(stops.values()):
+            errors, cause = self._errors()
+        deaf = self._deaf()
+        if deaf:
+            cause = f"the nodes let go: {next(iter(deaf.values()))}"
+        refused = self._gate.not_ready() if problem else {}
+        return AttemptFacts(
+            run=self._run,
+            ranks=self._ranks,
+            exits=reports.exits,
+            stops=stops,
+            gate={node: reason for node, reason in refused.items() if node not in deaf},
+            gate_problem=problem,
+            timed_out=job.settings.run_timeout_s if timed_out else 0,
+            ending=job.ending_reason if job.ending else "",
+            errors=errors,
+            cause=cause,
+            lasted=reports.lasted,
+            remark=self._vigil.remark(),
+            ended=self._vigil.ended,
+            quiet={node: pulse.quiet_ms for node, pulse in reports.pulses.items()},
+            doing=reports.doing,
+            sockets=self._vigil.sockets,
+            broken={node: group.step.broken[node] for node in self._ranks if node in group.step.broken},
+            failed=self._gate.failed,
+        )
+
+    def _deaf(self) -> dict[str, str]:
+        """Return the nodes that let go because they had not heard this loop, with their words."""
+        reports = self._group.standing.reports
+        return {node: words for node in self._ranks if (words := reports[node].loop_gone)}
+
+    def _stops_in_logs(self) -> dict[str, str]:
+        """Return the status of the last run_stop in the log of each node."""
+        layout, files = self._job.layout, self._job.world.files
+        logs = {node: layout.node_log(self._run, self._number, rank) for rank, node in enumerate(self._ranks)}
+        return {node: last_status(log, files=files) for node, log in logs.items()}
+
+    def _errors(self) -> tuple[dict[str, str], str]:
+        """Return what went wrong by the ends of the nodes' logs.
+
+        That is node -> last telling line, and the first cause in a sentence.
+        """
+        layout, files, reports = self._job.layout, self._job.world.files, self._reports
+        texts = {}
+        for rank, node in enumerate(self._ranks):
+            log = read_log_ends(layout.node_log(self._run, self._number, rank), files)
+            if log is not None:
+                texts[node] = log.text
+        errors = {node: telling_line(text) for node, text in texts.items()}
+        ends = {node: Ended(reports.exits.get(node), reports.lasted.get(node)) for node in self._ranks}
+        cause = cause_of({node: symptoms(text) for node, text in texts.items()}, ends)
+        return {node: line for node, line in errors.items() if line}, cause
+
+
+def _closed(state: RunRecord, outcome: Outcome, end_ms: int) -> RunRecord:
+    """Return the final state of an attempt."""
+    return replace(
+        state,
+        state=outcome.state,
+        outcome=outcome.outcome,
+        reason=outcome.reason,
+        end_ms=end_ms,
+        exit_codes=dict(outcome.codes),
+    )
+
+
+def as_json(facts: AttemptFacts, outcome: Outcome) -> dict[str, object]:
+    """Return the decision and all that it was made from, so that it can be made again."""
+    return {"facts": {**facts.__dict__}, "outcome": {**outcome.__dict__}}

@@ -1,0 +1,147 @@
+"""The checks of a group's nodes: what they leave on shared storage, their verdicts, their table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from ..kernel.events import UNIT
+from ..kernel.records import replace as replace_file
+from ..policy.judge import judge_checks
+from ..policy.said import OUTCOMES, Check
+from ..policy.verdict import Row, table
+from .nodes import Flow
+from .record import GroupRecord
+from .work import Work
+
+
+class Checks:
+    """The checks of the nodes of one group.
+
+    A marker is a file that this host leaves on shared storage for the nodes to find; each node
+    leaves one for this host.
+    """
+
+    def __init__(self, job: Work, record: GroupRecord, name: str) -> None:
+        self._job, self._record, self._name = job, record, name
+        self._marker = self._text = ""
+
+    @property
+    def are_wanted(self) -> bool:
+        return self._job.settings.preflight_run == 1
+
+    # ---- what the nodes see of shared storage ----
+
+    def leave_marker(self) -> None:
+        """Leave a file on shared storage for the nodes of the next step to find."""
+        self._marker = ""
+        if not self.are_wanted:
+            return
+        job, folder = self._job, self._job.layout.preflight
+        marker = folder / f".seen-{self._name}-{self._record.standing.generation}"
+        self._text = job.world.token()
+        try:
+            job.world.files.make_folder(folder, exist_ok=True)
+            job.world.files.write(marker, f"{self._text}\n".encode())
+            self._marker = str(marker)
+        except OSError as error:
+            cannot = f"cannot write {marker} ({error.strerror})"
+            consequence = "the nodes' view of shared storage is not checked"
+            job.log(f"WARNING: {cannot}; {consequence}")
+
+    def take_marker(self, marker: str, text: str) -> None:
+        """Use the file that somebody else has left."""
+        self._marker, self._text = marker, text
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the nodes have to know of it."""
+        return {"ORCH_MARKER": self._marker, "ORCH_MARKER_TEXT": self._text}
+
+    def see_markers(self, nodes: Sequence[str]) -> Flow:
+        """Put on record of which nodes this host does not see the file, within a check's limit."""
+        if not self._marker:
+            return
+        now = self._job.world.now
+        deadline = now() + self._job.settings.preflight_check_s
+        reports = self._record.standing.reports
+        verdicts = {node: reports[node].checks.get("log_dir") for node in nodes}
+        missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
+        while missing and not self._job.ending:
+            with suppress(OSError):
+                self._job.world.files.names(self._job.layout.preflight)  # makes NFS look again
+            missing = [node for node in missing if not self._sees(node)]
+            if not missing or now() >= deadline:
+                break
+            yield now() + 0.1
+        for node in missing:
+            self._record.note("unseen", node)
+        self.clear()
+
+    def _sees(self, node: str) -> bool:
+        try:
+            text, _ = self._job.world.files.read_with_time(f"{self._marker}.{node}", 100)
+        except OSError:
+            return False
+        return text.partition(b"\n")[0].strip() == self._text.encode()
+
+    def clear(self) -> None:
+        """Remove what was left on shared storage."""
+        if not self._marker:
+            return
+        files = self._job.world.files
+        folder, name = os.path.split(self._marker)
+        with suppress(OSError):
+            for found in files.names(folder):
+                if found.startswith(name):
+                    files.remove(os.path.join(folder, found))
+        self._marker = ""
+
+    # ---- verdicts ----
+
+    def judging(self, nodes: Sequence[str]) -> Flow:
+        """Compare the checks of the nodes, and fail those that are not fit."""
+        if not self.are_wanted:
+            return
+        yield from self.see_markers(nodes)
+        reports = self._record.standing.reports
+        judged = judge_checks({node: reports[node] for node in nodes}, self._job.settings, rdma=False)
+        self._record.note("judged", detail={"nodes": list(nodes), "failed": judged.failed})
+        for node, rows in judged.rows.items():
+            before = self._job.rows.get(node, {})
+            kept = {name: row for name, row in before.items() if name in OUTCOMES}
+            self._job.rows[node] = {**{row.name: row for row in rows}, **kept}
+        for warning in judged.warnings:
+            self._job.warn(warning)
+        for node, reason in judged.failed.items():
+            self._record.fail(node, "check", reason)
+
+    def take_deep(self, node: str, verdict: Sequence[str], ms: int) -> Check:
+        """Take in the verdict, text and remedy of the bandwidth test of a node."""
+        check = Check("deep", verdict[0], ms, verdict[1], verdict[2])
+        detail = (check.name, check.verdict, str(check.ms), check.text, check.remedy)
+        self._record.note("deep", node, UNIT.join(detail))
+        self._keep(node, check)
+        return check
+
+    def take_failure(self, node: str, kind: str, reason: str) -> None:
+        """Take in why a node was set aside."""
+        names: Mapping[str, str] = {"check": "verdict", "tunables": "tunables"}
+        self._keep(node, Check(names.get(kind, "container"), "fail", 0, reason))
+
+    def _keep(self, node: str, check: Check) -> None:
+        self._job.rows.setdefault(node, {})[check.name] = check
+
+    def write(self) -> None:
+        """Write the rows of all nodes of the job, for the report and for people."""
+        job = self._job
+        if not job.rows:
+            return
+        try:
+            job.world.files.make_folder(job.layout.preflight, exist_ok=True)
+            rows = [Row(node, *vars(row).values()) for node, own in job.rows.items() for row in own.values()]
+            path = job.layout.checks(job.job_id)
+            replace_file(path, table(rows).encode(), sync=False, files=job.world.files)
+        except OSError as error:
+            job.log(f"error: cannot write the checks: {error.strerror}")

@@ -1,0 +1,92 @@
+"""While an attempt goes on: whether it hangs or uses sockets, and what its nodes do then."""
+
+from __future__ import annotations
+
+from ..kernel.settings import Settings
+from ..policy.during import LEAST_S, Silence, on_sockets, silence, unwanted_sockets
+from .hold import Group
+from .nodes import Flow
+from .reports import Reports
+
+EVIDENCE_S = 60.0
+"""Nodes take 45 s at most (agent/evidence.py)."""
+_LOOK_S = 30.0
+PULSE_S = 60.0
+"""How often a `pulse` is recorded at least. A change of the silence's stage is at once."""
+
+
+def look_s(settings: Settings) -> float:
+    """Return how often nodes are asked for their pulse, in seconds."""
+    often = [_LOOK_S, settings.node_silence_s / 4]
+    if settings.hang_multiple > 0:
+        unknown_s = settings.hang_multiple * settings.hang_s
+        often.append(min(LEAST_S, unknown_s, settings.hang_start_s) / 4)
+    return max(0.2, min(often))
+
+
+class Vigil:
+    """Over one attempt. `ended`: why it is ended before its time, "" as long as it is not."""
+
+    def __init__(self, group: Group, reports: Reports) -> None:
+        self.ended = ""
+        self.sockets: list[str] = []
+        """The nodes that do not use RDMA, where that ends it."""
+        self._group, self._reports = group, reports
+        self._stage: tuple[int, ...] | None = None
+        """Of the attempt's silence, as recorded last."""
+        self._pulse_due = 0.0
+        """When the next `pulse` is to be recorded (World.now)."""
+
+    def look(self, left: list[str], now: float) -> Flow:
+        """Decide whether the attempt is to be ended while `left` go on; it is on record."""
+        reports, group = self._reports, self._group
+        if reason := unwanted_sockets(reports.transports, group.settings):
+            detail = {node: list(use) for node, use in reports.transports.items()}
+            group.record.note("sockets", detail={"told": detail, "reason": reason})
+            self.sockets = [node for node, use in reports.transports.items() if use.other]
+            self.ended = reason
+        elif not reports.exits:  # else the others end soon; often only the first one has printed
+            self.ended = yield from self._look_for_hang(left, now)
+
+    def _look_for_hang(self, left: list[str], now: float) -> Flow:
+        group, reports = self._group, self._reports
+        pulses = {node: reports.pulses[node] for node in left if node in reports.pulses}
+        quiet = silence(pulses, group.settings, len(left) - len(pulses))
+        self._record(quiet, now)
+        reason = quiet.verdict
+        if not reason:
+            return ""
+        told = {node: list(pulse) for node, pulse in pulses.items()}
+        group.record.note("hung", detail={"pulses": told, "reason": reason})
+        run, attempt = group.at
+        group.job.log(f"run {run} attempt {attempt} {reason}; asking the nodes what they do")
+        yield from self._gather(left)
+        layout = group.job.layout
+        where = layout.hang(run, attempt, "NODE").relative_to(layout.root)
+        return f"{reason}; evidence in {where}"
+
+    def _record(self, quiet: Silence, now: float) -> None:
+        """Record the silence about once a minute: readers show it, and see the loop alive."""
+        if quiet.stage != self._stage or now >= self._pulse_due:
+            self._stage, self._pulse_due = quiet.stage, now + PULSE_S
+            self._group.record.note("pulse", detail=quiet.detail(self._reports.id))
+
+    def _gather(self, left: list[str]) -> Flow:
+        """Have the nodes write what they do."""
+        group, reports = self._group, self._reports
+        group.step.send({"do": "evidence", "id": reports.id})
+        now = group.job.world.now
+        deadline = now() + EVIDENCE_S
+        while now() < deadline and not group.job.ending and group.step.is_alive:
+            group.step.look_for_ended()
+            heard = reports.doing.keys() | reports.exits.keys()
+            if all(node in heard or group.record.is_gone(node) for node in left):
+                return
+            yield group.step.look_again(deadline)
+
+    def remark(self) -> str:
+        """Return words about RCCL on TCP sockets where RDMA was expected, or ""."""
+        if self.ended or not self._group.rdma_expected:
+            return ""
+        found = on_sockets(self._reports.transports)
+        return f"RCCL used TCP sockets although the nodes have RDMA ({found})" if found else ""

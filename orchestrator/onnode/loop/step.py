@@ -1,0 +1,257 @@
+"""The processes of a group on its nodes: what these send comes in here, and orders go out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
+from .complaints import Complaints
+from .host import JobStep
+from .nodes import Flow
+from .record import GroupRecord
+from .work import Work
+
+LET_GO_S = 20.0
+MAX_GARBLED = 100
+MAX_SAID = 256 << 10
+"""Bytes of one node between two attempts, WORD_BYTES more for each line.
+
+A node that sends more is broken, and would fill the disk with its events: a sound one sends
+10 KB or so, and 60 KB if it has 512 facts (policy/said.py).
+"""
+SAID_AGAIN = 64 << 10
+"""The same of a node that has sent too much in this job and is used again for lack of others."""
+WORD_BYTES = 32
+"""What an event takes besides its text, so that many short lines count, too."""
+
+
+class Listener(Protocol):
+    """An attempt that is going on."""
+
+    def take(self, event: Event) -> None: ...
+
+    def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None: ...
+
+
+class Step:
+    """One process on each node of a group, for as long as the group holds its nodes."""
+
+    def __init__(self, job: Work, record: GroupRecord, allocated: Iterable[str]) -> None:
+        self.process: JobStep | None = None
+        self.complaints = Complaints(job.world.now, job.node_names, self._keep_complaint)
+        self.broken: dict[str, str] = {}
+        """Node of the present hold -> how it breaks the protocol."""
+        self.started_ms = 0
+        """When the nodes were asked (World.wall_ms)."""
+        self._job, self._record = job, record
+        self._known = frozenset(allocated)
+        self._heard: dict[str, float] = {}
+        """node -> when its last line came (World.now)."""
+        self._attempt: Listener | None = None
+        """The attempt that is going on, which hears its nodes."""
+        self._sent: dict[str, int] = {}
+        """node -> how many bytes, since the last attempt began."""
+        self._garbled = 0
+        self._distrusted: set[str] = set()
+        """Nodes that have broken the protocol in this job."""
+        self._noted: set[str] = set()
+
+    # ---- its processes ----
+
+    def start(self, nodes: Sequence[str], argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start `argv` on `nodes`, with `environment` besides the job's. Raises OSError."""
+        job = self._job
+        self.asked_at(job.world.wall_ms())
+        self.complaints.begin()
+        self._heard, self._sent, self.broken = {}, {}, {}
+        tasks = job.scheduler.in_step(nodes)
+        commands = job.scheduler.commands(tasks, argv)
+        everything = {**job.environment, **environment}
+        take, complain = self.take, self.complaints.take
+        self.process = job.world.start(job.reactor, tasks, commands, everything, take, complain)
+
+    def asked_at(self, ms: int) -> None:
+        """Take note of when the nodes were asked; the controller asks those of a preflight."""
+        self.started_ms = ms
+
+    def welcome(self, node: str) -> None:
+        """Let a node belong to the group that had not been allocated to it."""
+        self._known |= {node}
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Give all nodes one line; none when the step is gone, which shows elsewhere."""
+        if self.process is not None:
+            self.process.send(message)
+
+    def closing(self) -> Flow:
+        """Have all nodes let go; by force when that takes too long. A dead one is not waited for."""
+        process, world = self.process, self._job.world
+        if process is None:
+            return
+        process.end_input()
+        deadline = world.now() + LET_GO_S
+        while process.alive and world.now() < deadline:
+            if not self._record.still_there(process.nodes):  # the step itself needs a moment
+                deadline = min(deadline, world.now() + 2)
+            yield min(deadline, world.now() + 0.2)
+        if process.running:
+            yield from self._end_by_force(process)
+        process.kill()
+        self.process = None
+
+    def _end_by_force(self, process: JobStep) -> Flow:
+        now = self._job.world.now
+        if self._record.still_there(process.nodes):
+            words = f"the nodes did not let go within {LET_GO_S:.0f} s; ending their step by force"
+            self._job.log(words)
+        process.signal(signal.SIGTERM)
+        deadline = now() + 2
+        while process.running and now() < deadline:
+            yield deadline
+
+    # ---- what the nodes send ----
+
+    def begin(self, attempt: Listener) -> None:
+        """Let an attempt hear its nodes; each of them may send as much as before."""
+        self._attempt, self._sent = attempt, {}
+
+    def end_attempt(self) -> None:
+        self._attempt = None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether an attempt is going on."""
+        return self._attempt is not None
+
+    def take(self, sender: str, line: bytes) -> None:
+        """Take in a line of the node `sender`; of "", which is nobody, nothing is believed."""
+        if sender in self.broken:
+            return
+        pong = parse_pong(line)
+        if pong is not None and pong[0] == sender:  # no event: there are a great many
+            self._take_pong(sender, pong[1], pong[2])
+            return
+        word = parse_word(line, self._known)
+        if word is None or not sender:
+            self._take_garbled(sender, line)
+        elif word[1] != sender:
+            self._refuse(sender, word[1], line)
+        else:
+            self._heard[sender] = self._job.world.now()
+            if not self._is_too_much(sender, len(line)):
+                self._take_event(self._record.note(word[0], sender, word[2], "node"))
+
+    def _take_pong(self, sender: str, attempt: str, pulse: Pulse | None) -> None:
+        self._heard[sender] = self._job.world.now()
+        if pulse is not None and self._attempt is not None:
+            self._attempt.take_pulse(sender, attempt, pulse)
+
+    def _take_event(self, event: Event) -> None:
+        if event.word in ("note", "trouble"):
+            self._log_once(event)
+        elif event.word == "checked":
+            self._look_at_clock(event)
+        elif self._attempt is not None:
+            self._attempt.take(event)
+
+    def _log_once(self, event: Event) -> None:
+        """Log words of a node. Those that all nodes use are logged once, of the first."""
+        if event.detail in self._noted:
+            return
+        self._noted.add(event.detail)
+        whose = "network of node" if event.word == "trouble" else "node"
+        self._job.log(f"{whose} {event.node}: {event.detail}")
+
+    def _look_at_clock(self, event: Event) -> None:
+        """Put on record how far a node's clock is off.
+
+        It read its clock after its step had started and before now: the delay of a message is no
+        difference of the clocks.
+        """
+        clock_ms = number(event.part(0))
+        if clock_ms is None:
+            return
+        ahead_ms = clock_ms - event.ms
+        behind_ms = min(0, clock_ms - self.started_ms)
+        self._record.note("clock", event.node, str(ahead_ms if ahead_ms > 0 else behind_ms))
+
+    def _take_garbled(self, sender: str, line: bytes) -> None:
+        if sender and self._is_too_much(sender, len(line)):
+            return
+        self._garbled += 1
+        if self._garbled <= MAX_GARBLED:
+            self._record.note("garbled", sender, _shown(line), "node")
+
+    def _is_too_much(self, node: str, size: int) -> bool:
+        """Count what a node has sent; True, and it is given up, if that is too much."""
+        self._sent[node] = self._sent.get(node, 0) + size + WORD_BYTES
+        limit = SAID_AGAIN if node in self._distrusted else MAX_SAID
+        if self._sent[node] <= limit:
+            return False
+        words = f"it sends too much: more than {limit >> 10} KB since the last run began"
+        self._give_up(node, words)
+        return True
+
+    def _refuse(self, sender: str, node: str, line: bytes) -> None:
+        """Do not believe a line that is about another node than the one that it comes from."""
+        self._record.note("forged", sender, _shown(line))
+        self._give_up(sender, f"it sends lines in the name of node {node}")
+
+    def _give_up(self, node: str, reason: str) -> None:
+        """Take no more from a node of this hold that breaks the protocol."""
+        self._distrusted.add(node)
+        self.broken[node] = reason
+        self._record.lose(node, reason, "protocol")
+
+    def _keep_complaint(self, text: str) -> None:
+        self._job.append_to(self._job.layout.nodes / "hold.log", text)
+
+    # ---- who has ended, and who is silent ----
+
+    def look_for_ended(self) -> None:
+        """Put on record which nodes have ended without `left`."""
+        words = self.complaints.last_words or "without a word"
+        for node in self.process.ended_nodes() if self.process else ():
+            self._record.lose(node, f"its step ended: {words}")
+        is_over = self.process is not None and not self.process.alive
+        for node, reason in self.complaints.ended_nodes(is_over=is_over):
+            self._record.lose(node, reason)
+
+    def look_again(self, at_latest: float) -> float:
+        """Return when `look_for_ended` is to be called again (World.now)."""
+        return self.complaints.look_again(at_latest)
+
+    def hear_all(self, nodes: Iterable[str]) -> None:
+        """Count the silence of `nodes` from now."""
+        self._heard.update(dict.fromkeys(nodes, self._job.world.now()))
+
+    def excuse(self, stalled_s: float) -> None:
+        """Let no silence count in a time in which this process itself stood still."""
+        now = self._job.world.now()
+        self._heard = {node: min(now, heard + stalled_s) for node, heard in self._heard.items()}
+
+    def silent(self, nodes: Iterable[str], since: float) -> list[str]:
+        """Return those of `nodes` from which nothing has come `since` (World.now)."""
+        return [node for node in nodes if self._heard[node] < since]
+
+    def has_heard(self, node: str) -> bool:
+        return node in self._heard
+
+
+def stalled_s(until: float, now: float) -> float:
+    """Return for how long this process stood still that wanted to look again at `until`, in seconds.
+
+    No node is late for that.
+    """
+    late_s = now - until
+    return late_s if late_s > 1 else 0.0
+
+
+def _shown(line: bytes) -> str:
+    return clean(line[:200].decode("utf-8", "replace"), 200)
