@@ -342,7 +342,7 @@ BELOW = {
     "set": "kernel policy",
     "agent": "kernel",
     "loop": "kernel policy set",
-    "deep": "kernel policy agent loop",
+    "measure": "",
 }
 """Room of onnode -> the rooms that it may import from. The two programs meet in what the nodes answer, never in an import."""
 
@@ -373,7 +373,7 @@ RULES = {
     "onnode/loop/preflight.py": Rule(
         direct=frozenset({"orchestrator.onnode.kernel.records.write_bytes"})
     ),  # --tsv, --exclude-file
-    "onnode/deep/loop.py": Rule(os=frozenset({"environ"})),
+    "onnode/loop/deep.py": Rule(os=frozenset({"environ"})),
     "runset": Rule(reads=True, os=frozenset({"environ", "getuid"})),
 }
 

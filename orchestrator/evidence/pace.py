@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.onnode.deep.search import too_slow, upper_quartile
+from orchestrator.onnode.policy.search import too_slow, upper_quartile
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
 """How the deep step's words about a node begin that makes the others slow; other words are about all nodes, or about silence."""

@@ -4,10 +4,10 @@ Standard library only, Python 3.9 or newer. A bundle carries this package as it 
 controller imports it as `orchestrator.onnode`. So every import in here is relative, and nothing in here imports ours from
 elsewhere.
 
-    layout, regular, records, events, settings  files: where, opening those of others, reading and writing
-    system, waiting                             the kernel's files, programs within a limit; waiting for everything at once
-    policy/                                     decisions: pure functions of events and settings
-    loop/                                       on the batch host: the job, its nodes, its runs
-    agent/                                      on a node: one process that holds it for the life of the job
-    deep/                                       the bandwidth between the nodes, carried where the site wants it measured
+    kernel/   what both programs need: files and records, events, settings, waiting for everything at once, the world
+    policy/   decisions: pure functions of events and settings
+    set/      what writes a set's folder: its lease, its ledger, its bundle
+    loop/     on the batch host: the job, its nodes, its runs
+    agent/    on a node: one process that holds it for the life of the job
+    measure/  the bandwidth between the nodes, carried where the site wants it measured
 """

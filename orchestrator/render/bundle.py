@@ -184,13 +184,12 @@ def _package(entry: Entry) -> Files:
     Without what this entry cannot use: runs are in a container or on the host itself, and few sites measure bandwidth.
     """
     from orchestrator import onnode
+    from orchestrator.onnode.kernel.parts import is_carried, needs
 
-    none = entry.container.engine == "none"
-    unused = ["agent/container.py", "agent/pull.py", "agent/remover.py"] if none else ["agent/warden.py"]
-    unused += [] if entry.site.preflight.deep else ["deep/"]
+    wanted = needs(entry.container.engine, deep=entry.site.preflight.deep)
     folder = Path(onnode.__path__[0])
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
-    return {f"lib/{name}": (folder / name).read_bytes() for name in names if not name.startswith(tuple(unused))}
+    return {f"lib/{name}": (folder / name).read_bytes() for name in names if is_carried(name, wanted)}
 
 
 def _code(workload: str) -> Files:

@@ -1,6 +1,6 @@
 """The bandwidth test in a simulation: the agents that measure, and their results.
 
-The messages are those of onnode/deep/node.py. Every link reaches the bandwidth that the site or the fabric lets expect; the
+The messages are those of onnode/agent/deep.py. Every link reaches the bandwidth that the site or the fabric lets expect; the
 links of a slow node are slow, too.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.onnode.deep.search import Search
+from orchestrator.onnode.policy.search import Search
 from orchestrator.simulation.nodes import Agent, Machine
 
 BYTES = 512 << 20

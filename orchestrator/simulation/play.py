@@ -67,7 +67,7 @@ class Rendered:
 
 
 def _without_programs(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    asked_for = ("lib/agent/container.py", "lib/agent/warden.py", "lib/deep/loop.py")  # settings.check_parts
+    asked_for = ("lib/agent/container.py", "lib/agent/warden.py", "lib/loop/deep.py")  # settings.check_parts
     kept = {name: content for name, content in files.items() if name in asked_for or not name.endswith(".py")}
     manifest = json.loads(kept[MANIFEST])
     manifest["outputs"] = {name: sha for name, sha in manifest["outputs"].items() if name in kept}

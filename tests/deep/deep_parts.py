@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 import orchestrator.onnode
-from orchestrator.onnode.deep.loop import deep_step
-from orchestrator.onnode.deep.search import DeepVerdict, Search
+from orchestrator.onnode.loop.deep import deep_step
+from orchestrator.onnode.policy.search import DeepVerdict, Search
 from orchestrator.onnode.kernel import settings as bundle_settings
 from orchestrator.onnode.kernel.events import parse_word
 

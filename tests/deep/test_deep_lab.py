@@ -77,7 +77,7 @@ def containers(lab: Lab) -> list[str]:
 @pytest.mark.long  # what eight nodes on two cores reach tells of the machine's other work, too
 def test_the_slow_node_of_eight_is_named(lab: Lab, folder: Path) -> None:
     slow, bundle = lab.nodes[4], bundle_of(lab, folder, "MI325X_08x08x32", "flux1")
-    ring = bundle / "lib/deep/measure/ring.py"
+    ring = bundle / "lib/measure/ring.py"
     text = ring.read_text()
     for before, after in SLOWED.items():
         assert before in text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.onnode.deep.measure import rccl as rccl_tests
+from orchestrator.onnode.measure import rccl as rccl_tests
 
 OUTPUTS = Path(__file__).parent / "outputs"
 

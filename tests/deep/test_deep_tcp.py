@@ -56,7 +56,7 @@ def test_the_order_of_the_nodes_is_the_order_of_the_ranks(bundle: Bundle) -> Non
     assert found.verdict.ms > 0
 
 
-ENTRY = "deep/measure/__main__.py", 'if __name__ == "__main__":\n'
+ENTRY = "measure/__main__.py", 'if __name__ == "__main__":\n'
 # Each replaces the measuring process on one node; the others keep the real one.
 DEAD = (*ENTRY, 'print("it broke", file=sys.stderr)\nsys.exit(3)\n' + ENTRY[1])
 SILENT = (*ENTRY, "__import__('time').sleep(10000)\n" + ENTRY[1])
@@ -64,7 +64,7 @@ DEAF = (
     *ENTRY,
     'print(\'["deep-ready", 0, 0, "127.0.0.1", 9, 9, ""]\', flush=True)\nsys.exit(sys.stdin.read())\n' + ENTRY[1],
 )
-LIAR = ("deep/measure/ring.py", "return 1 + 7919", "return 2 + 7919")
+LIAR = ("measure/ring.py", "return 1 + 7919", "return 2 + 7919")
 BABBLER = (*ENTRY, "print('Welcome\\n[1, 2]\\n' + '[' * 10**5 + '\\n[\"deep\"]', flush=True)\n" + ENTRY[1])
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_parts import settings
 
-from orchestrator.onnode.deep.search import DeepVerdict, GroupResult, Round, Search, matching
+from orchestrator.onnode.policy.search import DeepVerdict, GroupResult, Round, Search, matching
 from orchestrator.onnode.kernel.settings import Settings
 
 PLAIN = settings(fabric_gbps=0, fabric_devices=0)

@@ -18,6 +18,7 @@ from until import LIMIT_S
 import orchestrator
 from orchestrator.errors import RenderError
 from orchestrator.model import load_entry
+from orchestrator.onnode.kernel.parts import is_carried, needs
 from orchestrator.render import manifest_hash, render_bundle, write_bundle
 from orchestrator.render.files import read_bundle
 from orchestrator.resources import data_dir
@@ -290,8 +291,8 @@ def test_lib_is_without_what_its_bundle_cannot_use() -> None:
         return {name[4:] for name in render_bundle(an_entry(**site), nexp=1) if name.startswith("lib/")}
 
     plain, deep, on_host = lib(), lib(preflight={"deep": True}), lib(container={"engine": "none"})
-    assert deep - plain >= {"deep/loop.py", "deep/measure/__main__.py"} and plain < deep
-    assert all(name.startswith("deep/") for name in deep - plain)
+    assert deep - plain >= {"loop/deep.py", "measure/__main__.py"} and plain < deep
+    assert all(is_carried(name, needs("docker", deep=True)) for name in deep - plain)
     in_containers = {"agent/container.py", "agent/pull.py", "agent/remover.py"}
     assert (plain - on_host, on_host - plain) == (in_containers, {"agent/warden.py"})
 

@@ -61,7 +61,7 @@ def main(bundle: Path, action: str) -> int:
             from .look import look
 
             return look(node)
-        from ..deep.node import main as measure
+        from .deep import main as measure
 
         return measure(node)
     except LetGo as order:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from .events import clean, number
+from .parts import PARTS, SITE, needs
 
 # Prints every value as NAME, how many, and the values, each ended by NUL; `@` names are arrays. %s puts in the names.
 _TELL = r"""
@@ -159,13 +160,12 @@ def load(bundle: Path, environment: Mapping[str, str] | None = None) -> Settings
 
 def check_parts(bundle: Path, settings: Settings, *, deep: bool) -> None:
     """Raise SettingsError for a bundle that was rendered without a part of lib/ that is needed now."""
-    for name, needed, site in (
-        ("deep", deep, "`preflight: {deep: true}`"),
-        ("agent/warden.py", settings.engine == "none", "`container: {engine: none}`"),
-        ("agent/container.py", settings.engine != "none", f"`container: {{engine: {settings.engine}}}`"),
-    ):
-        if needed and not (bundle / "lib" / name).exists():
-            raise SettingsError(f"this bundle was rendered without lib/{name}; render it with {site} in the site file")
+    wanted = needs(settings.engine, deep=deep)
+    for part in PARTS:
+        if wanted[part.need] and not (bundle / "lib" / part.path).exists():
+            raise SettingsError(
+                f"this bundle was rendered without lib/{part.path}; render it with {SITE[part.need]} in the site file"
+            )
 
 
 def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:

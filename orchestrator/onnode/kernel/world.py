@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # importing typing takes a tenth of a cold `orchestrator 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..policy.lease import Holder
+    from .holder import Holder
 
 
 class World:
@@ -61,7 +61,7 @@ class World:
 
     def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
         """Return what a lease says of this process."""
-        from ..policy.lease import Holder
+        from .holder import Holder
 
         try:
             pids = os.readlink("/proc/self/ns/pid")

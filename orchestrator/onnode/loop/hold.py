@@ -352,7 +352,7 @@ class Group:
         """
         if "deep" in self.settings.preflight_skip or not nodes:
             return True
-        from ..deep.loop import measure
+        from .deep import measure
 
         verdict = yield from measure(self.job, nodes, self.job.layout.bandwidth(self.name))
         if self.job.ending:

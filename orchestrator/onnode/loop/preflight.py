@@ -215,7 +215,7 @@ class Preflight(Work):
         """Measure the bandwidth between `nodes`; a row for each. Whoever is slow has failed: no rank is given here."""
         if not nodes or "deep" in self.settings.preflight_skip:
             return {}
-        from ..deep.loop import measure
+        from .deep import measure
 
         table = Path(f"{self.words.tsv}.deep") if self.words.tsv else None
         verdict = yield from measure(self, nodes, table)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ..kernel.events import UNIT, clean, number, parse_word
 from ..kernel.world import THIS, World
-from ..loop.nodes import Flow, node_command
-from ..loop.work import Work
-from .search import DeepVerdict, GroupResult, Round, Search
+from .nodes import Flow, node_command
+from .work import Work
+from ..policy.search import DeepVerdict, GroupResult, Round, Search
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]

@@ -13,8 +13,8 @@ import shutil
 import signal
 from pathlib import Path
 
-from ..agent import network
-from ..agent.node import Node, host_environment
+from . import network
+from .node import Node, host_environment
 from ..kernel.beat import listen
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, exit_code
 
@@ -64,8 +64,8 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     name, log, remover = "", node.folder / "deep.log", None
     argv, environment = ["bash", "-c", START, str(folder)], host_environment()
     if node.settings.engine != "none":
-        from ..agent import container
-        from ..agent.remover import Remover
+        from . import container
+        from .remover import Remover
 
         state = container.look_for_image(node, waiting)
         if state.problem:
@@ -127,7 +127,7 @@ def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
             end_session(process, number)
     status = exit_code(process.wait())
     if name and status:
-        from ..agent import container
+        from . import container
 
         container.remove(node, name, waiting)
     return status

@@ -1,6 +1,6 @@
 """Bus bandwidth of an all-reduce with other nodes, in the workload's container: images of others, Python 3.7, no other library.
 
-deep/node.py starts `python3 measure`. Requests come as lines of JSON on its input, whose end ends it and all that it started:
+agent/deep.py starts `python3 measure`. Requests come as lines of JSON on its input, whose end ends it and all that it started:
 
     {"do": "measure", "id": 3, "way": "tcp", "limit": 120, "bytes": 536870912, "members": [[NODE, ADDRESS, PORT], ...], "rank": 0}
     {"do": "cancel", "id": 3}        another one of these nodes has failed
