@@ -413,7 +413,7 @@ from ..kernel.system import job_state
 from ..kernel.world import THIS, World
 from ..set import ledger
 from ..set.lease import Lease
-from .folder import Folder
+from ..set.folder import Folder
 """
 PLANTED = [
     "import time", "import subprocess as sp", "from time import monotonic", "from os import unlink", "from shutil import rmtree",

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.world import THIS, World
-from orchestrator.onnode.policy.lease import Holder, HolderVerdict
+from orchestrator.onnode.policy.lease import HolderVerdict
 from orchestrator.onnode.set.lease import look
 
 if TYPE_CHECKING:

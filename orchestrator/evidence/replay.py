@@ -3,26 +3,26 @@
 The same events give the same decisions: who may work (`hold`), who is chosen (`placed`) for which rank (`ordered`), what became
 of an attempt and whose fault it was (`outcome`), whether that attempt was free (`free`), whether all died alike
 (`repeated`), what the checks mean (`judged`), who pulls the image (`pull`), how long a run may be silent (`pulse`), that it
-hangs (`hung`), goes over sockets (`sockets`), or could not end before the job's time limit (`late`), what is worth telling
-people (`notify`), why the set is closed (`ending`).
+hangs (`hung`), goes over sockets (`sockets`), or could not end before the job's time limit (`late`), which run a group of nodes
+takes (`take`), that it takes no more (`stops`), what is worth telling people (`notify`), why the set is closed (`ending`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.kernel.settings import Settings
-from orchestrator.onnode.policy import place
+from orchestrator.onnode.policy import place, queue
 from orchestrator.onnode.policy.during import hung, recorded, silence, unwanted_sockets
 from orchestrator.onnode.policy.ending import ending
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.notice import SetCounts, due
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.policy.pull import next_to_pull
-from orchestrator.onnode.policy.queue import fits
+from orchestrator.onnode.policy.queue import Queue, fits
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,31 @@ class Replay:
     differences: list[Difference]
 
 
+@dataclass
+class _State:
+    """What the events so far come to."""
+
+    standing: place.Standing = field(default_factory=place.Standing)
+    runs: Queue = field(default_factory=Queue)
+    settings: Settings | None = None
+
+
 def replay(events: Iterable[Event]) -> Replay:
     """Fold `events` and make every decision among them again.
 
     The last event before a `begin` may be half a line: of a job that was killed, and that Slurm has started again.
     """
-    standing, found, settings, last = place.Standing(), Replay(0, []), None, None
+    state, found, last = _State(), Replay(0, []), None
     for event in events:
         if event.source == "loop" and event.word == "begin":
-            settings = _settings(event)
+            state.settings = _settings(event)
             if found.differences and found.differences[-1].event is last:
                 found.differences.pop()
                 found.decisions -= 1
         if event.source == "loop" and event.word in _DECISIONS:
             found.decisions += 1
             try:
-                decided, now = _DECISIONS[event.word](standing, event, settings)
+                decided, now = _DECISIONS[event.word](state, event)
             except (
                 KeyError,
                 IndexError,
@@ -71,7 +80,8 @@ def replay(events: Iterable[Event]) -> Replay:
                 decided, now = "what cannot be read", None
             if decided != now:
                 found.differences.append(Difference(event, decided, now))
-        place.apply(standing, event)
+        place.apply(state.standing, event)
+        queue.apply(state.runs, event)
         last = event
     return found
 
@@ -91,74 +101,74 @@ def _settings(event: Event) -> Settings | None:
 _NOTHING: dict[str, Any] = {"int": 0, "str": "", "tuple[str, ...]": ()}
 
 
-def _hold(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
-    now = place.candidates(standing)
+def _hold(state: _State, event: Event) -> tuple[Any, Any]:
+    now = place.candidates(state.standing)
     return event.data()["nodes"], now if isinstance(now, list) else now.reason
 
 
-def _placed(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+def _placed(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    now = place.choose(standing, about["from"], first=about["first"])
+    now = place.choose(state.standing, about["from"], first=about["first"])
     return {name: about[name] for name in ("ranks", "waiting")}, now and place.as_json(now)
 
 
-def _ordered(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
-    return event.data()["ranks"], place.in_order(standing)
+def _ordered(state: _State, event: Event) -> tuple[Any, Any]:
+    return event.data()["ranks"], place.in_order(state.standing)
 
 
-def _outcome(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     facts = dict(about["facts"], ranks=tuple(about["facts"]["ranks"]))
     now = vars(decide(AttemptFacts(**facts)))
     return about["outcome"], {**now, "blamed": [list(one) for one in now["blamed"]], "silent": list(now["silent"])}
 
 
-def _judged(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+def _judged(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    if settings is None:
+    if state.settings is None:
         return about["failed"], None
-    now = judge_checks({node: standing.reports[node] for node in about["nodes"]}, settings, rdma=False)
+    now = judge_checks({node: state.standing.reports[node] for node in about["nodes"]}, state.settings, rdma=False)
     return about["failed"], now.failed
 
 
-def _free(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
-    return True, place.is_free(standing, event.node)
+def _free(state: _State, event: Event) -> tuple[Any, Any]:
+    return True, place.is_free(state.standing, event.node)
 
 
-def _repeated(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
-    return True, settings is not None and place.is_repeated(standing, settings.max_attempts)
+def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
+    return True, state.settings is not None and place.is_repeated(state.standing, state.settings.max_attempts)
 
 
-def _pull(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
-    return event.node, next(iter(next_to_pull(standing, number(event.detail) or 0)), "")
+def _pull(state: _State, event: Event) -> tuple[Any, Any]:
+    return event.node, next(iter(next_to_pull(state.standing, number(event.detail) or 0)), "")
 
 
-def _pulse(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+def _pulse(state: _State, event: Event) -> tuple[Any, Any]:
     found = recorded(event)
-    if found is None or settings is None:
+    if found is None or state.settings is None:
         return "what cannot be read", None
     _, on_record = found
-    return on_record, silence({"": on_record.pulse}, settings, on_record.unheard)
+    return on_record, silence({"": on_record.pulse}, state.settings, on_record.unheard)
 
 
-def _hung(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+def _hung(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     pulses = {node: Pulse(*one) for node, one in about["pulses"].items()}
-    return about["reason"], settings and hung(pulses, settings)
+    return about["reason"], state.settings and hung(pulses, state.settings)
 
 
-def _sockets(standing: place.Standing, event: Event, settings: Settings | None) -> tuple[Any, Any]:
+def _sockets(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     told = {node: NetworkUse(*one) for node, one in about["told"].items()}
-    return about["reason"], settings and unwanted_sockets(told, settings)
+    return about["reason"], state.settings and unwanted_sockets(told, state.settings)
 
 
-def _late(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+def _late(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     return False, fits(about["left_s"], about["needs_s"])
 
 
-def _notify(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+def _notify(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     counts: dict[str, Any] = {
         name: tuple(one) if isinstance(one, list) else one for name, one in about["counts"].items()
@@ -166,9 +176,18 @@ def _notify(standing: place.Standing, event: Event, _: Settings | None) -> tuple
     return about["due"], due(SetCounts(**counts))
 
 
-def _ending(standing: place.Standing, event: Event, _: Settings | None) -> tuple[Any, Any]:
+def _ending(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     return (about["state"], about["reason"]), ending(about["signals"], about["told"])
+
+
+def _take(state: _State, event: Event) -> tuple[Any, Any]:
+    about = event.data()
+    return about["run"], queue.next_run(state.runs, about["group"])
+
+
+def _stops(state: _State, event: Event) -> tuple[Any, Any]:
+    return True, queue.is_to_stop(state.runs, event.data()["group"])
 
 
 _DECISIONS = {
@@ -184,6 +203,8 @@ _DECISIONS = {
     "hung": _hung,
     "sockets": _sockets,
     "late": _late,
+    "take": _take,
+    "stops": _stops,
     "notify": _notify,
     "ending": _ending,
 }

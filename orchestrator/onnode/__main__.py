@@ -19,7 +19,7 @@ USAGE = """usage: python3 -I -S -B lib loop slurm|local       the runs of a set 
        python3 -I -S -B lib preflight ...          the checks alone (preflight.sh)"""
 PARTS = {
     "loop": (".loop.job", "slurm local"),
-    "notify": (".notify", "command mail webhook"),
+    "notify": (".loop.notify", "command mail webhook"),
     "node": (".agent.hold", "hold check deep look"),
 }
 

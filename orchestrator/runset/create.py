@@ -10,9 +10,9 @@ from orchestrator.errors import RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord, write
-from orchestrator.onnode.kernel.world import THIS, World, stamp
+from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
-from orchestrator.onnode.set.seeds import draw_root
+from orchestrator.onnode.set.new import new_set, new_set_id
 from orchestrator.onnode.set.sharing import give, show, umask_for
 from orchestrator.render import write_bundle
 
@@ -26,11 +26,6 @@ _SAME = ("created_by", "bundle_sha256", "nexp", "scheduler", "pass_env")
 BEING_MADE_MS = 500
 
 
-def new_set_id(system: str, workload: str, world: World = THIS) -> str:
-    """`<system>-<workload>-<UTC time>-<4 hex digits>`."""
-    return f"{system}-{workload}-{stamp(world.wall_ms(), '%Y%m%d-%H%M%S', utc=True)}-{world.token(2)}"
-
-
 def describe(
     entry: Entry, *, nexp: int, bundle_sha256: str, created_by: str = "controller", world: World = THIS
 ) -> SetRecord:
@@ -38,18 +33,16 @@ def describe(
     set_id = new_set_id(entry.system, entry.workload, world)
     if created_by == REHEARSAL:
         set_id = f"{REHEARSAL}-{set_id}"
-    return SetRecord(
-        set_id=set_id,
+    return new_set(
+        set_id,
+        nexp,
+        world=world,
         system=entry.system,
         workload=entry.workload,
         benchmark=entry.benchmark,
         round=entry.round,
         ruleset=entry.ruleset,
-        nexp=nexp,
-        root_seed=draw_root(nexp, world),
-        created_ms=world.wall_ms(),
         created_by=created_by,
-        job_name=f"orch-{set_id}",
         scheduler=entry.site.scheduler,
         nodes=entry.nodes,
         gpus_per_node=entry.gpus_per_node,

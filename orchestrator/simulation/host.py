@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.kernel.beat import BEAT_S
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.world import World, stamp
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.loop.senders import Senders, Take
-from orchestrator.onnode.policy.lease import Holder
 from orchestrator.simulation.deep import MeasuringAgent
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
 from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun

@@ -15,6 +15,7 @@ from orchestrator.errors import OrchestratorError, SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.onnode.kernel import settings as settings_file
 from orchestrator.onnode.kernel.files import Files
+from orchestrator.onnode.kernel.parts import PARTS
 from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.set.bundle import MANIFEST
@@ -67,8 +68,8 @@ class Rendered:
 
 
 def _without_programs(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    asked_for = ("lib/agent/container.py", "lib/agent/warden.py", "lib/loop/deep.py")  # settings.check_parts
-    kept = {name: content for name, content in files.items() if name in asked_for or not name.endswith(".py")}
+    looked_for = tuple(f"lib/{part.path}" for part in PARTS)  # settings.check_parts
+    kept = {name: content for name, content in files.items() if name.startswith(looked_for) or not name.endswith(".py")}
     manifest = json.loads(kept[MANIFEST])
     manifest["outputs"] = {name: sha for name, sha in manifest["outputs"].items() if name in kept}
     return kept | {MANIFEST: json.dumps(manifest).encode()}

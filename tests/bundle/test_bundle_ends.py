@@ -70,7 +70,7 @@ os.link = _signalling(os.link)
 def test_a_signal_to_the_whole_group_while_the_loop_publishes(bundles: Bundles) -> None:
     """It must not cost the finished run."""
     bundles.make(nexp=2)
-    with (bundles.bundle / "lib/loop/folder.py").open("a") as file:
+    with (bundles.bundle / "lib/set/folder.py").open("a") as file:
         file.write(SIGNALLING)
     loop = bundles.start()
     assert loop.end() == 1

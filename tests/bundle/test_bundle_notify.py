@@ -141,7 +141,7 @@ def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -
 def test_who_cannot_be_told_is_named_without_the_address(channel: str, order: dict[str, Any], said: str) -> None:
     if "%s" in order.get("address", ""):
         order = {"address": order["address"] % free_port()}
-    lib = Path(notify.__file__).parent
+    lib = Path(notify.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-B", lib, "notify", channel],
         input=json.dumps({"message": {}, "seconds": 60, **order}),

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 import orchestrator.onnode
-from orchestrator.onnode.loop.deep import deep_step
-from orchestrator.onnode.policy.search import DeepVerdict, Search
 from orchestrator.onnode.kernel import settings as bundle_settings
 from orchestrator.onnode.kernel.events import parse_word
+from orchestrator.onnode.loop.deep import deep_step
+from orchestrator.onnode.policy.search import DeepVerdict, Search
 
 PACKAGE = Path(orchestrator.onnode.__file__).parent
 TABLE = "preflight/deep-test.tsv"

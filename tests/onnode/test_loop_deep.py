@@ -14,9 +14,9 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from policy_parts import settings, unit
 
+from orchestrator.onnode.kernel.world import World
 from orchestrator.onnode.loop.deep import deep_step
 from orchestrator.onnode.policy.search import DeepVerdict, Search
-from orchestrator.onnode.kernel.world import World
 
 FOUR = ["n1", "n2", "n3", "n4"]
 READY = unit(0, 0, "10.0.0.1", 4000, 5000, "")

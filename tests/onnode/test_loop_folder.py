@@ -20,10 +20,13 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, NodeRunRecord, RunRecord
 from orchestrator.onnode.kernel.system import process_start
 from orchestrator.onnode.kernel.world import THIS
-from orchestrator.onnode.loop.folder import Folder, FolderError, open_folder
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.set import ledger
+from orchestrator.onnode.set.folder import Folder, FolderError
+from orchestrator.onnode.set.opening import open_folder
+from orchestrator.onnode.set.settle import settle
+from orchestrator.onnode.set.sweep import sweep
 
 DAMAGE = {
     "gone": lambda path: path.unlink(),
@@ -52,7 +55,7 @@ def job(root: Path, name: str = "", seed: str = "", nexp: int = 2) -> Folder:
     given = {"ORCH_SET_DIR": str(root), "ORCH_JOB_ID": name, "ROOT_SEED": seed}
     world.environment = {name: value for name, value in given.items() if value}
     scheduler = LocalNodes(world.environment, 1, world)
-    mine = open_folder(bundle, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world)
+    mine = open_folder(bundle, settings(nexp=nexp, logdir=str(root.parent)), scheduler, world.environment, world)
     world.run(mine.taking(scheduler))
     return mine
 
@@ -76,7 +79,7 @@ def attempt(folder: Folder, run: int, number: int, outcome: str, status: str = "
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     mine = job(tmp_path / "set")
-    mine.settle()
+    settle(mine)
     return mine
 
 
@@ -84,7 +87,7 @@ def successor(folder: Folder) -> Folder:
     """The next job of the set, after this one has let go."""
     folder.let_go()
     following = job(folder.layout.root)
-    following.settle()
+    settle(following)
     return following
 
 
@@ -241,7 +244,7 @@ def test_what_killed_writers_left_unfinished_is_removed(folder: Folder, ended: s
         folder.let_go()
     else:
         folder.layout.loop_lock.unlink()
-        job(folder.layout.root).settle()
+        settle(job(folder.layout.root))
     assert [path for path in left if path.exists()] == []
     assert (folder.layout.root / "nodes/n1/.hidden").exists()
 
@@ -253,7 +256,7 @@ def test_what_killed_takers_of_a_lease_left_is_removed_once_nobody_can_be_taking
     names = ("..ledger.lock.new.8f", ".loop.lock.new.8f", ".loop.lock.of-8f", ".clock.8f")
     for name in (*names, ".hidden"):
         (folder.layout.root / name).write_text("half")
-    folder._sweep()
+    sweep(folder.layout, folder.world)
     assert all((folder.layout.root / name).exists() for name in names)
     for name in (*names, ".hidden"):
         os.utime(folder.layout.root / name, (time_s, time_s))
@@ -503,7 +506,7 @@ def test_what_is_final_is_on_the_disk_before_it_is_seen(
 ) -> None:
     disk = Disk(monkeypatch)
     mine = job(tmp_path / "set")
-    mine.settle()
+    settle(mine)
     attempt(mine, 1, 1, outcome, "" if outcome == "infrastructure" else outcome)
     assert disk.broken == []
     finals = [mine.layout.attempt_state(1, 1), mine.layout.run_state(1)]

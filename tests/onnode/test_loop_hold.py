@@ -18,7 +18,7 @@ from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.loop.complaints import BEHIND_S, MAX_COMPLAINTS
 from orchestrator.onnode.loop.hold import Group
-from orchestrator.onnode.loop.host import BatchHost, JobStep
+from orchestrator.onnode.loop.host import BatchHost, JobStep, NodeStep
 from orchestrator.onnode.loop.nodes import LocalNodes
 from orchestrator.onnode.loop.step import MAX_GARBLED, MAX_SAID, SAID_AGAIN, WORD_BYTES
 from orchestrator.onnode.loop.work import Work
@@ -34,6 +34,8 @@ def group(tmp_path: Path) -> Iterator[Group]:
     held = Group(job, ["n0", "n1"])
     held.record.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
     yield held
+    if held.step.process is not None and isinstance(held.step.process, NodeStep):
+        held.step.process.kill()
     signal.set_wakeup_fd(wakeup)
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.onnode.kernel.files import Files
+from orchestrator.onnode.kernel.flow import UNTIL_WOKEN, Flow
 from orchestrator.onnode.kernel.waiting import Lines
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.host import BatchHost
-from orchestrator.onnode.loop.nodes import UNTIL_WOKEN, Flow
 
 
 @pytest.fixture

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from policy_parts import report, settings, unit
 
 from orchestrator.onnode.kernel.settings import Settings
-from orchestrator.onnode.policy.judge import Judgement, agree_on_facts, agree_on_image, agree_on_network, judge_checks, usual
+from orchestrator.onnode.policy.judge import (
+    Judgement,
+    agree_on_facts,
+    agree_on_image,
+    agree_on_network,
+    judge_checks,
+    usual,
+)
 from orchestrator.onnode.policy.said import CHECKS, Check, NodeReport
 
 NO_TOOL = ("gpu_count", "warn", "nothing tells about GPUs", "install amd-smi")

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.onnode.policy.lease import ALIVE, GONE, STALE_S, UNKNOWN, WAIT, Holder, Sight, judge
+from orchestrator.onnode.kernel.holder import Holder
+from orchestrator.onnode.policy.lease import ALIVE, GONE, STALE_S, UNKNOWN, WAIT, Sight, judge
 
 ME = Holder("alpha", 1001, "login1", "boot-l", "pid:[1]", 40, "400")
 JOB = Holder("alpha", 1001, "node7", "boot-7", "pid:[1]", 4, "40", job="7", token="t")

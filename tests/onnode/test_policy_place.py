@@ -10,7 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.onnode.kernel.events import UNIT, Event
-from orchestrator.onnode.policy.place import Pause, Placement, Standing, apply, as_json, candidates, choose, groups, in_order, is_free, is_repeated, of_good_repute, revert_problems, tell_failed, waiting_now
+from orchestrator.onnode.policy.place import (
+    Pause,
+    Placement,
+    Standing,
+    apply,
+    as_json,
+    candidates,
+    choose,
+    groups,
+    in_order,
+    is_free,
+    is_repeated,
+    of_good_repute,
+    revert_problems,
+    tell_failed,
+    waiting_now,
+)
 
 FIVE = ("a", "b", "c", "d", "e")
 

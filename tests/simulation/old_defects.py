@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEASE, LEDGER, SUBMISSIONS = (f"orchestrator/onnode/set/{name}.py" for name in ("lease", "ledger", "submissions"))
-EVENTS, SYSTEM = (f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "system"))
-ATTEMPT, COMPLAINTS, FOLDER, GATE, HANG, HOLD, JOB, LATE, NODES, STEP, STORAGE, WORK = (
+FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS, SWEEP = (
+    f"orchestrator/onnode/set/{name}.py"
+    for name in ("folder", "lease", "ledger", "opening", "settle", "submissions", "sweep")
+)
+EVENTS, FLOW, SYSTEM = (f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "flow", "system"))
+ATTEMPT, COMPLAINTS, GATE, HANG, HOLD, JOB, LATE, NODES, STEP, STORAGE, WORK = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "complaints", "folder", "gate", "hang", "hold", "job", "late", "nodes", "step", "storage", "work",
+        "attempt", "complaints", "gate", "hang", "hold", "job", "late", "nodes", "step", "storage", "work",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, ENDING, SILENCE = (
@@ -71,8 +74,8 @@ DEFECTS = [
         "files-of-killed-takers",
         "files of processes that were killed while they took a lease stayed",
         "e7b0932",
-        FOLDER,
-        "        with suppress(OSError):\n            remove_unfinished(layout.loop_lock, self.world)\n",
+        SWEEP,
+        ("    with suppress(OSError):\n        remove_unfinished(layout.loop_lock, world)\n"),
         "",
         likely=("a (resume|cancel) is killed", "limit='0:15"),
     ),
@@ -197,8 +200,8 @@ DEFECTS = [
         "a result was on record twice if the job was killed before it was published",
         "e7b0932",
         FOLDER,
-        "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files), once=True)\n",
-        "            self.record_that(*said, _result(temporary, run, attempt, rank, self.files))\n",
+        "            self.record_that(*said, published, once=True)\n",
+        "            self.record_that(*said, published)\n",
         likely=(
             r"loop is killed in (3[4-9]|4\d) steps at the end of|now and then for the loop.* (at the end of|in) run",
         ),
@@ -208,8 +211,8 @@ DEFECTS = [
         "the end of an attempt was on record twice if the states found no room at first",
         "e7b0932",
         FOLDER,
-        "            self.record_that(_ended(state), once=True)\n",
-        "            self.record_that(_ended(state))\n",
+        "            self.record_that(ended, once=True)\n",
+        "            self.record_that(ended)\n",
         likely=("now and then for the loop.* in run",),
     ),
     one(
@@ -243,22 +246,32 @@ DEFECTS = [
         (
             Edit(
                 FOLDER,
-                '            if self.files.has_name(result):\n                raise FolderError(f"{result} is there already;'
-                ' a published result is never replaced")\n            # A job',
+                (
+                    "            if files.has_name(result):\n"
+                    '                raise FolderError(f"{result} is there already; a published result is never replaced")\n'
+                    "            # A job"
+                ),
                 "            # A job",
             ),
             Edit(
                 FOLDER,
-                "        try:\n            self.files.link(temporary, result)  # fails if there is one already\n"
-                "        except OSError as error:\n            if self.files.has_name(result):\n"
-                '                raise FolderError(f"{result} is there already; a published result is never replaced")'
-                " from error\n            self.files.rename(temporary, result)  # a file system without hard links\n",
+                (
+                    "        try:\n"
+                    "            self.files.link(temporary, result)  # fails if there is one already\n"
+                    "        except OSError as error:\n"
+                    "            if self.files.has_name(result):\n"
+                    '                words = f"{result} is there already; a published result is never replaced"\n'
+                    "                raise FolderError(words) from error\n"
+                    "            self.files.rename(temporary, result)  # a file system without hard links\n"
+                ),
                 "        self.files.rename(temporary, result)\n",
             ),
             Edit(
-                FOLDER,
-                "            if not last.done:  # the states were lost, the result is not\n"
-                "                last = self._rebuilt(run, last)\n",
+                SETTLE,
+                (
+                    "            if not last.done:  # the states were lost, the result is not\n"
+                    "                last = self._rebuilt(run, last)\n"
+                ),
                 "            pass\n",
             ),
         ),
@@ -269,16 +282,16 @@ DEFECTS = [
         "run-state-not-rebuilt",
         "the state of a run that was lost or emptied was left so: the run counted as missing, and was run again",
         "faults review F3, V4",
-        FOLDER,
-        "        if self.run_state(run, strict=True) != last:\n",
-        "        if self.run_state(run) != last and (not found or self.run_state(run) is not None):\n",
+        SETTLE,
+        "        if folder.run_state(run, strict=True) != last:\n",
+        "        if folder.run_state(run) != last and (not found or folder.run_state(run) is not None):\n",
         likely=("a file of the set", "limit='0:15"),
     ),
     one(
         "result-without-its-state",
         "the states of a run with a published result were lost: it was run again",
         "faults review V4",
-        FOLDER,
+        SETTLE,
         "            if not last.done:  # the states were lost, the result is not\n"
         "                last = self._rebuilt(run, last)\n",
         "            pass\n",
@@ -289,7 +302,7 @@ DEFECTS = [
         "lost-result-stays-lost",
         "a result that was lost, of a run that was done, was not published again",
         "9c92af3",
-        FOLDER,
+        SETTLE,
         "        elif last.done:\n            last = self._published_again(last)\n",
         "",
         likely=("set is lost", "limit='0:15"),
@@ -300,16 +313,19 @@ DEFECTS = [
         "faults review F7, V5",
         (
             Edit(
-                FOLDER,
-                '        if record is None and before is None:\n            if records.numbered(layout.runs, "", files=files, strict=True)'
-                ' or said:\n                raise FolderError(f"{layout.set_file} is gone, and the set has runs; put it back,'
-                ' or start a new set")\n',
-                "        if record is None:\n",
+                OPENING,
+                (
+                    "    if record is None and declared is None:\n"
+                    '        if records.numbered(layout.runs, "", files=files, strict=True) or said:\n'
+                    '            words = f"{layout.set_file} is gone, and the set has runs"\n'
+                    '            raise FolderError(f"{words}; put it back, or start a new set")\n'
+                ),
+                "    if record is None:\n",
             ),
             Edit(
-                FOLDER,
-                "        if before is not None and (before.nexp, before.root_seed) != (record.nexp, record.root_seed):\n",
-                "        if before is not None and before.nexp != record.nexp:\n",
+                OPENING,
+                "    if declared is not None and found != (declared.nexp, declared.root_seed):\n",
+                "    if declared is not None and record.nexp != declared.nexp:\n",
             ),
             Edit(
                 SUBMIT,
@@ -326,13 +342,16 @@ DEFECTS = [
         (
             Edit(
                 SUBMIT,
-                "        _restore(run_set, world)\n",
+                ("        _restore(run_set, world)\n"),
                 "",
             ),
             Edit(
-                FOLDER,
-                "        elif before is not None and not isinstance(record, SetRecord):\n            record = before\n"
-                "            records.write(record, layout.set_file, files=files)\n",
+                OPENING,
+                (
+                    "    elif declared is not None and not isinstance(record, SetRecord):\n"
+                    "        record = declared\n"
+                    "        records.write(record, layout.set_file, files=files)\n"
+                ),
                 "",
             ),
         ),
@@ -342,7 +361,7 @@ DEFECTS = [
         "damaged-attempt-without-seed",
         "an attempt whose state was damaged was closed without its seed and its nodes",
         "9c92af3",
-        FOLDER,
+        SETTLE,
         "            state = self._as_left(run, attempt)\n",
         '            state = RunRecord(run=run, attempt=attempt, state="running")\n',
         likely=("a file of the set", "limit='0:15"),
@@ -351,18 +370,26 @@ DEFECTS = [
         "attempt-without-a-state",
         "an attempt whose state was lost was passed over, and stayed without one",
         "9c92af3",
-        FOLDER,
-        '        if state is None and ("attempt", run, attempt) not in self._known:\n            with suppress(OSError):\n'
-        "                self.files.remove_folder(path.parent)\n                return None\n",
-        "        if state is None:\n            with suppress(OSError):\n"
-        "                self.files.remove_folder(path.parent)\n            return None\n",
+        SETTLE,
+        (
+            '        if state is None and ("attempt", run, attempt) not in self._known:\n'
+            "            with suppress(OSError):\n"
+            "                self._files.remove_folder(path.parent)\n"
+            "                return None\n"
+        ),
+        (
+            "        if state is None:\n"
+            "            with suppress(OSError):\n"
+            "                self._files.remove_folder(path.parent)\n"
+            "            return None\n"
+        ),
         likely=("set is lost",),
     ),
     one(
         "attempt-begun-twice",
         "an attempt that was on record, and whose state was lost before a node had logged, was begun once more",
         "make sim, seed 776",
-        FOLDER,
+        SETTLE,
         '        if state is None and ("attempt", run, attempt) not in self._known:\n',
         "        if state is None:\n",
         likely=("set is lost",),
@@ -372,8 +399,8 @@ DEFECTS = [
         "an attempt whose begin had to be repeated for want of storage was on record twice",
         "make sim, calls of storage that fail now and then",
         FOLDER,
-        "        self.record_that(_began(state), once=True)",
-        "        self.record_that(_began(state))",
+        "        self.record_that(on_record.began(state), once=True)",
+        "        self.record_that(on_record.began(state))",
         likely=("now and then for the loop.* (in|before|at the end of) run",),
     ),
     Defect(
@@ -383,18 +410,18 @@ DEFECTS = [
         (
             Edit(
                 FOLDER,
-                "        state = self.run_state(run, strict=True)\n",
-                "        state = self.run_state(run)\n",
+                ("        state = self.run_state(run, strict=True)\n"),
+                ("        state = self.run_state(run)\n"),
             ),
             Edit(
-                FOLDER,
-                "        state = records.read(RunRecord, path, self.files, strict=True)\n",
-                "        state = records.read(RunRecord, path, self.files)\n",
+                SETTLE,
+                ("        state = records.read(RunRecord, path, self._files, strict=True)\n        if state is None"),
+                ("        state = records.read(RunRecord, path, self._files)\n        if state is None"),
             ),
             Edit(
-                FOLDER,
-                "        return {rank: last_status(log, files=self.files, strict=True) for rank, log in logs.items()}\n",
-                "        return {rank: last_status(log, files=self.files) for rank, log in logs.items()}\n",
+                SETTLE,
+                "        return {rank: last_status(log, files=self._files, strict=True) for rank, log in logs.items()}\n",
+                "        return {rank: last_status(log, files=self._files) for rank, log in logs.items()}\n",
             ),
             Edit(
                 FOLDER,
@@ -426,9 +453,9 @@ DEFECTS = [
         "another-ones-result",
         "an attempt that missed its target took the result of another attempt for its own",
         "9c92af3",
-        FOLDER,
+        SETTLE,
         "        elif any(stops.values()) and self._is_result_of(state):\n",
-        "        elif any(stops.values()) and self.files.exists(self.layout.result(run)):\n",
+        "        elif any(stops.values()) and self._files.exists(self._layout.result(run)):\n",
         why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("loop is killed|batch host|requeue",),
     ),
@@ -438,19 +465,19 @@ DEFECTS = [
         "e234db4",
         (
             Edit(
-                FOLDER,
-                "        if self.files.exists(self.layout.result(run)):\n            self.link(run)\n",
-                "        if self.files.has_name(self.layout.result(run)):\n            self.link(run)\n",
+                SETTLE,
+                ("        if self._files.exists(self._layout.result(run)):\n            folder.link(run)\n"),
+                ("        if self._files.has_name(self._layout.result(run)):\n            folder.link(run)\n"),
             ),
             Edit(
-                FOLDER,
-                "            if ended.done and told and not self.files.exists(self.layout.result(run)):\n",
-                "            if ended.done and told and not self.files.has_name(self.layout.result(run)):\n",
+                SETTLE,
+                "        if ranks and not self._files.exists(self._layout.result(run)):\n",
+                "        if ranks and not self._files.has_name(self._layout.result(run)):\n",
             ),
             Edit(
-                FOLDER,
-                "            if not self.files.exists(self.layout.result(run)):\n",
-                "            if not self.files.has_name(self.layout.result(run)):\n",
+                SETTLE,
+                "            if not self._files.exists(self._layout.result(run)):\n",
+                "            if not self._files.has_name(self._layout.result(run)):\n",
             ),
             Edit(
                 STORAGE,
@@ -465,9 +492,9 @@ DEFECTS = [
         "temporary-files-stay",
         "temporary files of killed writers stayed anywhere but in the folders of runs",
         "893a756; third faults review N10",
-        FOLDER,
-        "        folders = [layout.root, layout.jobs, layout.preflight, *self._below(layout.nodes)]\n",
-        "        folders = list[Path]()\n",
+        SWEEP,
+        "    folders = [layout.root, layout.jobs, layout.preflight, *_below(layout.nodes, files)]\n",
+        "    folders = list[Path]()\n",
         likely=(r"(loop is killed in|next loop is killed).* (in|at the end of|before) run",),
     ),
     one(
@@ -492,9 +519,9 @@ DEFECTS = [
         "settled-by-rank-0-only",
         "a finished run of a killed job was repeated when another node than the first one logs",
         "faults review F2, V2",
-        FOLDER,
-        '        ranks = self._ranks(run, attempt, ".log")\n        logs = {',
-        '        ranks = self._ranks(run, attempt, ".log")[:1]\n        logs = {',
+        SETTLE,
+        ('        ranks = self._folder.ranks(run, attempt, ".log")\n        logs = {rank'),
+        ('        ranks = self._folder.ranks(run, attempt, ".log")[:1]\n        logs = {rank'),
         likely=("(loop is killed|host dies|is requeued).* at the end of",),
     ),
     # ---- submissions ----
@@ -503,8 +530,10 @@ DEFECTS = [
         "a submission whose controller was killed before the answer stayed `intended`, also in a complete set",
         "1a382b3; faults review F9, third faults review N6",
         FOLDER,
-        "                with suppress(OSError):\n"
-        "                    settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n",
+        (
+            "            with suppress(OSError):\n"
+            "                settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n"
+        ),
         "",
         likely=("next resume is killed at its step [345].", "limit='0:15"),
     ),
@@ -568,7 +597,7 @@ DEFECTS = [
         "end-told-to-nobody",
         "a group of nodes that ended did not wake the others, which wait for what it gives back",
         "8fd1c32",
-        NODES,
+        FLOW,
         "            yield min(until) if len(going) == before else 0.0\n",
         "            yield min(until)\n",
         likely=("at_once=2",),

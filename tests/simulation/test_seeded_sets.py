@@ -58,7 +58,7 @@ def test_the_same_seed_gives_the_same_files(seed: int, tmp_path: Path) -> None:
 
 def test_a_broken_invariant_is_found_and_shrunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that publishes nothing: the campaign says so, with no fault at all."""
-    from orchestrator.onnode.loop.folder import Folder
+    from orchestrator.onnode.set.folder import Folder
 
     monkeypatch.setattr(Folder, "link", lambda *_: None)
     trial = seeded_sets.play(3, place=tmp_path)

@@ -13,10 +13,10 @@ import shutil
 import signal
 from pathlib import Path
 
-from . import network
-from .node import Node, host_environment
 from ..kernel.beat import listen
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, exit_code
+from . import network
+from .node import Node, host_environment
 
 # Runs in the container, or on the host without one; $0 is the folder with measure/.
 START = """
@@ -39,7 +39,7 @@ def main(node: Node) -> int:
         folder.mkdir(mode=0o700)
         # Whoever finds the folder behind a killed process removes it.
         (folder / "hold_pid").write_text(f"{os.getpid()}\n")
-        shutil.copytree(Path(__file__).parent / "measure", folder / "measure")
+        shutil.copytree(Path(__file__).parents[1] / "measure", folder / "measure")
         (folder / "environment.sh").write_bytes(_environment(node))
         return _measure(node, folder, waiting)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ..kernel.flow import Flow
 from ..kernel.log_ends import read_log_ends
 from ..kernel.mllog_tail import last_status
 from ..kernel.records import RunRecord
@@ -17,7 +18,6 @@ from ..set.seeds import seed_of
 from . import storage
 from .hang import Vigil, look_s
 from .hold import Group
-from .nodes import Flow
 from .reports import Reports
 from .step import stalled_s
 from .work import SetWork

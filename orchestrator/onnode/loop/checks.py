@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ..kernel.events import UNIT
+from ..kernel.flow import Flow
 from ..kernel.records import replace as replace_file
 from ..policy.judge import judge_checks
 from ..policy.said import OUTCOMES, Check
 from ..policy.verdict import Row, table
-from .nodes import Flow
 from .record import GroupRecord
 from .work import Work
 

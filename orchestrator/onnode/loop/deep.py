@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..kernel.events import UNIT, clean, number, parse_word
+from ..kernel.flow import Flow
 from ..kernel.world import THIS, World
-from .nodes import Flow, node_command
-from .work import Work
 from ..policy.search import DeepVerdict, GroupResult, Round, Search
+from .nodes import node_command
+from .work import Work
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]

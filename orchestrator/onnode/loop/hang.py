@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..kernel.flow import Flow
 from ..kernel.settings import Settings
 from ..policy.during import LEAST_S, Silence, on_sockets, silence, unwanted_sockets
 from .hold import Group
-from .nodes import Flow
 from .reports import Reports
 
 EVIDENCE_S = 60.0

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..kernel.events import UNIT, EventLog
+from ..kernel.flow import Flow
 from ..kernel.layout import group_name
 from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts
 from ..policy.place import Standing
 from ..policy.said import NodeReport
 from .checks import Checks
-from .nodes import Flow, node_command
+from .nodes import node_command
 from .pulls import Pulls
 from .record import GroupRecord
 from .step import Step, stalled_s

@@ -7,18 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from ..kernel.events import EventLog
+from ..kernel.flow import UNTIL_WOKEN, Flow, together
 from ..kernel.layout import group_name
 from ..kernel.settings import Settings, SettingsError, check_parts
 from ..policy import place
+from ..policy import queue as runs
 from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue
 from ..policy.said import NodeReport
+from ..set.folder import NO_ROOM, Folder, FolderError
+from ..set.opening import open_folder
+from ..set.settle import settle
 from .attempt import Attempt
-from .folder import NO_ROOM, Folder, FolderError, open_folder
 from .hold import Group
 from .host import BatchHost
 from .late import too_late
-from .nodes import UNTIL_WOKEN, Flow, LocalNodes, Nodes, SlurmNodes, together
+from .nodes import LocalNodes, Nodes, SlurmNodes
 from .notice import Notices
 from .storage import patiently, write_last
 from .work import SetWork
@@ -41,7 +45,7 @@ def work(world: BatchHost, bundle: Path, kind: str) -> Flow:
         world.share(settings.shared_group)
         check_parts(bundle, settings, deep=settings.preflight_deep == 1)
         scheduler = _scheduler(kind, settings, world)
-        folder = open_folder(bundle, settings, scheduler, world)
+        folder = open_folder(bundle, settings, scheduler, world.environment, world)
         gone = yield from folder.taking(scheduler, lambda: _lost(folder, world))
     except (SettingsError, LookupError, FolderError) as error:
         world.log(f"error: {error}")
@@ -90,7 +94,7 @@ class SetJob(SetWork):
         self.notices = Notices(self.bundle, self.settings, self.folder, self.job_id, self.world)
         try:
             self._verify_bundle()
-            self.folder.settle()
+            settle(self.folder)
             self.environment_file()
             self._divide()
             self.write("starting")
@@ -132,11 +136,13 @@ class SetJob(SetWork):
         need, missing, allocated = self.settings.nnodes, self.folder.missing(), self.scheduler.allocated
         groups, self.pool = place.groups(allocated, need, min(self.settings.side_by_side, len(missing)))
         self.late = set(range(1, len(groups) + 1))
-        self.queue, self.side_by_side = Queue(missing, self.settings.max_attempts, self.late), len(groups) > 1
+        self.queue, self.side_by_side = Queue(), len(groups) > 1
         for number, nodes in enumerate(groups, 1):
             events = EventLog(self.layout.events(group_name(self.job_id, number)), self.world)
             self.groups.append(Group(self, nodes, number, events))
         self.doing = [*self.groups]
+        most = self.settings.max_attempts
+        self._turn("runs", missing=missing, most=most, groups=sorted(self.late))
         spare = len(allocated) - need * len(groups)
         more = f", {len(groups)} side by side" * self.side_by_side + (f", {spare} to spare" if spare else "")
         self.log(f"set {self.layout.root}: {self.folder.record.nexp} runs on {need} node(s){more}")
@@ -179,18 +185,18 @@ class SetJob(SetWork):
             # Not before there is something to run: a set that is done needs no nodes any more.
             self.out_of_time = too_late(self, group, len(self.queue.missing) + 1) or self.out_of_time
             if self.out_of_time:
-                self.queue.put_back(run)
+                self._give_back(group, run, "back")
                 return self.out_of_time
             if used:  # the nodes need the storage, too
                 yield from patiently(self, lambda: None)
             if used and not (yield from self._renew(group)):
-                self.queue.put_back(run)
+                self._give_back(group, run, "back")
                 return f"the containers could not be renewed: {group.problem}"
             attempt = Attempt(self, group, run, self.folder.last_attempt(run) + 1)
             outcome = yield from attempt.playing()
             used = not outcome.clean
             if outcome.outcome != "infrastructure":
-                self.queue.ended(group.number, run)
+                self._give_back(group, run, "result")
                 self._tell("running")
                 continue
             if problem := self._died(group, run, outcome, hopeless=attempt.is_hopeless):
@@ -205,9 +211,11 @@ class SetJob(SetWork):
         # An attempt that a bad node cost is not the run's, where a fresh one takes its rank.
         free = any(blamed)
         if hopeless and not free:
-            self.queue.put_back(run)
+            self._give_back(group, run, "back")
             return outcome.reason
-        if self.queue.died(group.number, run, free=free):
+        self._give_back(group, run, "free" if free else "died")
+        if runs.is_to_stop(self.queue, group.number):
+            self._turn("stops", group=group.number)
             return f"{IN_A_ROW} attempts in a row died there, the last one of run {run}: {outcome.reason}"
         if run not in self.queue.missing and self.queue.missing and group.repeats():
             return f"{len(group.standing.ways)} attempts died alike, soon after their start: {outcome.reason}"
@@ -217,13 +225,23 @@ class SetJob(SetWork):
         """The next run for a group; 0 when nothing is left to run, or the set is ending."""
         waits = False
         while not self.is_ending():
-            if (run := self.queue.take(group.number)) or not self.queue.in_hand:
+            if run := runs.next_run(self.queue, group.number):
+                self._turn("take", group=group.number, run=run)
                 return run
+            if not self.queue.in_hand:
+                return 0
             if not waits:
                 self.write()  # that there is no run on these nodes
             waits = True
             yield UNTIL_WOKEN  # another group may have to give up a run
         return 0
+
+    def _give_back(self, group: Group, run: int, why: str) -> None:
+        self._turn("gives", group=group.number, run=run, why=why)
+
+    def _turn(self, word: str, **about: object) -> None:
+        """Put on record what becomes of the queue, and let it count."""
+        runs.apply(self.queue, self.groups[0].record.note(word, detail=about))
 
     def _renew(self, group: Group) -> Flow:
         """New containers on all nodes; what a dead run left behind in the old ones is gone with them."""
@@ -234,7 +252,7 @@ class SetJob(SetWork):
         """Let a group end alone, if others are at work: they can have its good nodes. The last one stays until the job ends."""
         if self.ending or len(self.queue.groups) < 2:
             return
-        self.queue.groups.discard(group.number)
+        self._turn("leaves", group=group.number)
         self.warn(f"no more runs on {' '.join(group.standing.workers or group.standing.allocated)}: {problem}")
         yield from group.release()
         group.checks.clear()

@@ -1,6 +1,6 @@
 """Telling people how a set goes: a command, a mail, a webhook (docs/notify.md).
 
-Each of them is a process of its own (../notify.py), which gets the message and the secret address on its standard input. The
+Each of them is a process of its own (notify.py), which gets the message and the secret address on its standard input. The
 loop continues meanwhile; at its end it waits for the rest, for a time.
 """
 
@@ -16,7 +16,7 @@ from ..kernel.files import Files
 from ..kernel.regular import parse
 from ..kernel.settings import Settings
 from ..policy.notice import SetCounts, due
-from .folder import Folder
+from ..set.folder import Folder
 from .host import BatchHost, Program
 
 GRACE_S = 2.0

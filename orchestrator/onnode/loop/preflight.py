@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..kernel import records
 from ..kernel.events import EventLog, number
+from ..kernel.flow import Flow
 from ..kernel.layout import Layout
 from ..kernel.settings import SettingsError, check_parts
 from ..kernel.waiting import Lines
@@ -19,7 +20,7 @@ from ..policy.said import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from .hold import Group
 from .host import BatchHost
-from .nodes import Flow, LocalNodes, SlurmNodes
+from .nodes import LocalNodes, SlurmNodes
 from .senders import named_node
 from .work import Work
 

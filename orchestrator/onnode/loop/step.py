@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
+from ..kernel.flow import Flow
 from .complaints import Complaints
 from .host import JobStep
-from .nodes import Flow
 from .record import GroupRecord
 from .work import Work
 

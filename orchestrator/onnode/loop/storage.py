@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 
 from ..kernel.files import AWAY
+from ..kernel.flow import Flow
 from ..kernel.records import RunRecord
-from .folder import FolderError
-from .nodes import Flow
+from ..set.folder import FolderError
 from .work import SetWork
 
 LOOK_S = 5.0

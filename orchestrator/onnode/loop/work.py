@@ -11,15 +11,16 @@ from typing import Any, Protocol
 
 from ..kernel import records
 from ..kernel.events import EventLog
+from ..kernel.flow import Flow
 from ..kernel.layout import Layout
 from ..kernel.records import JobRecord
 from ..kernel.settings import Settings
 from ..policy.ending import ending, is_ended
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
-from .folder import Folder
+from ..set.folder import Folder
 from .host import BatchHost
-from .nodes import Flow, Nodes
+from .nodes import Nodes
 
 
 class Doing(Protocol):

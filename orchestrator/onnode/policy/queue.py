@@ -1,64 +1,115 @@
-"""Which run comes next where. The groups of nodes of a job share one queue, and each run is in one hand at a time."""
+"""Which run comes next where, by the events of a job.
+
+The groups of nodes of a job share one queue, and each run is in one hand at a time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..kernel.events import Event
 
 IN_A_ROW = 3
-"""A group in which so many attempts died one after the other, of whatever runs, takes no more: others do better, or worse."""
+"""A group in which so many attempts died one after the other takes no more runs.
 
+Whatever these runs were: other groups do better, or worse.
+"""
 CLOSE_S = 120
-"""Seconds: so long before the job's time limit Slurm's warning closes the set (--signal of job.sh)."""
+"""Seconds: so long before the time limit Slurm's warning closes the set (--signal of job.sh)."""
 
 
+@dataclass
 class Queue:
-    """The runs without a result, in order. `most`: attempts of one run, in this job; `groups`: those that are at work."""
+    """The runs without a result, in order, and what became of those that were taken."""
 
-    def __init__(self, missing: Iterable[int], most: int, groups: Iterable[int]) -> None:
-        self.missing, self.most, self.groups = list(missing), most, set(groups)
-        self.in_hand: set[int] = set()
-        self.tried: Counter[int] = Counter()
-        self.dead: Counter[int] = Counter()
-        """group -> attempts that died there since the last one that did not."""
-        self._died: set[tuple[int, int]] = set()
+    missing: list[int] = field(default_factory=list)
+    most: int = 0
+    """Attempts of one run, in this job."""
+    groups: set[int] = field(default_factory=set)
+    """Those that are at work."""
+    in_hand: set[int] = field(default_factory=set)
+    tried: Counter[int] = field(default_factory=Counter)
+    dead: Counter[int] = field(default_factory=Counter)
+    """group -> attempts that died there since the last one that did not."""
+    died: set[tuple[int, int]] = field(default_factory=set)
+    """(group, run)"""
 
-    def take(self, group: int) -> int:
-        """Return the next run for `group`, 0 when there is none now. One that died there comes after all others, and its last
-        attempt is for another group, as long as one is at work."""
-        found = self.missing
-        if len(self.groups) > 1:
-            here = [run for run in found if (group, run) in self._died]
-            last = [run for run in here if self.in_hand and self.tried[run] >= self.most - 1]
-            found = [run for run in found if run not in here] or [run for run in here if run not in last]
-        run = next(iter(found), 0)
-        if run:
-            self.missing.remove(run)
-            self.in_hand.add(run)
-        return run
 
-    def put_back(self, run: int) -> None:
-        """It goes on before all others."""
-        self.in_hand.discard(run)
-        self.missing.insert(0, run)
+def apply(queue: Queue, event: Event) -> None:
+    """Fold one event into `queue`. Words that are not known, or not whole, change nothing."""
+    if event.source != "loop" or event.word not in ("runs", "take", "gives", "leaves"):
+        return
+    about = event.data()
+    if event.word == "runs":
+        vars(queue).update(vars(Queue()))
+        queue.missing, queue.most = _numbers(about, "missing"), _number(about, "most")
+        queue.groups = set(_numbers(about, "groups"))
+        return
+    group, run = _number(about, "group"), _number(about, "run")
+    if event.word == "leaves":
+        queue.groups.discard(group)
+    elif event.word == "take" and run in queue.missing:
+        queue.missing.remove(run)
+        queue.in_hand.add(run)
+    elif event.word == "gives" and run in queue.in_hand:
+        _take_back(queue, group, run, str(about.get("why", "")))
 
-    def ended(self, group: int, run: int) -> None:
-        """The run has a result."""
-        self.in_hand.discard(run)
-        self.dead[group] = 0
 
-    def died(self, group: int, run: int, *, free: bool) -> bool:
-        """An attempt says nothing about convergence, and is not counted where it was `free`; whether `group` is to stop."""
-        self.in_hand.discard(run)
-        self._died.add((group, run))
-        # The limit counts this job's own attempts: a resumed set tries again, and the earlier attempts stay on record.
-        self.tried[run] += not free
-        self.dead[group] += not free
-        if self.tried[run] < self.most:
-            self.put_back(run)
-        return self.dead[group] >= IN_A_ROW and len(self.groups) > 1
+def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
+    """Fold the end of an attempt: `why` is result, died, free (died, and not counted) or back."""
+    queue.in_hand.discard(run)
+    if why == "result":
+        queue.dead[group] = 0
+        return
+    if why in ("died", "free"):
+        counts = why == "died"
+        queue.died.add((group, run))
+        # This job's own attempts: a resumed set tries again, and the earlier ones stay on record.
+        queue.tried[run] += counts
+        queue.dead[group] += counts
+    if why == "back" or queue.tried[run] < queue.most:
+        queue.missing.insert(0, run)  # before all others
+
+
+def _number(about: Mapping[str, Any], name: str) -> int:
+    found = about.get(name)
+    return found if isinstance(found, int) else 0
+
+
+def _numbers(about: Mapping[str, Any], name: str) -> list[int]:
+    found = about.get(name)
+    return [one for one in found if isinstance(one, int)] if isinstance(found, list) else []
+
+
+def next_run(queue: Queue, group: int) -> int:
+    """Return the next run for `group`, 0 when there is none now.
+
+    One that died there comes after all others, and its last attempt is for another group, as long
+    as one is at work.
+    """
+    found = queue.missing
+    if len(queue.groups) > 1:
+        here = [run for run in found if (group, run) in queue.died]
+        others = [run for run in found if run not in here]
+        found = others or [run for run in here if not _is_kept_for_others(queue, run)]
+    return next(iter(found), 0)
+
+
+def _is_kept_for_others(queue: Queue, run: int) -> bool:
+    return bool(queue.in_hand) and queue.tried[run] >= queue.most - 1
+
+
+def is_to_stop(queue: Queue, group: int) -> bool:
+    """Whether so many attempts died in `group` that it takes no more runs; the last one goes on."""
+    return queue.dead[group] >= IN_A_ROW and len(queue.groups) > 1
 
 
 def fits(left_s: float, needs_s: float) -> bool:
-    """Whether a run can end before the job's time limit: the shortest that is known took `needs_s`, 0 where none is."""
+    """Whether a run can end before the job's time limit.
+
+    The shortest that is known took `needs_s`, 0 where none is.
+    """
     return left_s - CLOSE_S >= needs_s

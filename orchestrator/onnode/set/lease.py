@@ -14,9 +14,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from ..kernel.holder import Holder
 from ..kernel.regular import parse
 from ..kernel.world import THIS, World
-from ..policy.lease import ALIVE, STALE_S, Holder, HolderVerdict, Sight, judge, same_kernel
+from ..policy.lease import ALIVE, STALE_S, HolderVerdict, Sight, judge, same_kernel
 
 BEAT_S = 15.0
 UNREADABLE = Holder(token="?")

@@ -1,0 +1,277 @@
+"""The folder of a set, as the job that has taken it writes it: states, results, what is on record.
+
+docs/set-folder.md describes it. A published result is final: nothing here replaces one.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..kernel import records
+from ..kernel.files import Files
+from ..kernel.flow import Flow
+from ..kernel.layout import Layout
+from ..kernel.records import RunRecord, SetRecord, StateFile
+from ..kernel.world import THIS, World
+from . import bundle as bundle_files
+from . import ledger, on_record
+from .lease import HeldError, Lease, remove_abandoned
+from .submissions import settle_own
+from .sweep import sweep
+
+NO_ROOM = "disk full, quota, or the folder is gone"
+
+
+class FolderError(Exception):
+    """The set cannot be worked on; the message says why."""
+
+
+class Job(Protocol):
+    """The job that works on a set, as its scheduler shows it; see Nodes (loop/nodes.py)."""
+
+    name: str
+    """The scheduler's."""
+    job_id: str
+    cluster: str
+    restart: int
+
+    def sees(self, job_id: str) -> bool | None: ...
+
+
+@dataclass
+class Folder:
+    """The set folder of one job.
+
+    `job_id` has taken it: `check_mine` before everything that others may see.
+    """
+
+    layout: Layout
+    record: SetRecord
+    job_id: str
+    world: World = THIS
+    lease: Lease | None = None
+    head: str = ""
+    """Of the ledger, after what this job put on record."""
+
+    @property
+    def files(self) -> Files:
+        return self.world.files
+
+    # ---- runs and attempts, read ----
+
+    def run_state(self, run: int, *, strict: bool = False) -> RunRecord | None:
+        """Return the state of a run; None without one that can be used.
+
+        `strict`: raise OSError if the storage does not answer.
+        """
+        found = records.read(RunRecord, self.layout.run_state(run), self.files, strict=strict)
+        return found if isinstance(found, RunRecord) else None
+
+    def is_done(self, run: int) -> bool:
+        """Whether a run has a result that counts.
+
+        Raises OSError: a run must not be repeated for a read that failed.
+        """
+        state = self.run_state(run, strict=True)
+        return state is not None and state.done
+
+    def missing(self) -> list[int]:
+        """Return the runs without a result that counts. Raises OSError."""
+        return [run for run in range(1, self.record.nexp + 1) if not self.is_done(run)]
+
+    def last_attempt(self, run: int) -> int:
+        """Return the number of a run's last attempt, 0 without one. Raises OSError."""
+        return max(self.attempts(run), default=0)
+
+    def has_results(self) -> bool:
+        """Whether a run has a published result."""
+        runs = range(1, self.record.nexp + 1)
+        return any(self.files.has_name(self.layout.result(run)) for run in runs)
+
+    def attempts(self, run: int) -> list[int]:
+        """Return the attempts of a run that have a folder. Raises OSError."""
+        return records.numbered(self.layout.run(run), "", "attempt_", self.files, strict=True)
+
+    def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
+        """Return the ranks that have left a file, such as `node_3.log`. Raises OSError."""
+        folder = self.layout.attempt(run, attempt)
+        return records.numbered(folder, suffix, "node_", self.files, strict=True)
+
+    # ---- runs and attempts, written ----
+
+    def begin(self, state: RunRecord) -> None:
+        """Make the folder of an attempt and say that it runs. Raises FolderError, OSError."""
+        self.check_mine()
+        self.files.make_folder(self.layout.attempt(state.run, state.attempt))
+        for path in self._states(state):
+            self.write(state, path, sync=False)
+        # A try that failed after this line is repeated.
+        self.record_that(on_record.began(state), once=True)
+
+    def close(self, state: RunRecord, rank: int | None) -> None:
+        """Publish the log of `rank` as the run's result, where there is one; write final states.
+
+        The ledger first: what it says and is not there yet, the next job makes so. Then the
+        result: a state never speaks of one that is not there. What is final is on the disk before
+        anybody can see it. Raises FolderError, OSError.
+        """
+        self.check_mine()
+        ended = on_record.ended(state)
+        if rank is not None:
+            self.publish(state.run, state.attempt, rank, ended)
+        else:
+            self.record_that(ended, once=True)
+        for path in self._states(state):
+            self.write(state, path)
+
+    def write(self, record: StateFile, path: Path, *, sync: bool = True) -> None:
+        """Write a small file of the set. Raises OSError."""
+        records.write(record, path, sync=sync, files=self.files)
+
+    def _states(self, state: RunRecord) -> tuple[Path, Path]:
+        run, attempt = state.run, state.attempt
+        return self.layout.attempt_state(run, attempt), self.layout.run_state(run)
+
+    def publish(self, run: int, attempt: int, rank: int, *said: ledger.Said) -> None:
+        """Make a log the result of its run; `said` and the result are put on record before.
+
+        Raises FolderError, OSError.
+        """
+        layout, files = self.layout, self.files
+        result = layout.result(run)
+        temporary = layout.run(run) / f".result.tmp.{self.world.token()}"
+        logs = layout.cache_log(run, attempt), layout.node_log(run, attempt, rank)
+        try:
+            files.join(temporary, logs)
+            self.check_mine()  # the log may be long
+            if files.has_name(result):
+                raise FolderError(f"{result} is there already; a published result is never replaced")
+            # A job that was killed before the next line has put it on record already.
+            published = on_record.result(temporary, run, attempt, rank, files)
+            self.record_that(*said, published, once=True)
+            self._put_in_place(temporary, result)
+        finally:
+            files.remove(temporary)
+        self.link(run)
+
+    def _put_in_place(self, temporary: Path, result: Path) -> None:
+        """Give a result its name, unless there is one already. Raises FolderError, OSError."""
+        try:
+            self.files.link(temporary, result)  # fails if there is one already
+        except OSError as error:
+            if self.files.has_name(result):
+                words = f"{result} is there already; a published result is never replaced"
+                raise FolderError(words) from error
+            self.files.rename(temporary, result)  # a file system without hard links
+        self.files.sync_folder(result.parent)
+
+    def link(self, run: int) -> None:
+        """Let results/ point to the result of a run. Raises OSError."""
+        link = self.layout.result_link(run)
+        if not self.files.has_name(link):
+            self.files.point(link, f"../runs/{run}/result_{run}.txt")
+
+    # ---- what is on record ----
+
+    def record_that(self, *said: ledger.Said, once: bool = False) -> None:
+        """Put something into the set's ledger; `once`: what is not on record already.
+
+        Raises OSError.
+        """
+        root, world = self.layout.root, self.world
+        cluster = self.lease.me.cluster if self.lease else ""
+        try:
+            self.head = ledger.append(root, *said, job=self.job_id, cluster=cluster, once=once, world=world)
+        except HeldError as held:
+            raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held
+
+    def verify_bundle(self, kept: str) -> list[str]:
+        """Return the files of the bundle that were edited since it was made, and are meant so.
+
+        `kept`: its hash in the environment that the scheduler has kept since the submission, "" of
+        a job started by hand. Raises FolderError for a bundle that is not what was declared, or
+        meant later; OSError.
+        """
+        bundle, record = self.layout.bundle, self.record
+        found = bundle_files.hashes(bundle)
+        now = bundle_files.changed(found, bundle, record.bundle_sha256)
+        meant = bundle_files.accepted(ledger.read(self.layout.root, self.files)[0])
+        if wrong := bundle_files.unexpected(now, meant):
+            raise FolderError(
+                f"the bundle was edited since it was declared: {', '.join(wrong[:8])}; "
+                f"if that is meant: orchestrator resume {self.layout.root} --edited"
+            )
+        if kept and bundle_files.digest(found) != kept:
+            raise FolderError(
+                "the bundle was edited since this job was submitted; `orchestrator resume` submits it anew"
+            )
+        return sorted(now)
+
+    # ---- one job at a time ----
+
+    def taking(self, job: Job, lost: Callable[[], object] = lambda: None) -> Flow:
+        """Take the set for this job; its value is who had it and is gone, or "".
+
+        A job that the scheduler does not show any more is waited for until it is silent for long
+        enough: it may live on. `lost` is called, perhaps in another thread, when the set turns out
+        to be another job's. Raises FolderError when another works on it.
+        """
+        lock = self.layout.loop_lock
+        me = self.world.holder(job.job_id, job.cluster, job.restart)
+        self.lease = Lease(lock, me, sees=job.sees, lost=lost, world=self.world)
+        try:
+            gone = yield from self.lease.taking(wait=True)
+        except HeldError as held:
+            raise FolderError(
+                f"{held.holder} is already working on {self.layout.root}: {held.verdict.why}"
+                f" (if it is gone for certain: rm {lock})"
+            ) from held
+        except OSError as error:
+            words = "disk full, quota, or a read-only file system"
+            raise FolderError(f"cannot write {lock} ({words}): {error.strerror or error}") from error
+        return str(gone) if gone else ""
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this job still has the set.
+
+        A loop that Slurm has given up may live on, its successor may be done.
+        """
+        try:
+            return self.lease is not None and self.lease.mine
+        except OSError:
+            return False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another job has the set, for certain.
+
+        Storage that does not answer, or is not mounted, is no other job.
+        """
+        try:
+            is_there = self.files.state(self.layout.root) is not None
+            return is_there and (self.lease is None or not self.lease.mine)
+        except OSError:
+            return False
+
+    def check_mine(self) -> None:
+        """Raise FolderError when another job has the set, OSError when that cannot be told."""
+        if self.lease is None or not self.lease.mine:
+            words = "is not this job's any more: another job has the set, or had it"
+            raise FolderError(f"{self.layout.loop_lock} {words}")
+
+    def let_go(self) -> None:
+        """Leave the set to the next job."""
+        if self.lease is None:
+            return
+        if self.is_mine:
+            sweep(self.layout, self.world)
+            with suppress(OSError):
+                settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)
+        self.lease.release()
+        remove_abandoned(self.world)

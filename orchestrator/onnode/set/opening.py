@@ -1,0 +1,189 @@
+"""The folder of a set, found or made by the job that is to work on it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..kernel import records
+from ..kernel.events import number
+from ..kernel.layout import Layout
+from ..kernel.records import SetRecord
+from ..kernel.settings import Settings
+from ..kernel.world import World
+from . import bundle as bundle_files
+from . import ledger, sharing
+from .folder import Folder, FolderError, Job
+from .lease import HeldError
+from .new import new_set, new_set_id
+from .seeds import largest_root
+from .sweep import BUNDLE_COPY
+
+_SAME = (
+    "system",
+    "workload",
+    "benchmark",
+    "round",
+    "ruleset",
+    "gpus_per_node",
+    "engine",
+    "metric",
+    "max_attempts",
+    "run_timeout_s",
+)
+"""What set.json has under the same names as settings.sh."""
+
+
+def open_folder(bundle: Path, settings: Settings, job: Job, environment: Mapping[str, str], world: World) -> Folder:
+    """Find or make the set's folder. Raises FolderError.
+
+    The controller names it in ORCH_SET_DIR; a job that was started by hand makes a new one.
+    """
+    root = _root(settings, environment, world)
+    try:
+        layout = _make_folders(root, settings.shared_group, world)
+        return _open(bundle, settings, job, environment, layout, world)
+    except HeldError as held:
+        raise FolderError(f"{held}; try again") from held
+    except LookupError as error:
+        raise FolderError(f"{error} (`shared_group` of the site file)") from error
+    except OSError as error:
+        words = f"{error.strerror or error} (LOGDIR={settings.logdir})"
+        raise FolderError(f"cannot write to {root}: {words}") from error
+
+
+def _root(settings: Settings, environment: Mapping[str, str], world: World) -> Path:
+    """Return the set's folder, which need not exist if it is a new one."""
+    named = environment.get("ORCH_SET_DIR", "")
+    if not named:
+        return Path(settings.logdir) / new_set_id(settings.system, settings.workload, world)
+    if not world.files.is_folder(named):
+        raise FolderError(
+            f"ORCH_SET_DIR={named} does not exist on {world.host}; is the log directory on shared storage?"
+        )
+    return Path(named)
+
+
+def _make_folders(root: Path, group: str, world: World) -> Layout:
+    """Make the folders of a set where they are missing. Raises OSError, LookupError."""
+    files, layout = world.files, Layout(root)
+    if group and not files.exists(root):
+        files.make_folder(root, parents=True)
+        sharing.give(root, group)
+    for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
+        files.make_folder(folder, parents=True, exist_ok=True)
+    return Layout(Path(files.real_path(root)))
+
+
+def _open(
+    bundle: Path,
+    settings: Settings,
+    job: Job,
+    environment: Mapping[str, str],
+    layout: Layout,
+    world: World,
+) -> Folder:
+    """Raises FolderError, HeldError, LookupError, OSError."""
+    files = world.files
+    said = ledger.read(layout.root, files)[0]
+    declared = ledger.declared(said)
+    record = records.read(SetRecord, layout.set_file, files, strict=True)
+    if record is None and declared is None:
+        if records.numbered(layout.runs, "", files=files, strict=True) or said:
+            words = f"{layout.set_file} is gone, and the set has runs"
+            raise FolderError(f"{words}; put it back, or start a new set")
+        record = _describe(bundle, settings, job, environment, layout, world)
+        records.write(record, layout.set_file, files=files)
+    elif declared is not None and not isinstance(record, SetRecord):
+        record = declared
+        records.write(record, layout.set_file, files=files)
+    if not isinstance(record, SetRecord):
+        raise FolderError(f"{record or layout.set_file}; it is damaged")
+    _check(record, declared, layout.set_file)
+    if not files.is_folder(layout.bundle):
+        _copy(bundle, layout, settings.shared_group, world)
+    if declared is None:
+        _declare(record, job, layout, world)
+    return Folder(layout, record, job.job_id, world)
+
+
+def _describe(
+    bundle: Path,
+    settings: Settings,
+    job: Job,
+    environment: Mapping[str, str],
+    layout: Layout,
+    world: World,
+) -> SetRecord:
+    """Return the record of a set that this job makes. Raises FolderError for a bad ROOT_SEED."""
+    given = environment.get("ROOT_SEED", "")
+    seed, largest = number(given, 10) if given else 0, largest_root(settings.nexp)
+    if given and (seed is None or not 1 <= seed <= largest):
+        limit = f"a number from 1 to {largest}: seeds of {settings.nexp} runs stay below 2^31"
+        raise FolderError(f"ROOT_SEED={given} must be {limit}")
+    try:
+        sha = hashlib.sha256(world.files.read_bytes(bundle / bundle_files.MANIFEST)).hexdigest()
+    except OSError:
+        sha = ""
+    return new_set(
+        layout.root.name,
+        settings.nexp,
+        root_seed=seed or 0,
+        world=world,
+        created_by="job",
+        scheduler=job.name,
+        nodes=settings.nnodes,
+        image=settings.cont,
+        bundle_sha256=sha,
+        target=float(settings.target) if settings.target else None,
+        target_is_upper_bound=settings.target_is_upper_bound == "true",
+        pass_env=list(settings.pass_env),
+        **{name: getattr(settings, name) for name in _SAME},
+    )
+
+
+def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
+    """Raise FolderError for a set that is not the declared one, or has not a seed for each run."""
+    found = record.nexp, record.root_seed
+    if declared is not None and found != (declared.nexp, declared.root_seed):
+        raise FolderError(
+            f"{path} says {record.nexp} runs with root seed {record.root_seed}, and {declared.nexp} with "
+            f"{declared.root_seed} were declared ({ledger.NAME}); put it back, or start a new set"
+        )
+    if not 0 < record.nexp < 10_000 or record.root_seed < 1:
+        raise FolderError(f"{path}: `root_seed` or `nexp` is out of its range; it is damaged")
+    largest = largest_root(record.nexp)
+    if record.root_seed > largest:
+        raise FolderError(
+            f"{path}: `root_seed` is {record.root_seed}; seeds of {record.nexp} runs stay below 2^31 only up to "
+            f"{largest}; start a new set, or put the file back if it is damaged"
+        )
+
+
+def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
+    """Keep what runs. Raises OSError.
+
+    Nodes run from this copy, and an edit of the original cannot reach a running set.
+    """
+    temporary = layout.root / f"{BUNDLE_COPY}{world.pid}"
+    try:
+        world.files.copy_tree(bundle, temporary)  # what a group can change, it can have run
+        if group:
+            sharing.show(temporary, group)
+        world.files.rename(temporary, layout.bundle)
+    except OSError:
+        world.files.remove_tree(temporary)
+        raise
+
+
+def _declare(record: SetRecord, job: Job, layout: Layout, world: World) -> None:
+    """Begin the ledger. A set that a job makes is of the bundle as it is. Raises OSError."""
+    state = world.files.state(layout.root)
+    first = [ledger.declaration(record, layout.root, state.inode if state else 0)]
+    if record.bundle_sha256:
+        now = bundle_files.hashes(layout.bundle)
+        edits = bundle_files.changed(now, layout.bundle, record.bundle_sha256)
+        if edits:
+            first.append(("edit", {"files": edits}))
+    ledger.append(layout.root, *first, job=job.job_id, world=world)

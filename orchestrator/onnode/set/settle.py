@@ -1,0 +1,267 @@
+"""What a killed job left behind: attempts that say they run, results without a state, and so on.
+
+A job can be killed at any step, and small files can be lost or damaged. The next job of the set
+gives every attempt and every run a state that its logs, its result and the ledger support.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ..kernel import records
+from ..kernel.mllog_tail import last_status
+from ..kernel.records import JobRecord, NodeRunRecord, RunRecord
+from . import ledger, on_record
+from .folder import Folder
+from .seeds import seed_of
+from .sweep import sweep
+
+
+def settle(folder: Folder) -> None:
+    """Say how attempts ended that a killed job left as `running`; give every run a state.
+
+    Raises OSError, FolderError.
+    """
+    _settle_jobs(folder)
+    sweep(folder.layout, folder.world)
+    settling = _Settling(folder)
+    for run in range(1, folder.record.nexp + 1):
+        folder.files.make_folder(folder.layout.run(run), parents=True, exist_ok=True)
+        settling.settle_run(run)
+    layout = folder.layout
+    for place in (layout.runs, layout.root, layout.root.parent):
+        with suppress(PermissionError):  # the log directory may be another's
+            folder.files.sync_folder(place)  # a result that is on the disk is found there
+    settling.complete_ledger()
+
+
+def _settle_jobs(folder: Folder) -> None:
+    """End the records of the jobs before this one. Raises OSError."""
+    files = folder.files
+    for name in sorted(files.names(folder.layout.jobs)):
+        path = folder.layout.jobs / name
+        if not name.endswith(".json"):
+            continue
+        job = records.read(JobRecord, path, files, strict=True)
+        if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != folder.job_id:
+            words = job.reason or "the job ended without a word"
+            ended_ms = folder.world.wall_ms()
+            folder.write(replace(job, state="failed", reason=words, ended_ms=ended_ms), path)
+
+
+class _Settling:
+    def __init__(self, folder: Folder) -> None:
+        """Raises OSError."""
+        self._folder = folder
+        self._layout, self._files = folder.layout, folder.files
+        self._known = {on_record.key(one): one for one in self._ledger()}
+
+    def _ledger(self) -> list[ledger.LedgerRecord]:
+        return ledger.read(self._layout.root, self._files)[0]
+
+    # ---- a run ----
+
+    def settle_run(self, run: int) -> None:
+        """Make the run's state that of its last attempt, or of the one whose result is out.
+
+        Raises OSError, FolderError.
+        """
+        folder = self._folder
+        states = [self._settled(run, attempt) for attempt in folder.attempts(run)]
+        found = [state for state in states if state is not None]
+        done = [state for state in found if state.done]
+        last = (done or found or [RunRecord(run=run, state="queued")])[-1]
+        last = next((state for state in done if self._is_result_of(state)), last)
+        if self._files.exists(self._layout.result(run)):
+            folder.link(run)
+            if not last.done:  # the states were lost, the result is not
+                last = self._rebuilt(run, last)
+        elif last.done:
+            last = self._published_again(last)
+        if folder.run_state(run, strict=True) != last:
+            folder.write(last, self._layout.run_state(run), sync=last.state != "queued")
+
+    def _rebuilt(self, run: int, last: RunRecord) -> RunRecord:
+        """Return the state of a run whose published result is all that is left."""
+        status = last_status(self._layout.result(run), files=self._files, strict=True)
+        is_good = status == "success"
+        return replace(
+            last,
+            state="success" if is_good else "failed",
+            outcome="success" if is_good else "not_converged",
+            reason="the run's state was lost; this is what its published result says",
+            end_ms=last.end_ms or self._folder.world.wall_ms(),
+        )
+
+    def _published_again(self, state: RunRecord) -> RunRecord:
+        """Publish the result of a run that is done once more; without its log the run has none."""
+        for rank, status in self._stops(state.run, state.attempt).items():
+            if status and (status == "success") == (state.outcome == "success"):
+                self._folder.publish(state.run, state.attempt, rank)
+                return state
+        words = "its result and its log are lost"
+        state = replace(state, state="failed", outcome="infrastructure", reason=words)
+        self._folder.write(state, self._layout.attempt_state(state.run, state.attempt))
+        return state
+
+    # ---- an attempt ----
+
+    def _settled(self, run: int, attempt: int) -> RunRecord | None:
+        """Return the final state of an attempt; None for one that had not begun."""
+        path = self._layout.attempt_state(run, attempt)
+        state = records.read(RunRecord, path, self._files, strict=True)
+        if state is None and ("attempt", run, attempt) not in self._known:
+            with suppress(OSError):
+                self._files.remove_folder(path.parent)
+                return None
+        if not isinstance(state, RunRecord) or (state.run, state.attempt) != (run, attempt):
+            state = self._as_left(run, attempt)
+        if state.state != "running":
+            return state
+        ended = self._on_record(run, attempt)
+        if ended is None:
+            ended = self._by_its_logs(state)
+        elif ended.done:
+            self._publish_unless_done(run, attempt)
+        self._folder.write(ended, path)
+        return ended
+
+    def _by_its_logs(self, state: RunRecord) -> RunRecord:
+        """Return how an attempt ended of which nothing but its logs tells.
+
+        One that has run_stop with success was a finished run: it is published, not repeated.
+        """
+        run, attempt = state.run, state.attempt
+        stops = self._stops(run, attempt)
+        good = next((rank for rank, status in stops.items() if status == "success"), None)
+        outcome = "interrupted"
+        if good is not None:
+            outcome = "success"
+            if not self._files.exists(self._layout.result(run)):
+                self._folder.publish(run, attempt, good)
+        elif any(stops.values()) and self._is_result_of(state):
+            outcome = "not_converged"
+        job = state.job_id or "unknown"
+        return replace(
+            state,
+            state="success" if outcome == "success" else "failed",
+            outcome=outcome,
+            reason=state.reason or f"job {job} ended without closing this attempt",
+            end_ms=self._last_change_ms(state),
+        )
+
+    def _publish_unless_done(self, run: int, attempt: int) -> None:
+        """Publish the log of an attempt that counts, if it has one and the run has no result."""
+        ranks = [rank for rank, status in self._stops(run, attempt).items() if status]
+        if ranks and not self._files.exists(self._layout.result(run)):
+            self._folder.publish(run, attempt, ranks[0])
+
+    def _on_record(self, run: int, attempt: int) -> RunRecord | None:
+        """Return how an attempt ended by the ledger.
+
+        None where that says nothing, or not what its logs say.
+        """
+        found = self._known.get(("end", run, attempt))
+        data = found.data.get("state") if found else None
+        state = records.checked(RunRecord, data) if isinstance(data, dict) else None
+        if state is None or (state.run, state.attempt) != (run, attempt):
+            return None
+        if state.state == "running":
+            return None
+        return state if not state.done or any(self._stops(run, attempt).values()) else None
+
+    def _as_left(self, run: int, attempt: int) -> RunRecord:
+        """Return what is known of an attempt whose own state is lost, or damaged."""
+        nodes = self._ends_of_nodes(run, attempt)
+        return RunRecord(
+            run=run,
+            attempt=attempt,
+            state="running",
+            reason="its state was lost; this is what its logs say",
+            seed=seed_of(self._folder.record.root_seed, run, attempt),
+            nodes=self._names(run, attempt) or [nodes[rank].node for rank in sorted(nodes)],
+            exit_codes={one.node: one.exit for one in nodes.values()},
+            start_ms=min((one.start_ms for one in nodes.values()), default=0),
+        )
+
+    def _ends_of_nodes(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
+        """Return rank -> the node's own record, of those that had time to write one."""
+        ranks = self._folder.ranks(run, attempt, ".json")
+        paths = [self._layout.node_state(run, attempt, rank) for rank in ranks]
+        told = [records.read(NodeRunRecord, path, self._files, strict=True) for path in paths]
+        return {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
+
+    def _names(self, run: int, attempt: int) -> list[str]:
+        """Return the nodes of an attempt by the ledger, [] where that does not say."""
+        began = self._known.get(("attempt", run, attempt))
+        names = began.data.get("nodes") if began else None
+        is_whole = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        return list(names) if isinstance(names, list) and is_whole else []
+
+    def _last_change_ms(self, state: RunRecord) -> int:
+        """Return when its logs were written last: its nodes may have been gone for a day."""
+        run, attempt = state.run, state.attempt
+        ranks = self._folder.ranks(run, attempt, ".log")
+        logs = [self._files.state(self._layout.node_log(run, attempt, rank)) for rank in ranks]
+        changed = [int(1000 * log.mtime) for log in logs if log is not None]
+        return min(max([state.start_ms, *changed]), self._folder.world.wall_ms())
+
+    # ---- its logs and the result ----
+
+    def _stops(self, run: int, attempt: int) -> dict[int, str]:
+        """Return rank -> status of the last run_stop in its log."""
+        ranks = self._folder.ranks(run, attempt, ".log")
+        logs = {rank: self._layout.node_log(run, attempt, rank) for rank in ranks}
+        return {rank: last_status(log, files=self._files, strict=True) for rank, log in logs.items()}
+
+    def _is_result_of(self, state: RunRecord) -> bool:
+        """Whether the run's result is a log of this attempt.
+
+        Sizes tell: logs only grow, and nothing else is published.
+        """
+        run, attempt = state.run, state.attempt
+        try:
+            head = self._size(self._layout.cache_log(run, attempt))
+            result = self._files.state(self._layout.result(run))
+            ranks = self._folder.ranks(run, attempt, ".log")
+            sizes = [self._size(self._layout.node_log(run, attempt, rank)) for rank in ranks]
+        except OSError:
+            return False
+        return result is not None and any(size + head == result.size for size in sizes)
+
+    def _size(self, path: Path) -> int:
+        """Return the size of a file; 0 when there is none."""
+        state = self._files.state(path)
+        return state.size if state else 0
+
+    # ---- the ledger ----
+
+    def complete_ledger(self) -> None:
+        """Put on record what a killed job had no time to. Raises OSError."""
+        known, missing = {on_record.key(one) for one in self._ledger()}, list[ledger.Said]()
+        for run in range(1, self._folder.record.nexp + 1):
+            for attempt in self._folder.attempts(run):
+                missing += self._unrecorded(run, attempt, known)
+            result = self._files.state(self._layout.result(run))
+            if result is None or result.is_folder or ("result", run, 0) in known:
+                continue
+            last = self._folder.run_state(run, strict=True)
+            path, attempt = self._layout.result(run), last.attempt if last else 0
+            missing.append(on_record.result(path, run, attempt, -1, self._files))
+        if missing:
+            self._folder.record_that(*missing)
+
+    def _unrecorded(self, run: int, attempt: int, known: set[tuple[str, object, object]]) -> list[ledger.Said]:
+        """Return what is to be put on record of an attempt."""
+        path = self._layout.attempt_state(run, attempt)
+        state = records.read(RunRecord, path, self._files, strict=True)
+        if not isinstance(state, RunRecord):
+            return []
+        found = []
+        if ("attempt", run, attempt) not in known:
+            found.append(on_record.began(state))
+        if ("end", run, attempt) not in known and state.state != "running":
+            found.append(on_record.ended(state))
+        return found
