@@ -8,7 +8,7 @@ import random
 import socket
 from pathlib import Path
 
-LOW = 32_000  # above those of the lab (lab/up) and of runs (MASTER_PORT, orchestrator/onnode/loop/run.py): a run must not meet a server here
+LOW = 32_000  # above those of the lab (lab/up) and of runs (MASTER_PORT, orchestrator/onnode/loop/attempt.py): a run must not meet a server here
 _own = random.Random(os.urandom(16))  # pytest-randomly gives every worker the same numbers
 
 

@@ -24,7 +24,7 @@ ENTRIES = [
 ]
 CACHE_CLEAR = (
     b':::MLLOG {"namespace": "", "time_ms": %d, "event_type": "POINT_IN_TIME", "key": "cache_clear", "value": true, '
-    b'"metadata": {"file": "lib/loop/run.py", "lineno": 1}}\n'
+    b'"metadata": {"file": "lib/loop/attempt.py", "lineno": 1}}\n'
 )
 
 

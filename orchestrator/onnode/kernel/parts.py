@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Part(NamedTuple):
+class LibPart(NamedTuple):
     """A file of lib/, or a folder (`measure/`), that a bundle has where its `need` is one."""
 
     path: str
@@ -14,14 +14,14 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("agent/warden.py", "engine none"),
-    Part("agent/container.py", "containers"),
-    Part("agent/pull.py", "containers"),
-    Part("agent/remover.py", "containers"),
-    Part("agent/deep.py", "deep"),
-    Part("loop/deep.py", "deep"),
-    Part("policy/search.py", "deep"),
-    Part("measure/", "deep"),
+    LibPart("agent/warden.py", "engine none"),
+    LibPart("agent/container.py", "containers"),
+    LibPart("agent/pull.py", "containers"),
+    LibPart("agent/remover.py", "containers"),
+    LibPart("agent/deep.py", "deep"),
+    LibPart("loop/deep.py", "deep"),
+    LibPart("policy/search.py", "deep"),
+    LibPart("measure/", "deep"),
 )
 """All other files are in every bundle."""
 

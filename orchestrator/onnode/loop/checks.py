@@ -16,7 +16,7 @@ from .record import GroupRecord
 from .work import Work
 
 
-class Checks:
+class GroupChecks:
     """The checks of the nodes of one group.
 
     A marker is a file that this host leaves on shared storage for the nodes to find; each node

@@ -13,11 +13,11 @@ from ..policy import place
 from ..policy.judge import Agreement, agree, agree_on_facts
 from ..policy.place import Standing
 from ..policy.said import NodeReport
-from .checks import Checks
+from .checks import GroupChecks
 from .nodes import node_command
 from .pulls import Pulls
 from .record import GroupRecord
-from .step import Step, stalled_s
+from .step import GroupStep, stalled_s
 from .work import Work
 
 
@@ -29,8 +29,8 @@ class Group:
         self.job, self.settings, self.number = job, job.settings, number
         self.name = group_name(job.job_id, number)
         self.record = GroupRecord(events or job.events)
-        self.step = Step(job, self.record, allocated)
-        self.checks = Checks(job, self.record, self.name)
+        self.step = GroupStep(job, self.record, allocated)
+        self.checks = GroupChecks(job, self.record, self.name)
         self.pulls = Pulls(job, self.record, self.step, number)
         self.at = 0, 0
         """The last run and attempt that began."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..policy.pull import lacking, next_to_pull
 from .record import GroupRecord
-from .step import Step
+from .step import GroupStep
 from .work import Work
 
 PULL_GRACE_S = 60.0
@@ -13,7 +13,7 @@ PULL_GRACE_S = 60.0
 class Pulls:
     """The pulls of one group of nodes; all groups of a job share the limit."""
 
-    def __init__(self, job: Work, record: GroupRecord, step: Step, group: int) -> None:
+    def __init__(self, job: Work, record: GroupRecord, step: GroupStep, group: int) -> None:
         self._job, self._record, self._step, self._group = job, record, step, group
         self._due: dict[str, float] = {}
         """Nodes that pull the image -> when that must be over (World.now)."""

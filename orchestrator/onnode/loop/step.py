@@ -35,7 +35,7 @@ class Listener(Protocol):
     def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None: ...
 
 
-class Step:
+class GroupStep:
     """One process on each node of a group, for as long as the group holds its nodes."""
 
     def __init__(self, job: Work, record: GroupRecord, allocated: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ class FolderError(Exception):
     """The set cannot be worked on; the message says why."""
 
 
-class Job(Protocol):
+class TakingJob(Protocol):
     """The job that works on a set, as its scheduler shows it; see Nodes (loop/nodes.py)."""
 
     name: str
@@ -214,7 +214,7 @@ class Folder:
 
     # ---- one job at a time ----
 
-    def taking(self, job: Job, lost: Callable[[], object] = lambda: None) -> Flow:
+    def taking(self, job: TakingJob, lost: Callable[[], object] = lambda: None) -> Flow:
         """Take the set for this job; its value is who had it and is gone, or "".
 
         A job that the scheduler does not show any more is waited for until it is silent for long

@@ -14,7 +14,7 @@ from ..kernel.settings import Settings
 from ..kernel.world import World
 from . import bundle as bundle_files
 from . import ledger, sharing
-from .folder import Folder, FolderError, Job
+from .folder import Folder, FolderError, TakingJob
 from .lease import HeldError
 from .new import new_set, new_set_id
 from .seeds import largest_root
@@ -35,7 +35,9 @@ _SAME = (
 """What set.json has under the same names as settings.sh."""
 
 
-def open_folder(bundle: Path, settings: Settings, job: Job, environment: Mapping[str, str], world: World) -> Folder:
+def open_folder(
+    bundle: Path, settings: Settings, job: TakingJob, environment: Mapping[str, str], world: World
+) -> Folder:
     """Find or make the set's folder. Raises FolderError.
 
     The controller names it in ORCH_SET_DIR; a job that was started by hand makes a new one.
@@ -79,7 +81,7 @@ def _make_folders(root: Path, group: str, world: World) -> Layout:
 def _open(
     bundle: Path,
     settings: Settings,
-    job: Job,
+    job: TakingJob,
     environment: Mapping[str, str],
     layout: Layout,
     world: World,
@@ -111,7 +113,7 @@ def _open(
 def _describe(
     bundle: Path,
     settings: Settings,
-    job: Job,
+    job: TakingJob,
     environment: Mapping[str, str],
     layout: Layout,
     world: World,
@@ -177,7 +179,7 @@ def _copy(bundle: Path, layout: Layout, group: str, world: World) -> None:
         raise
 
 
-def _declare(record: SetRecord, job: Job, layout: Layout, world: World) -> None:
+def _declare(record: SetRecord, job: TakingJob, layout: Layout, world: World) -> None:
     """Begin the ledger. A set that a job makes is of the bundle as it is. Raises OSError."""
     state = world.files.state(layout.root)
     first = [ledger.declaration(record, layout.root, state.inode if state else 0)]
