@@ -194,9 +194,7 @@ def _make(site: str, folder: Path) -> Bench:
         keys["tuning"] = {"profile": str(folder / "contract.yaml")}
     made = Bench(folder / "bench", **keys)
     # Limits that are waited for: what does not heed TERM is killed sooner, and so is what does not end.
-    made.change(
-        "agent/run.py", "OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 5, 10,", "OUTPUT_S, KILL_S, CLEAR_S, DRIFT_S = 0.5, 0.2,"
-    )
+    made.change("agent/run.py", "OUTPUT_S, KILL_S, CLEAR_S = 5, 10,", "OUTPUT_S, KILL_S, CLEAR_S = 0.5, 0.2,")
     made.change("agent/hold.py", "_STOP_S = 3", "_STOP_S = 0.2")
     made.change("agent/container.py", "_END_S = 5", "_END_S = 0.2")
     store_of(made).mkdir()

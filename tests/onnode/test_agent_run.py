@@ -16,7 +16,8 @@ def one(tmp_path_factory):
     """One agent that is ready, for all tests of this module."""
     with bench(tmp_path_factory.mktemp("agent"), pass_env=["HF_TOKEN"]) as made:
         # A run that waits for one of its limits does not end here.
-        made.change("agent/run.py", "DRIFT_S = 5, 10, 5, 10", "DRIFT_S = 1e6, 1e6, 1e6, 1e6")
+        made.change("agent/run.py", "CLEAR_S = 5, 10, 5", "CLEAR_S = 1e6, 1e6, 1e6")
+        made.change("agent/observers.py", "DRIFT_S = 10", "DRIFT_S = 1e6")
         agent = made.agent(HF_TOKEN="it's $ecret\nnew line", ORCH_SET_SECRET="other")
         agent.hear("ready")
         yield made, agent

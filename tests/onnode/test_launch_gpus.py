@@ -22,7 +22,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     with open(made.bundle / "settings.sh", "a") as file:
         file.write("LAUNCH_RANKS=gpu\nGPUS_PER_NODE=4\n")
     made.change("agent/launch.py", "END_S = 10", "END_S = 1")
-    made.change("agent/run.py", "DRIFT_S = 5,", "DRIFT_S = 0.1,")
+    made.change("agent/run.py", "CLEAR_S = 5,", "CLEAR_S = 0.1,")
     yield made
     made.close()
 

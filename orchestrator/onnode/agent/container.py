@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from ..kernel.settings import Settings, folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal
+from .place import Place
 from .remover import Remover
-from .run import Place
 
 _END_S = 5
 _REMOVE_S = 30

@@ -120,7 +120,7 @@ def _say(node: Node, line: str) -> None:
 def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
     """Let it end, by force after some seconds; return its exit status. The engine's client passes TERM on to the container."""
     process = partner.process
-    waiting.leaving = True
+    waiting.leave()
     partner.input.close()
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not waiting.wait(lambda: process.poll() is not None, 4):

@@ -21,7 +21,7 @@ from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
 from .launch import Order
 from .node import Node, shortened
-from .run import Place
+from .place import Place
 from .tools import Smi
 
 MOST_S, _PART_S = 45.0, 10.0

@@ -22,7 +22,9 @@ from ..kernel.waiting import ENDS, Failed, LetGo, Waiting, failing
 from .launch import Order
 from .leftovers import close_channel, open_channel
 from .node import HOST_NAME, HOST_S, EngineState, Node, own_name, say, this_node
-from .run import NO_CONTAINER, NodeRun, Place, keep_files
+from .place import Place
+from .results import keep_files
+from .run import NO_CONTAINER, NodeRun
 from .tuning import Tuning, missing
 
 if TYPE_CHECKING:
@@ -163,7 +165,7 @@ class Hold:
         except Exception as error:
             tell_failure(self.node, error)
         finally:
-            self.waiting.leaving = True
+            self.waiting.leave()
             self._release()
         return status
 
@@ -177,7 +179,7 @@ class Hold:
         if isinstance(request, dict):
             if request.get("do") == "ping":
                 run = self.run
-                pulse = (run.order.id, *run.output.pulse()) if run is not None else ()
+                pulse = (run.order.id, *run.pulse()) if run is not None else ()
                 self.node.say("pong", str(request.get("n"))[:20], *pulse)
             elif request.get("do") == "end":
                 self.job_ends = True
@@ -188,7 +190,7 @@ class Hold:
         """Let go; see beat.listen."""
         if self.waiting.order is not None:
             return
-        self.waiting.order = 1 if reason else 0
+        self.waiting.let_go(1 if reason else 0)
         if reason:
             self.loop_gone = reason
             with self.node.open_log() as log:  # nobody may be there to read what this node says

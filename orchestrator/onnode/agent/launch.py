@@ -6,12 +6,15 @@ would be (LAUNCH_RANKS of settings.sh).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from shlex import quote
 from typing import Any, NamedTuple
 
 from ..kernel.settings import Settings
+from .node import Node
+from .place import Place
 
 END_S = 10
 """When one process of a node has failed, the others get so long to end, and as long again after TERM."""
@@ -142,3 +145,23 @@ def _filled(text: str, order: Order, rank: int, gpus: int) -> str:
     for name, value in values.items():
         text = text.replace("{" + name + "}", str(value))
     return text
+
+
+def preamble(node: Node, order: Order, rank: int, place: Place, exports: list[tuple[str, str | None]]) -> str:
+    """Return all of a run's script but its end.
+
+    That is the environment of the config, what belongs to this run and node, and the way to the
+    code. `exports`: variable -> value of this node's network, None where it is to have none.
+    """
+    settings = node.settings
+    values = {**dict(exports), **environment(order, rank, settings, node.job_id)}
+    values.update((name, os.environ[name]) for name in settings.pass_env if name in os.environ)
+    lines = [
+        f"exec >{quote(f'{place.inside}/out.{order.run}.{order.attempt}')} 2>&1 </dev/null",
+        f". {quote(f'{place.inside}/environment.sh')}",
+    ]
+    for name, value in values.items():
+        lines.append(f"unset {name}" if value is None else f"export {name}={quote(value)}")
+    if place.inside == "/orch":
+        lines += [host_entries(order.hosts), look_up_master(order)]
+    return "\n".join([*lines, f"cd {quote(place.code)} || exit 1", ""])

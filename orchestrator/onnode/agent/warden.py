@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ..kernel.waiting import Waiting, exit_code, stand_alone
 from .node import Node, host_environment
-from .run import Place
+from .place import Place
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _END_S = 5
@@ -75,7 +75,7 @@ class _Warden:
             self._begin()
             waiting = Waiting()
             # A signal to the whole job is the agent's business; here it only wakes.
-            waiting.leaving = True
+            waiting.leave()
             waiting.watch_lines(self._requests, self._do, self._close)
             waiting.wait(self._is_left)
             self._killing = True

@@ -99,6 +99,14 @@ class Waiting:
                 return False
             self.serve(limit)
 
+    def let_go(self, status: int) -> None:
+        """Give the order to let go with this exit status, unless there is one."""
+        self.order = status if self.order is None else self.order
+
+    def leave(self) -> None:
+        """Do not raise LetGo any more: this process is on its way out."""
+        self.leaving = True
+
     def let_signals_come(self) -> None:
         """Wait a moment before the end of a child is told: a signal to the whole job may have ended it first. Raises LetGo."""
         self.wait(lambda: False, 0.3)
