@@ -571,7 +571,7 @@ DEFECTS = [
         "a clock that stepped in the only run with a result kept all later jobs from beginning another run",
         "42238c3",
         LATE,
-        '    if not job.run:\n        return ""\n',
+        ('    if not job.diary.run:\n        return ""\n'),
         "",
         likely=("loop is stopped|clock of node 1", "limit='0:15|resumed"),
     ),

@@ -186,7 +186,7 @@ class Network:
         listed, given = self._value("NCCL_IB_HCA"), "NCCL_IB_HCA" in self.given
         for port in self.ports:
             fits = takes(listed, port.port) if given else self._is_of_the_kind(port)
-            port.use = "used" if fits else "not named" if given else "other kind"
+            port.decide("used" if fits else "not named" if given else "other kind")
         if given:
             wanted = _parts(listed) if self.ports and not listed.startswith("^") else []
             missing = [one.lstrip("=") for one in wanted if not any(takes(one, port.port) for port in self.ports)]
@@ -199,7 +199,7 @@ class Network:
             advice = "name the devices in the site's network.ib_hca to use them"
             self.troubles.append(f"{', '.join(self.drivers)}: {kind}; {advice}")
             for port in self.ports:
-                port.use = "used"
+                port.decide("used")
         self._drop_surplus()
 
     def _is_of_the_kind(self, port: Port) -> bool:
@@ -221,7 +221,7 @@ class Network:
                 slower = port.active and port.gbps < fastest
                 surplus = {"front end": self._carries(port.netdev), "slower": slower, "down": not port.active}[reason]
                 if fastest and surplus and len(self.chosen) > needed:
-                    port.use = reason
+                    port.decide(reason)
 
     def _carries(self, netdev: str) -> bool:
         """Return whether an interface is that of the route, or a part of its bond or bridge, or has it as a VLAN on it."""

@@ -31,6 +31,10 @@ class Port:
     gid_indexes: list[int]
     use: str = ""
 
+    def decide(self, use: str) -> None:
+        """Take note of whether it is used, or why not."""
+        self.use = use
+
     @property
     def device(self) -> str:
         return self.port.partition(":")[0]

@@ -70,7 +70,7 @@ class Attempt:
             image_digest=group.image,
             start_ms=job.world.wall_ms(),
         )
-        job.begin(self._run, self._number)
+        job.diary.begin(self._run, self._number)
         group.begin(self._run, self._number)
         yield from storage.patiently(job, lambda: storage.begin(job, state))
         began = {"ranks": list(self._ranks), "seed": seed, "port": port}

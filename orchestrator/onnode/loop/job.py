@@ -123,13 +123,14 @@ class SetJob(SetWork):
         return missing
 
     def _verify_bundle(self) -> None:
-        self.edited = self.folder.verify_bundle(self.environment.get("ORCH_BUNDLE_SHA256", ""))
+        kept = self.environment.get("ORCH_BUNDLE_SHA256", "")
+        self.diary.edit(self.folder.verify_bundle(kept))
         script = self.world.files.read_bytes(self.layout.bundle / "runtime_tunables.sh")
         self.environment["ORCH_TUNABLES_SHA256"] = hashlib.sha256(
             script
         ).hexdigest()  # nodes compare before root runs it
-        if self.edited:
-            self.warn(f"the bundle was edited since it was made: {', '.join(self.edited[:8])}")
+        if edited := self.diary.edited:
+            self.warn(f"the bundle was edited since it was made: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
         """Make the groups of nodes, as many as there are runs for, and the queue of these."""
@@ -154,7 +155,7 @@ class SetJob(SetWork):
             self.ask_why()
             return self.ending, self.ending_reason
         if not self.queue.missing:
-            self.run = self.folder.record.nexp
+            self.diary.begin(self.folder.record.nexp, self.diary.attempt)
             return "complete", ""
         if self.out_of_time:
             return "time_limit", self.out_of_time
@@ -163,7 +164,7 @@ class SetJob(SetWork):
     def _stopped(self) -> str:
         """With results already, or with spares that are used up, it is only paused: another allocation may do better."""
         used_up = any(one.too_few for one in self.groups) and self.has_spares
-        return "paused" if self.run or used_up or self.folder.has_results() else "failed"
+        return "paused" if self.diary.run or used_up or self.folder.has_results() else "failed"
 
     def _work_on(self, group: Group) -> Flow:
         """Have the nodes of a group ready and work on what is missing; why that cannot go on, or ""."""
@@ -308,7 +309,7 @@ class SetJob(SetWork):
             for group in self.groups:
                 group.checks.clear()
         finally:
-            self.reason = ""
+            self.diary.forget_reason()
             yield from write_last(self, state, reason)
             self._tell(state, reason)
             self.folder.let_go()

@@ -14,7 +14,7 @@ def too_late(job: SetWork, group: Group, left: int) -> str:
     The first run of a job is always begun: a clock that stepped, or a loop that stood still, may have made the only time that
     is known far too long, and then no job would ever begin another run.
     """
-    if not job.run:
+    if not job.diary.run:
         return ""
     records = [job.folder.run_state(run) for run in range(1, job.folder.record.nexp + 1)]
     took = [(one.end_ms - one.start_ms) / 1000 for one in records if one is not None and one.done and one.start_ms]

@@ -69,7 +69,7 @@ def patiently(job: SetWork, action: Callable[[], object]) -> Flow:
         else:
             if told:
                 job.log(f"{told}: gone after {world.now() - started:.0f} s")
-                job.forget_reason()
+                job.diary.forget_reason()
                 job.write()
             return
         if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:

@@ -19,6 +19,7 @@ from ..policy.ending import ending, is_ended
 from ..policy.place import Standing, waiting_now
 from ..policy.said import Check, NodeReport
 from ..set.folder import Folder
+from .diary import Diary
 from .host import BatchHost
 from .nodes import Nodes
 
@@ -43,8 +44,6 @@ class Work:
     scheduler: Nodes
     job_id: str
     has_spares = False
-    run = attempt = 0
-    """What is going on; 0 before the first."""
     image = ""
     """The identity of the image that the nodes have."""
     unique: frozenset[str] = frozenset()
@@ -108,18 +107,14 @@ class Work:
 class SetWork(Work):
     """A job with its set."""
 
-    state = reason = ending_reason = _unwritten = ""
+    ending_reason = ""
 
     def __init__(self, settings: Settings, scheduler: Nodes, folder: Folder, world: BatchHost) -> None:
         super().__init__(folder.layout.bundle, settings, folder.layout, world)
         self.scheduler, self.folder, self.job_id = scheduler, folder, scheduler.job_id
-        self.started_ms = world.wall_ms()
+        self.diary = Diary(world.wall_ms())
         self.unexplained: list[str] = []
         """The signals that end the job, as long as Slurm has not answered why they came."""
-        self.warnings: list[str] = []
-        self.edited: list[str] = []
-        """Files of the bundle that are not as they were made, and meant so."""
-        self.aside: list[dict[str, Any]] = []
         self.doing: list[Doing] = []
         """The groups of nodes that are at work."""
         self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
@@ -139,25 +134,18 @@ class SetWork(Work):
             "restart": self.scheduler.restart,
             "environment": hashlib.sha256(text).hexdigest(),
         }
-        self.folder.record_that(("job", {**what, "edited": self.edited}))
-
-    def begin(self, run: int, attempt: int) -> None:
-        """Take note of the attempt that begins."""
-        self.run, self.attempt = run, attempt
-
-    def forget_reason(self) -> None:
-        """What its record gave as its reason is over."""
-        self.reason = ""
+        self.folder.record_that(("job", {**what, "edited": self.diary.edited}))
 
     def write(self, state: str = "", reason: str = "") -> bool:
         """Write the job's own state, as long as the set is its own: its successor has closed it otherwise.
 
         Return False if the storage does not allow it. That does not stop the job here: the next state of a run does.
         """
-        self.state, self.reason = state or self.state, reason or self.reason
+        diary = self.diary
+        diary.go_on(state, reason)
         if not self.folder.is_mine:
             return self.folder.is_lost
-        final, standings = self.state in JobRecord.FINAL, [one.standing for one in self.doing]
+        final, standings = diary.state in JobRecord.FINAL, [one.standing for one in self.doing]
         nodes = [node for one in standings for node in one.workers]
         groups = [
             {"nodes": one.standing.workers, "run": one.at[0] * one.is_at_work, "attempt": one.at[1] * one.is_at_work}
@@ -165,47 +153,45 @@ class SetWork(Work):
         ]
         record = JobRecord(
             job_id=self.job_id,
-            state=self.state,
-            reason=self.reason,
+            state=diary.state,
+            reason=diary.reason,
             host=self.world.host,
             pid=self.world.pid,
-            started_ms=self.started_ms,
+            started_ms=diary.started_ms,
             updated_ms=self.world.wall_ms(),
             ended_ms=self.world.wall_ms() if final else 0,
             nodes=nodes or list(self.scheduler.allocated[: self.settings.nnodes * max(1, len(self.doing))]),
-            run=self.run,
-            attempt=self.attempt,
+            run=diary.run,
+            attempt=diary.attempt,
             image_digest=self.image,
             engine=self.settings.engine,
             spares=[*(node for one in standings for node in waiting_now(one)), *self.pool],
-            set_aside=self.aside,
-            warnings=self.warnings,
+            set_aside=diary.aside,
+            warnings=diary.warnings,
             groups=groups if self.side_by_side and not final else [],
             ledger=self.folder.head,
-            edited=self.edited,
+            edited=diary.edited,
         )
         try:
             records.write(record, self.layout.job(self.job_id), sync=final, files=self.world.files)
         except OSError as error:
             text = f"error: cannot write {self.layout.job(self.job_id)}: {error.strerror}"
-            if text != self._unwritten:  # said once, however often it is tried
+            if diary.fail_to_write(text):  # said once, however often it is tried
                 self.log(text)
-            self._unwritten = text
             return False
-        self._unwritten = ""
+        diary.fail_to_write("")
         return True
 
     def warn(self, text: str) -> None:
         """Put a warning into the job's output and its record, once."""
-        if text not in self.warnings:
-            self.warnings.append(text)
+        if self.diary.warn(text):
             self.log(f"WARNING: {text}")
 
     def put_aside(self, node: str, kind: str, reason: str, at: tuple[int, int]) -> None:
         """Put on record that a node is not used any more; `at`: run and attempt (0 before the first)."""
         self.log(f"node {node} is set aside: {reason}")
         about = {"node": node, "kind": kind, "reason": reason}
-        self.aside.append({**about, "run": at[0], "attempt": at[1], "time_ms": self.world.wall_ms()})
+        self.diary.aside.append({**about, "run": at[0], "attempt": at[1], "time_ms": self.world.wall_ms()})
 
     def is_ending(self) -> bool:
         """Whether the set is being closed; also for a signal that came while nothing was waited for."""
@@ -255,5 +241,5 @@ class SetWork(Work):
         self.ending, self.ending_reason = state, reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` goes on")
         # States first: what follows may not get the time it needs.
-        if self.state:
+        if self.diary.state:
             self.write(state, reason)
