@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from orchestrator.mllog.score import score_dir
     from orchestrator.model import load_entry, load_site
     from orchestrator.render import render_bundle, write_bundle
-    from orchestrator.sets import compare_sets, open_set
+    from orchestrator.sets import compare_sets, open_set, submit_set, wait_for_set
 
 _HOMES = {
     "OrchestratorError": "errors",
@@ -21,6 +21,8 @@ _HOMES = {
     "open_set": "sets",
     "render_bundle": "render",
     "score_dir": "mllog.score",
+    "submit_set": "sets",
+    "wait_for_set": "sets",
     "write_bundle": "render",
 }
 
@@ -33,6 +35,8 @@ __all__ = [
     "open_set",
     "render_bundle",
     "score_dir",
+    "submit_set",
+    "wait_for_set",
     "write_bundle",
 ]
 

@@ -1,7 +1,8 @@
-"""Sets of runs for use from Python: the one place that says which of our functions read a set's folder for others."""
+"""Sets of runs for use from Python: the one place that says which of our functions submit and read sets for others."""
 
 from __future__ import annotations
 
+import time
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
     from orchestrator.evidence.picture import SetPicture
+    from orchestrator.model import Entry
 
 
 def open_set(folder: str | PathLike[str]) -> SetPicture:
@@ -25,6 +27,42 @@ def open_set(folder: str | PathLike[str]) -> SetPicture:
     sets.open_set(root)
     [found] = picture.look([root], [])
     return found
+
+
+def submit_set(entry: Entry, *, nexp: int | None = None) -> Path:
+    """Create a set of `nexp` runs (default: what the rules require), submit its job, return the set's folder.
+
+    It lies below the site's log directory. A set of the same bundle that has never had a job is taken instead of a new one. Raises
+    OrchestratorError: nothing is left behind, or it names the set that stays.
+    """
+    from orchestrator.runset.start import start
+
+    run_set, _ = start(entry, nexp)
+    return run_set.layout.root
+
+
+def wait_for_set(
+    folder: str | PathLike[str], *, interval_s: float | None = None, timeout_s: float | None = None
+) -> SetPicture:
+    """Wait until the set in `folder` no longer changes by itself; return what it has done, as open_set() does.
+
+    It need not be complete: `state` and `reason` say how it ended. The scheduler is asked rarely; `interval_s` is the pause between
+    two looks (None: a fiftieth of a run). Raises TimeoutError after `timeout_s` seconds, SetError when there is no set.
+    """
+    from orchestrator.evidence import sets
+    from orchestrator.evidence.watch import Watch
+    from orchestrator.scheduler import open_scheduler
+
+    run_set = sets.open_set(Path(folder))
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def pause(seconds: float) -> None:
+        if end is not None and time.monotonic() + seconds > end:
+            raise TimeoutError(f"{run_set.layout.root}: not over within {timeout_s:g} s; it goes on")
+        time.sleep(seconds)
+
+    *_, last = Watch(run_set, open_scheduler(run_set.record.scheduler), interval_s).pictures(pause)
+    return last
 
 
 def compare_sets(a: str | PathLike[str], b: str | PathLike[str], *, ruleset: str = "") -> Comparison:

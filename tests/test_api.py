@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import set_of_logs as sets
+from sites import write_site
 
 import orchestrator
 
@@ -52,9 +53,10 @@ def test_the_examples_of_the_document(tmp_path: Path, monkeypatch: pytest.Monkey
     made = sets.make_set(tmp_path, sets.logs(sets.MI355X))
     made.rename(tmp_path / "a-set")
     (tmp_path / "site.yaml").write_text("log_dir: /shared/results\ndata: {flux1: {DATADIR: /data}}\n")
+    write_site(tmp_path / "here.yaml", tmp_path / "sets")
     monkeypatch.chdir(tmp_path)
     result = doctest.testfile(str(API), module_relative=False, globs={"Path": Path})
-    assert result.failed == 0 and result.attempted >= 12
+    assert result.failed == 0 and result.attempted >= 14
     assert (tmp_path / "bundle/job.sh").is_file()
 
 
@@ -68,3 +70,13 @@ def test_a_folder_that_is_no_set_is_an_error_for_people(call: object, tmp_path: 
 def test_comparing_with_what_does_not_exist() -> None:
     with pytest.raises(orchestrator.OrchestratorError, match="neither a folder nor a published entry"):
         orchestrator.compare_sets("nothing", "nothing")
+
+
+def test_a_set_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
+    entry = orchestrator.load_entry(
+        "local_2x2x8", "builtin", site=write_site(tmp_path / "here.yaml", tmp_path / "sets")
+    )
+    folder = orchestrator.submit_set(entry, nexp=1)
+    with pytest.raises(TimeoutError, match="it goes on"):
+        orchestrator.wait_for_set(folder, timeout_s=0)
+    assert orchestrator.wait_for_set(folder).state == "complete"

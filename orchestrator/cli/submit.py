@@ -25,14 +25,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_entry, add_job, add_json
 from orchestrator.cli.command import Command
-from orchestrator.cli.finding import job_words, load_asked, refuse_without_scheduler, scheduler_of, site_log_dir
+from orchestrator.cli.finding import job_words, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
-from orchestrator.errors import ExitCode, SchedulerError
+from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
     from orchestrator.model import Entry
-    from orchestrator.onnode.kernel.records import SetRecord
     from orchestrator.scheduler import JobRequest
 
 
@@ -77,41 +76,15 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
 def submit_entry(
     entry: Entry, nexp: int | None = None, *, words: tuple[str, ...] = (), as_json: bool = False
 ) -> tuple[RunSet, SubmissionRecord]:
-    """Submit a set of `nexp` runs (default: what the rules require) below the site's log directory; its folder is printed first.
+    """Submit a set of `nexp` runs; its folder is printed before the scheduler is asked (runset/start.py)."""
+    from orchestrator.runset.start import start
 
-    `words` are further ones for sbatch. An error of the scheduler names the set that stays.
-    """
-    from orchestrator.evidence.sets import RunSet, check_log_dir
-    from orchestrator.runset.allocation import Allocation
-    from orchestrator.runset.create import create, find_unsubmitted
-    from orchestrator.runset.submit import submit
+    def show(run_set: RunSet, was_there: bool) -> None:
+        if was_there:
+            note(f"note: {run_set.name} is the same and has never had a job; it is taken instead of a new set")
+        print(f"set  {run_set.layout.root}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
-    check_log_dir(site_log_dir(entry.site))  # before Slurm is asked about limits, which can take its time
-    record, files, log_dir = _compose(entry, nexp)
-    run_set = find_unsubmitted(record, log_dir)
-    if run_set is not None:
-        note(f"note: {run_set.name} is the same and has never had a job; it is taken instead of a new set")
-    else:
-        run_set = RunSet(create(record, files, log_dir, entry.site.shared_group or ""), record)
-    root = run_set.layout.root
-    print(f"set  {root}", file=sys.stderr if as_json else sys.stdout, flush=True)
-    try:
-        return run_set, submit(run_set, scheduler_of(run_set), allocation=Allocation(words=words))
-    except SchedulerError as error:
-        if str(root) not in error.hint:
-            error.hint = "; ".join(filter(None, [error.hint, f"the set stays: orchestrator resume {root}"]))
-        raise
-
-
-def _compose(entry: Entry, nexp: int | None) -> tuple[SetRecord, dict[str, bytes], Path]:
-    from orchestrator.render import manifest_hash, render_bundle
-    from orchestrator.runset.create import describe
-    from orchestrator.runset.limit import refuse_too_long
-
-    nexp = nexp or entry.runs_required
-    refuse_too_long(entry, nexp)
-    files = render_bundle(entry, nexp=nexp)
-    return describe(entry, nexp=nexp, bundle_sha256=manifest_hash(files)), files, site_log_dir(entry.site)
+    return start(entry, nexp, words=words, found=show)
 
 
 def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
@@ -119,13 +92,14 @@ def _request(args: Namespace) -> tuple[RunSet, JobRequest, dict[str, bytes]]:
     from orchestrator.evidence.sets import RunSet
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.runset.allocation import Allocation
+    from orchestrator.runset.start import compose
     from orchestrator.runset.submit import request_for
 
     entry = load_asked(args)
     words = job_words(args, entry.site.scheduler)
-    record, files, log_dir = _compose(entry, args.nexp)
-    run_set = RunSet(Layout(log_dir / record.set_id), record)
-    return run_set, request_for(run_set, allocation=Allocation(words=words)), files
+    new = compose(entry, args.nexp)
+    run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)
+    return run_set, request_for(run_set, allocation=Allocation(words=words)), new.files
 
 
 def _show(args: Namespace) -> int:

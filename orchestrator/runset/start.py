@@ -1,0 +1,76 @@
+"""A set from its entry to its job: composed, made unless there is one, submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.errors import SchedulerError
+from orchestrator.evidence.sets import RunSet, check_log_dir
+from orchestrator.model.sites import sets_folder
+from orchestrator.onnode.kernel.world import THIS, World
+from orchestrator.render import manifest_hash, render_bundle
+from orchestrator.runset.allocation import Allocation
+from orchestrator.runset.create import create, describe, find_unsubmitted
+from orchestrator.runset.limit import refuse_too_long
+from orchestrator.runset.submit import submit
+from orchestrator.scheduler import open_scheduler
+
+if TYPE_CHECKING:
+    from orchestrator.evidence.sets import SubmissionRecord
+    from orchestrator.model import Entry
+    from orchestrator.onnode.kernel.records import SetRecord
+
+
+class NewSet(NamedTuple):
+    """A set of which nothing is written yet. `files`: its bundle, path -> content."""
+
+    record: SetRecord
+    files: dict[str, bytes]
+    log_dir: Path
+
+
+def compose(entry: Entry, nexp: int | None = None, world: World = THIS) -> NewSet:
+    """Return what a set of `nexp` runs (default: what the rules require) would be.
+
+    Raises UsageError where the partition does not allow the time that it needs; RenderError.
+    """
+    count = nexp or entry.runs_required
+    refuse_too_long(entry, count)
+    files = render_bundle(entry, nexp=count)
+    record = describe(entry, nexp=count, bundle_sha256=manifest_hash(files), world=world)
+    return NewSet(record, files, sets_folder(entry.site))
+
+
+def start(
+    entry: Entry,
+    nexp: int | None = None,
+    *,
+    words: tuple[str, ...] = (),
+    found: Callable[[RunSet, bool], object] = lambda *_: None,
+    world: World = THIS,
+) -> tuple[RunSet, SubmissionRecord]:
+    """Submit a set of `nexp` runs of `entry` below the site's log directory.
+
+    A set of the same bundle that has never had a job is taken instead of a new one. `found` gets
+    the set, and whether it was there already, before the scheduler is asked. `words` are further
+    ones for sbatch. An error of the scheduler names the set that stays.
+    """
+    # Before Slurm is asked about limits, which can take its time.
+    check_log_dir(sets_folder(entry.site))
+    new = compose(entry, nexp, world)
+    run_set = find_unsubmitted(new.record, new.log_dir)
+    was_there = run_set is not None
+    if run_set is None:
+        group = entry.site.shared_group or ""
+        run_set = RunSet(create(new.record, new.files, new.log_dir, group, world), new.record)
+    found(run_set, was_there)
+    scheduler, root = open_scheduler(run_set.record.scheduler), run_set.layout.root
+    try:
+        return run_set, submit(run_set, scheduler, allocation=Allocation(words=words), world=world)
+    except SchedulerError as error:
+        if str(root) not in error.hint:
+            stays = f"the set stays: orchestrator resume {root}"
+            error.hint = "; ".join(filter(None, [error.hint, stays]))
+        raise
