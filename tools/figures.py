@@ -1,4 +1,4 @@
-"""Figures of the house: size of a rendered bundle, lines to read for one run, circles of imports.
+"""Figures of the house: size of a rendered bundle, the files of its two programs, lines to read for one run, how dense the code is.
 
 usage:  python tools/figures.py [SYSTEM WORKLOAD]
 """
@@ -6,9 +6,11 @@ usage:  python tools/figures.py [SYSTEM WORKLOAD]
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
 import tempfile
+import tokenize
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -66,11 +68,12 @@ def circles() -> list[str]:
     return []
 
 
-def needed(name: str, path: Path, modules: set[str]) -> set[str]:
-    """Return the modules of ours that a file imports."""
+def needed(name: str, path: Path, modules: set[str], *, whole: bool = True) -> set[str]:
+    """Return the modules of ours that a file imports; not `whole`: when it is imported itself."""
     found: set[str] = set()
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    module = ast.parse(path.read_bytes())
+    for node in ast.walk(module) if whole else module.body:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom):
@@ -80,11 +83,79 @@ def needed(name: str, path: Path, modules: set[str]) -> set[str]:
     return found
 
 
+def programs() -> dict[str, int]:
+    """Return how many files of lib/ each program imports: at once, and with what it imports when that is needed."""
+    folder = TOP / "orchestrator/onnode"
+    files = {
+        ".".join(path.relative_to(TOP).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in folder.rglob("*.py")
+    }
+    rows = {}
+    for program, first in (("the loop", "loop.job"), ("a node", "agent.hold")):
+        for when, whole in (("at once", False), ("in all", True)):
+            rows[f"{program}, {when}"] = len(reached(f"orchestrator.onnode.{first}", files, whole=whole))
+    return rows
+
+
+def reached(first: str, files: dict[str, Path], *, whole: bool) -> set[str]:
+    """Return the modules that one needs, directly or not; `whole`: for its types and inside of functions, too."""
+    found, left = set[str](), [first]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += needed(name, files[name], set(files), whole=whole)
+    return found
+
+
+def density() -> dict[str, float]:
+    """Return how dense the package is: tokens of code for each line that is not blank, docstrings and comments included."""
+    lines = tokens = characters = modules = wide = 0
+    for path in (TOP / "orchestrator").rglob("*.py"):
+        source = path.read_text()
+        modules += 1
+        tokens += code_tokens(source)
+        texts = [text for text in source.splitlines() if text.strip()]
+        lines += len(texts)
+        characters += sum(map(len, texts))
+        wide += sum(len(text) > 100 for text in texts)
+    return {
+        "modules": modules,
+        "lines": lines,
+        "tokens of code": tokens,
+        "tokens per line": round(tokens / lines, 2),
+        "characters per line": round(characters / lines, 1),
+        "lines over 100": wide,
+    }
+
+
+def code_tokens(source: str) -> int:
+    """Count the tokens that are code: no comment, no docstring, no white space."""
+    prose = {
+        (child.value.lineno, child.value.col_offset)
+        for node in ast.walk(ast.parse(source))
+        for child in (node.body if isinstance(getattr(node, "body", None), list) else [])
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str)
+    }
+    empty = {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+        tokenize.ENCODING,
+    }  # fmt: skip
+    found = tokenize.generate_tokens(io.StringIO(source).readline)
+    return sum(token.type not in empty and token.start not in prose for token in found)
+
+
 def main() -> None:
     system, workload = (sys.argv[1:] + ["MI325X_08x08x32", "flux1"])[:2] if len(sys.argv) != 2 else sys.exit(__doc__)
     print(f"bundle of {system} {workload}:")
     for name, value in bundle(system, workload).items():
         print(f"  {name:16}{value:6}")
+    print("files that a program imports:")
+    for name, count in programs().items():
+        print(f"  {name:20}{count:6}")
+    print("the package:")
+    for name, value in density().items():
+        print(f"  {name:20}{value:>10}")
     print("one run, in reading order:")
     path = reading_path()
     for file, lines in path:
