@@ -113,6 +113,7 @@ class Loop:
         self.reactor: SimReactor | None = None
         self.steps: list[SimStep] = []
         self.failure: BaseException | None = None
+        self.ended_at = NEVER
         self._flow: Generator[float, None, Any] | None = None
         self._timer: Timer | None = None
         process.deaths.append(self._died)
@@ -194,6 +195,7 @@ class Loop:
             _unwind(flow)
 
     def _died(self) -> None:
+        self.ended_at = self.engine.now
         self.drop()
         for step in self.steps:
             step.orphan()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 LOGIN = "login"
-UNHEARD_MS = 120_000
+UNHEARD_S = 120.0
 """For so long a loop leaves the lock of a killed command alone: a holder that is silent for STALE_S may live."""
 
 
@@ -307,8 +307,9 @@ class Simulation:
         set_back = [at for at, fault in self.happened if str(fault).startswith("the clock of the storage")]
         if killed and set_back and max(set_back) > min(killed):
             return True
-        last = max((job.end_ms for job in self.all_jobs), default=0)
-        return any(one.killed and self.engine.start_ms + one.at * 1000 >= last - UNHEARD_MS for one in self.done)
+        # Of the loop, not of its job: Slurm learns of the end of a job on an unreachable node hours later.
+        last = max((loop.ended_at for loop in self.jobs.every_loop), default=0.0)
+        return any(command.killed and command.at >= last - UNHEARD_S for command in self.done)
 
     @property
     def all_jobs(self) -> list[SimJob]:
